@@ -1,0 +1,1 @@
+"""Incremental worst-case-optimal joins over Z-sets."""

@@ -1,0 +1,101 @@
+"""The errors of the relational core, one small tree.
+
+Every message shows three things: the value that was given, the bound that it breaks, and the way
+out. Catch ``DbspWcojError`` for all of them, or the one that you can do something about.
+
+::
+
+    DbspWcojError
+    ├── QuerySyntaxError (ValueError)         text that is not a query; has a line and a column
+    ├── UnsafeVariableError                   a variable that no atom binds
+    ├── UnknownRelationError                  a relation name that the query does not use
+    ├── ArityError                            too many or too few columns, terms or views
+    ├── WeightError                           weights of the wrong type, length or shape
+    ├── WeightOverflowError (ArithmeticError) a weight outside int64
+    ├── ColumnTypeError                       values that a column cannot hold or order
+    ├── FormulaError                          a delta formula that does not exist
+    └── VariableOrderError                    an order that is no permutation of the variables
+
+``UnknownRelationError`` is deliberately no ``KeyError``: a ``KeyError`` prints its message in
+quotes, and an ``except KeyError`` around a step would hide it.
+
+All of them survive pickling, since Spark carries them from executors to the driver.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArityError",
+    "ColumnTypeError",
+    "DbspWcojError",
+    "FormulaError",
+    "QuerySyntaxError",
+    "UnknownRelationError",
+    "UnsafeVariableError",
+    "VariableOrderError",
+    "WeightError",
+    "WeightOverflowError",
+]
+
+
+class DbspWcojError(Exception):
+    """Any error that this package raises on purpose."""
+
+
+class QuerySyntaxError(DbspWcojError, ValueError):
+    """The text is not a query.
+
+    Args:
+        message: What was found, what was expected, and an excerpt with a caret.
+        line: Line of the fault, from 1.
+        column: Column of the fault, from 1.
+
+    >>> error = QuerySyntaxError("expected ')'", line=1, column=7)
+    >>> error.line, error.column
+    (1, 7)
+    """
+
+    def __init__(self, message: str, *, line: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with the position, which ``Exception`` alone would lose."""
+        return _syntax_error, (str(self), self.line, self.column)
+
+
+def _syntax_error(message: str, line: int, column: int) -> QuerySyntaxError:
+    return QuerySyntaxError(message, line=line, column=column)
+
+
+class UnsafeVariableError(DbspWcojError):
+    """A variable is used where only a bound one can be, and no atom of the body binds it."""
+
+
+class UnknownRelationError(DbspWcojError):
+    """A relation is named that is not there."""
+
+
+class ArityError(DbspWcojError):
+    """A row, an atom or a list has another length than its relation or query."""
+
+
+class WeightError(DbspWcojError):
+    """Weights are not integers, or there is not exactly one for each row."""
+
+
+class WeightOverflowError(DbspWcojError, ArithmeticError):
+    """A weight does not fit int64; it is never wrapped around in silence."""
+
+
+class ColumnTypeError(DbspWcojError):
+    """A column holds values of a type that cannot be stored or ordered there."""
+
+
+class FormulaError(DbspWcojError):
+    """A delta formula is unknown, or is asked for atoms that the query does not have."""
+
+
+class VariableOrderError(DbspWcojError):
+    """A variable order is not a permutation of the query's variables."""

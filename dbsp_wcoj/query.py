@@ -1,0 +1,373 @@
+"""Conjunctive queries: the values, and the text that they are read from.
+
+::
+
+    tri(a, b, c) :- e(a, b), e(b, c), e(a, c), a < b.
+
+A head, then atoms and comparisons in any order. A term of an atom is a variable (``a``, ``?a``,
+``?last-name``), ``_`` for a variable of its own, an integer or a quoted string. The dot at the end
+is optional, and ``=`` is read as ``==``. A query with an empty head counts: its delta is the weight
+of the empty row.
+
+The values below can also be built without text. Their invariant, checked once when a ``Query`` is
+built: at least one atom; each variable of the head and of a comparison occurs in an atom; each
+relation has one arity. The text is LALR(1), read by lark; its parser is built on first use, so
+that importing this module stays cheap.
+
+The way not taken: equality with a constant is not folded into the atoms. ``e(a, b), a = 3`` keeps
+its comparison, so that ``str`` gives back what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from dbsp_wcoj.errors import ArityError, QuerySyntaxError, UnsafeVariableError
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+
+__all__ = ["Atom", "Comparison", "Constant", "Query", "Variable"]
+
+GRAMMAR: Final = r"""
+start: head _IMPLIES item ("," item)* "."?
+head: RELATION "(" [VARIABLE ("," VARIABLE)*] ")"
+?item: atom | comparison
+atom: RELATION "(" [_term ("," _term)*] ")"
+comparison: _side OPERATOR _side
+_term: VARIABLE | INTEGER | STRING
+_side: VARIABLE | INTEGER | STRING
+
+RELATION.2: /[$A-Za-z_][A-Za-z0-9_.\/-]*(?=\s*\()/
+VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
+INTEGER: /-?[0-9]+/
+STRING: /"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'/
+_IMPLIES: ":-"
+OPERATOR: /<=|>=|==|!=|<|>|=/
+%ignore /\s+/
+"""
+
+# What each terminal of the grammar is called in an error message.
+EXPECTED: Final[Mapping[str, str]] = {
+    "RELATION": "a relation name before '('",
+    "VARIABLE": "a variable",
+    "INTEGER": "an integer",
+    "STRING": "a quoted string",
+    "OPERATOR": "one of < <= > >= == !=",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "COMMA": "','",
+    "DOT": "'.'",
+    "_IMPLIES": "':-'",
+    "DIGITS": "an integer of fewer digits",
+    "ESCAPE": "one of the escapes \\\\ \\\" \\' \\n \\t \\r \\b \\f \\uXXXX",
+    "$END": "the end of the query",
+}
+ESCAPES: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+EXCERPT_WIDTH: Final = 72
+OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A join variable.
+
+    >>> str(Variable("a")), str(Variable("last-name"))
+    ('a', '?last-name')
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"?{self.name}" if "-" in self.name else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A fixed value; query text has integers and strings, Python code any ordered value.
+
+    >>> str(Constant(-3)), str(Constant("Ada"))
+    ('-3', '"Ada"')
+    """
+
+    value: Hashable
+
+    def __str__(self) -> str:
+        if isinstance(self.value, str):
+            return json.dumps(self.value, ensure_ascii=False)
+        return str(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A relation applied to terms.
+
+    >>> atom = Atom("e", (Variable("x"), Constant(7), Variable("x")))
+    >>> str(atom), atom.arity, atom.variables
+    ('e(x, 7, x)', 3, ('x',))
+    """
+
+    relation: str
+    terms: tuple[Variable | Constant, ...]
+
+    @property
+    def arity(self) -> int:
+        """How many columns the relation has."""
+        return len(self.terms)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the atom's variables, each once, in order of first occurrence."""
+        return tuple(dict.fromkeys(t.name for t in self.terms if isinstance(t, Variable)))
+
+    def __str__(self) -> str:
+        return f"{self.relation}({', '.join(map(str, self.terms))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``left op right`` between bound variables and constants.
+
+    Args:
+        left: A variable or a constant.
+        op: One of ``< <= > >= == !=``.
+        right: A variable or a constant.
+
+    Raises:
+        QuerySyntaxError: ``op`` is none of the six.
+
+    >>> comparison = Comparison(Variable("a"), "<", Constant(5))
+    >>> str(comparison), comparison.variables, comparison.holds(4, 5)
+    ('a < 5', ('a',), True)
+    """
+
+    left: Variable | Constant
+    op: str
+    right: Variable | Constant
+
+    def __post_init__(self) -> None:
+        if self.op not in OPERATORS:
+            ways = " ".join(OPERATORS)
+            raise QuerySyntaxError(f"unknown comparison {self.op!r}; use one of {ways}")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the compared variables, each once, left before right."""
+        sides = (self.left, self.right)
+        return tuple(dict.fromkeys(s.name for s in sides if isinstance(s, Variable)))
+
+    def holds(self, left: object, right: object) -> bool:
+        """Whether the comparison is true of two values.
+
+        Raises:
+            TypeError: The values have no order, as in ``1 < "a"``.
+        """
+        return bool(OPERATORS[self.op](left, right))
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.op} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A conjunctive query with comparisons.
+
+    Args:
+        name: What the result is called.
+        head: Variables of the result's columns; a variable may stand there more than once.
+        body: The atoms that are joined, at least one. One relation may occur several times.
+        comparisons: Conditions on the bound variables.
+
+    Raises:
+        QuerySyntaxError: The body has no atom.
+        UnsafeVariableError: A variable of the head or of a comparison is in no atom.
+        ArityError: A relation is used with two arities.
+
+    >>> query = Query.parse("tri(a, b, c) :- e(a, b), e(b, c), e(a, c), a < b")
+    >>> query.variables, query.relations
+    (('a', 'b', 'c'), {'e': 2})
+    >>> print(query)
+    tri(a, b, c) :- e(a, b), e(b, c), e(a, c), a < b
+    """
+
+    name: str
+    head: tuple[str, ...]
+    body: tuple[Atom, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.body:
+            raise QuerySyntaxError(f"query {self.name!r} has 0 atoms; give it at least 1")
+        bound = self.variables
+        known = ", ".join(bound) or "none"
+        for variable in self.head:
+            if variable not in bound:
+                raise UnsafeVariableError(
+                    f"variable {variable!r} of the head of {self.name!r} is in no atom; "
+                    f"bind it in the body or take it out (bound: {known})"
+                )
+        for comparison in self.comparisons:
+            for variable in comparison.variables:
+                if variable not in bound:
+                    raise UnsafeVariableError(
+                        f"variable {variable!r} of '{comparison}' is in no atom; "
+                        f"bind it in the body or take it out (bound: {known})"
+                    )
+        arities: dict[str, int] = {}
+        for atom in self.body:
+            if arities.setdefault(atom.relation, atom.arity) != atom.arity:
+                raise ArityError(
+                    f"'{atom}' has {atom.arity} terms, but {atom.relation!r} has arity "
+                    f"{arities[atom.relation]} earlier in the body; use one arity per relation"
+                )
+
+    @staticmethod
+    def parse(text: str) -> Query:
+        """Read a query.
+
+        Args:
+            text: ``head(vars) :- atom(terms), …, a < b, …`` with an optional dot at the end.
+
+        Returns:
+            The query. Each ``_`` becomes a variable ``_1``, ``_2``, … that the text does not use.
+            ``Query.parse(str(query)) == query``.
+
+        Raises:
+            QuerySyntaxError: The text is not a query; the message points at the fault.
+            UnsafeVariableError: A variable of the head or of a comparison is in no atom.
+            ArityError: A relation is used with two arities.
+
+        Complexity:
+            O(len(text)).
+
+        >>> Query.parse("n() :- name(?e, 'Ada'), age(e, _)").body[1]
+        Atom(relation='age', terms=(Variable(name='e'), Variable(name='_1')))
+        >>> Query.parse("out(a, b) :- e(a b)")
+        Traceback (most recent call last):
+        ...
+        dbsp_wcoj.errors.QuerySyntaxError: line 1, column 18: found 'b', expected ')' or ','
+          out(a, b) :- e(a b)
+                           ^
+        """
+        from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+        try:
+            tree = _parser().parse(text)
+        except UnexpectedToken as error:
+            names = error.accepts or error.expected
+            if error.token.type == "$END":
+                raise _syntax_error(text, len(text.rstrip()), names) from None
+            raise _syntax_error(text, cast(int, error.token.start_pos), names) from None
+        except UnexpectedCharacters as error:
+            raise _syntax_error(text, cast(int, error.pos_in_stream), error.allowed or ()) from None
+        except UnexpectedInput as error:
+            raise _syntax_error(text, error.pos_in_stream or 0, ()) from None
+        return _query(text, tree)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of all variables, in order of first occurrence in the body."""
+        return tuple(dict.fromkeys(name for atom in self.body for name in atom.variables))
+
+    @property
+    def relations(self) -> dict[str, int]:
+        """Arity of each relation of the body, in order of first occurrence."""
+        return {atom.relation: atom.arity for atom in self.body}
+
+    def __str__(self) -> str:
+        head = ", ".join(str(Variable(name)) for name in self.head)
+        return f"{self.name}({head}) :- {', '.join(map(str, (*self.body, *self.comparisons)))}"
+
+
+@cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    return Lark(GRAMMAR, parser="lalr", maybe_placeholders=False)
+
+
+def _query(text: str, tree: Tree[Token]) -> Query:
+    head, *items = cast("list[Tree[Token]]", tree.children)
+    fresh = _fresh_names({str(token).lstrip("?") for token in tree.scan_values(_is_variable)})
+    atoms: list[Atom] = []
+    comparisons: list[Comparison] = []
+    for item in items:
+        first, *rest = cast("list[Token]", item.children)
+        if item.data == "atom":
+            terms = (_term(text, token) for token in rest)
+            named = (Variable(next(fresh)) if t == Variable("_") else t for t in terms)
+            atoms.append(Atom(str(first), tuple(named)))
+        else:
+            op, right = rest
+            spelled = "==" if op == "=" else str(op)
+            comparisons.append(Comparison(_term(text, first), spelled, _term(text, right)))
+    if not atoms:
+        raise _syntax_error(text, len(text.rstrip()), ("RELATION",))
+    name, *variables = (str(token) for token in cast("list[Token]", head.children))
+    return Query(name, tuple(v.lstrip("?") for v in variables), tuple(atoms), tuple(comparisons))
+
+
+def _is_variable(node: Token | Tree[Token]) -> bool:
+    return getattr(node, "type", None) == "VARIABLE"
+
+
+def _fresh_names(used: set[str]) -> Iterator[str]:
+    return (name for i in count(1) if (name := f"_{i}") not in used)
+
+
+def _term(text: str, token: Token) -> Variable | Constant:
+    if token.type == "VARIABLE":
+        return Variable(token.removeprefix("?"))
+    start = cast(int, token.start_pos)
+    if token.type == "STRING":
+        return Constant(_unquoted(text, token, start))
+    try:
+        return Constant(int(token))
+    except ValueError:  # Python refuses to read integers of thousands of digits
+        raise _syntax_error(text, start, ("DIGITS",), f"{len(token)} digits") from None
+
+
+def _unquoted(text: str, token: str, start: int) -> str:
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1]
+        if len(code) == 5:
+            return chr(int(code[1:], 16))
+        if code.isalnum() and code not in ESCAPES:
+            at = start + 1 + escape.start()
+            raise _syntax_error(text, at, ("ESCAPE",), f"escape '\\{code}'")
+        return ESCAPES.get(code, code)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, token[1:-1])
+
+
+def _syntax_error(
+    text: str, at: int, expected: Iterable[str], found: str | None = None
+) -> QuerySyntaxError:
+    """The error at offset ``at``, with the line of the text and a caret below the fault."""
+    start = text.rfind("\n", 0, at) + 1
+    line, column = text.count("\n", 0, at) + 1, at - start + 1
+    if found is None:
+        word = re.compile(r"\w+|.|$", re.DOTALL).match(text, at)
+        found = repr(word[0]) if word and text[at:].strip() else "the end of the text"
+    ways = sorted(EXPECTED.get(name, name) for name in expected)
+    wanted = ", ".join([*ways[:-2], " or ".join(ways[-2:])]) or "a query"
+    # A long line is cut to a window around the fault; what stands before it keeps its tabs.
+    cut = max(0, at - start - EXCERPT_WIDTH // 2)
+    excerpt = text[start:].partition("\n")[0][cut : cut + EXCERPT_WIDTH]
+    caret = "".join("\t" if c == "\t" else " " for c in excerpt[: at - start - cut]) + "^"
+    message = f"line {line}, column {column}: found {found}, expected {wanted}"
+    return QuerySyntaxError(f"{message}\n  {excerpt}\n  {caret}", line=line, column=column)
