@@ -1,0 +1,1 @@
+"""The tests; `from tests import naive` works from the repository root."""

@@ -1,0 +1,144 @@
+"""The oracle: what a query means, in the fewest lines that can be checked by eye.
+
+A relation is a ``Mapping[row, weight]``. ``evaluate`` extends partial bindings atom by atom
+through a dictionary of the atom's rows; ``enumerate_all`` is more naive still, it tries every
+tuple of rows. Weights are Python integers, so nothing overflows here. Nothing is imported from
+the engine but the dataclasses of a query.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dbsp_wcoj.query import Atom, Comparison, Query, Variable
+
+Row = tuple[Any, ...]
+Relation = Mapping[Row, int]
+Relations = Mapping[str, Relation] | Sequence[Relation]
+
+COMPARE = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+def evaluate(query: Query, relations: Relations) -> dict[Row, int]:
+    """The answer of ``query`` as row -> weight; relations by name, or one for each atom."""
+    bindings: dict[tuple[Any, ...], int] = {(): 1}
+    bound: list[str] = []
+    waiting = list(query.comparisons)
+    for i, atom in enumerate(query.body):
+        bindings, bound = _extend(bindings, bound, atom, _relation(relations, i, atom))
+        ready = [c for c in waiting if _variables(c) <= set(bound)]
+        waiting = [c for c in waiting if c not in ready]
+        if ready:
+            bindings = {
+                values: weight
+                for values, weight in bindings.items()
+                if all(_holds(c, dict(zip(bound, values, strict=True))) for c in ready)
+            }
+    assert not waiting, f"unsafe comparisons {waiting}"
+    places = [bound.index(name) for name in query.head]
+    return consolidate(
+        (tuple(values[p] for p in places), weight) for values, weight in bindings.items()
+    )
+
+
+def enumerate_all(query: Query, relations: Relations) -> dict[Row, int]:
+    """The same by trying every tuple of rows, one of each atom: for tiny inputs only."""
+    inputs = [_relation(relations, i, atom).items() for i, atom in enumerate(query.body)]
+    answer: dict[Row, int] = defaultdict(int)
+    for choice in itertools.product(*inputs):
+        binding: dict[str, Any] = {}
+        weight = 1
+        fits = True
+        for atom, (row, row_weight) in zip(query.body, choice, strict=True):
+            weight *= row_weight
+            for term, value in zip(atom.terms, row, strict=True):
+                if isinstance(term, Variable):
+                    fits = fits and binding.setdefault(term.name, value) == value
+                else:
+                    fits = fits and term.value == value
+        if fits and all(_holds(c, binding) for c in query.comparisons):
+            answer[tuple(binding[name] for name in query.head)] += weight
+    return {row: weight for row, weight in answer.items() if weight}
+
+
+def consolidate(pairs: Iterable[tuple[Row, int]]) -> dict[Row, int]:
+    """Sum the weights of equal rows; a row of weight zero does not exist."""
+    total: dict[Row, int] = defaultdict(int)
+    for row, weight in pairs:
+        total[row] += weight
+    return {row: weight for row, weight in total.items() if weight}
+
+
+def add(*relations: Relation) -> dict[Row, int]:
+    """The sum of some relations as Z-sets."""
+    return consolidate(pair for relation in relations for pair in relation.items())
+
+
+def scale(relation: Relation, factor: int) -> dict[Row, int]:
+    """Every weight times ``factor``."""
+    return consolidate((row, factor * weight) for row, weight in relation.items())
+
+
+def _relation(relations: Relations, index: int, atom: Atom) -> Relation:
+    if isinstance(relations, Mapping):
+        return relations.get(atom.relation, {})
+    return relations[index]
+
+
+def _extend(
+    bindings: Mapping[tuple[Any, ...], int], bound: list[str], atom: Atom, relation: Relation
+) -> tuple[dict[tuple[Any, ...], int], list[str]]:
+    """Join the bindings of the variables ``bound`` with one atom: a hash join on what is shared."""
+    names = [term.name for term in atom.terms if isinstance(term, Variable)]
+    shared = [name for name in dict.fromkeys(names) if name in bound]
+    fresh = [name for name in dict.fromkeys(names) if name not in bound]
+    table: dict[tuple[Any, ...], list[tuple[tuple[Any, ...], int]]] = defaultdict(list)
+    for row, weight in relation.items():
+        values = _match(atom, row)
+        if values is not None:
+            key = tuple(values[name] for name in shared)
+            table[key].append((tuple(values[name] for name in fresh), weight))
+    places = [bound.index(name) for name in shared]
+    extended = consolidate(
+        (values + more, weight * row_weight)
+        for values, weight in bindings.items()
+        for more, row_weight in table.get(tuple(values[p] for p in places), ())
+    )
+    return extended, bound + fresh
+
+
+def _match(atom: Atom, row: Row) -> dict[str, Any] | None:
+    """The variables of ``atom`` bound by ``row``; None where a constant or a repeat forbids it."""
+    assert len(row) == len(atom.terms), f"{row} for {atom}"
+    values: dict[str, Any] = {}
+    for term, value in zip(atom.terms, row, strict=True):
+        if isinstance(term, Variable):
+            if values.setdefault(term.name, value) != value:
+                return None
+        elif term.value != value:
+            return None
+    return values
+
+
+def _variables(comparison: Comparison) -> set[str]:
+    sides = (comparison.left, comparison.right)
+    return {side.name for side in sides if isinstance(side, Variable)}
+
+
+def _holds(comparison: Comparison, binding: Mapping[str, Any]) -> bool:
+    left, right = (
+        binding[side.name] if isinstance(side, Variable) else side.value
+        for side in (comparison.left, comparison.right)
+    )
+    return COMPARE[comparison.op](left, right)
