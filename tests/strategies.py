@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -79,7 +80,7 @@ def _edges(draw: st.DrawFn, shape: str) -> list[tuple[str, ...]]:
             return list(zip(nodes, nodes[1:] + nodes[:1], strict=True))
         case "path":
             nodes = VARIABLES[: draw(st.integers(2, 5))]
-            return list(zip(nodes, nodes[1:], strict=False))
+            return list(pairwise(nodes))
         case "star":
             leaves = VARIABLES[1 : draw(st.integers(3, 5))]
             out = draw(st.booleans())
