@@ -36,14 +36,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Atom", "Comparison", "Constant", "Query", "Variable"]
 
+# The same rule thrice: LALR(1) would else offer what may follow a term in its other places.
 GRAMMAR: Final = r"""
 start: head _IMPLIES item ("," item)* "."?
 head: RELATION "(" [VARIABLE ("," VARIABLE)*] ")"
 ?item: atom | comparison
 atom: RELATION "(" [_term ("," _term)*] ")"
-comparison: _side OPERATOR _side
+comparison: _left OPERATOR _right
 _term: VARIABLE | INTEGER | STRING
-_side: VARIABLE | INTEGER | STRING
+_left: VARIABLE | INTEGER | STRING
+_right: VARIABLE | INTEGER | STRING
 
 RELATION.2: /[$A-Za-z_][A-Za-z0-9_.\/-]*(?=\s*\()/
 VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
