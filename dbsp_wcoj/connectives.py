@@ -152,28 +152,20 @@ class Or:
     def count(self, prefix: Prefix) -> float:
         """The sum of the children's counts, since all may propose different extensions.
 
-        Infinite where a branch that still holds leaves the level open.
+        Infinite on a level that a child is silent on, since there it lets everything through.
         """
-        return sum(
-            child.count(prefix)
-            if child.participates(len(prefix))
-            else (math.inf if _holds(child, prefix) else 0)
-            for child in self.children
-        )
+        level = len(prefix)
+        return sum(c.count(prefix) if c.participates(level) else math.inf for c in self.children)
 
     def propose(self, prefix: Prefix) -> list[Any]:
         """What any child proposes, each extension once.
 
         Raises:
-            UnsafeVariableError: A branch that still holds does not bind the variable.
+            UnsafeVariableError: A child does not bind the variable.
         """
-        proposals: dict[Any, None] = {}
-        for child in self.children:
-            if child.participates(len(prefix)):
-                proposals.update(dict.fromkeys(child.propose(prefix)))
-            elif _holds(child, prefix):
-                _refuse(prefix)
-        return list(proposals)
+        if not all(child.participates(len(prefix)) for child in self.children):
+            _refuse(prefix)
+        return list(dict.fromkeys(e for child in self.children for e in child.propose(prefix)))
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
         """Those extensions that any child lets through."""
