@@ -20,7 +20,7 @@ each step costs a logarithm of tuple comparisons in Python, and counts rows, not
 References:
     [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3. arXiv:1310.3314
     [2] Ammar, McSherry, Salihoglu, Joglekar. Distributed Evaluation of Subgraph Queries. PVLDB
-        11(6), 2018, section 3.1 (count, propose, intersect).
+        11(6), 2018 (count, propose, intersect).
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ the merge a factor is old, after it the factor is new. So one version of each tr
 the terms run in the order given here.
 
 References:
-    Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, theorem 3.4 (bilinear).
+    Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023 (deltas of bilinear
+    operators).
     Ammar, McSherry, Salihoglu, Joglekar. Distributed Evaluation of Subgraph Queries. PVLDB 11(6),
-    2018, section 3.3 (``collapsed``, there "delta query").
+    2018 (``collapsed``, there "delta query").
 """
 
 from __future__ import annotations
