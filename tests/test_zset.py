@@ -78,7 +78,8 @@ def test_zsets_are_a_commutative_group(zsets):
     assert a + b == b + a
     assert a + zero == a == zero + a
     assert a + (-a) == zero == a - a
-    assert -(-a) == a
+    negative = -a
+    assert -negative == a
     assert a - b == a + (-b) == -(b - a)
     assert (a + b).to_dict() == naive.add(a.to_dict(), b.to_dict())
 
@@ -189,11 +190,7 @@ def test_large_inputs_consolidate_as_numpy_does():
     ],
 )
 def test_columns_or_weights_that_do_not_fit_are_a_typed_error(columns, weights, error):
-    arrays = (
-        [column if isinstance(column, np.ndarray) else np.array(column) for column in columns]
-        if len({len(c) for c in columns}) == 1
-        else [np.array(c) for c in columns]
-    )
+    arrays = [np.asarray(column) for column in columns]
     with pytest.raises(error) as raised:
         ZSet.from_columns(arrays, None if weights is None else np.array(weights))
     assert isinstance(raised.value, DbspWcojError)
