@@ -1,1 +1,51 @@
-"""Incremental worst-case-optimal joins over Z-sets."""
+"""Incremental worst-case-optimal joins over Z-sets.
+
+The relational core: Z-sets, traces, prefix extenders, the generic join and the delta formulas. No
+input or output, no clock, no threads of its own, no randomness.
+
+>>> from dbsp_wcoj import DeltaQuery, ZSet
+>>> view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
+>>> view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])}).to_dict()
+{(): 1}
+"""
+
+from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
+from dbsp_wcoj.errors import (
+    ArityError,
+    ColumnTypeError,
+    DbspWcojError,
+    FormulaError,
+    QuerySyntaxError,
+    UnknownRelationError,
+    UnsafeVariableError,
+    VariableOrderError,
+    WeightError,
+    WeightOverflowError,
+)
+from dbsp_wcoj.formulas import Formula
+from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
+from dbsp_wcoj.query import Query
+from dbsp_wcoj.trace import Trace
+from dbsp_wcoj.zset import ZSet
+
+__all__ = [
+    "ArityError",
+    "ColumnTypeError",
+    "DbspWcojError",
+    "DeltaQuery",
+    "Formula",
+    "FormulaError",
+    "PreparedStep",
+    "Query",
+    "QuerySyntaxError",
+    "Stats",
+    "Trace",
+    "UnknownRelationError",
+    "UnsafeVariableError",
+    "VariableOrderError",
+    "WeightError",
+    "WeightOverflowError",
+    "ZSet",
+    "generic_join",
+    "generic_join_chunks",
+]

@@ -1,0 +1,112 @@
+"""From a term's plan to the program that the join kernel runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.kernels import program as words
+from dbsp_wcoj.planner import TermPlan
+from dbsp_wcoj.query import Comparison, Constant, Variable
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["assemble"]
+
+OPERATORS: Final = {
+    "<": words.LESS,
+    "<=": words.AT_MOST,
+    ">": words.GREATER,
+    ">=": words.AT_LEAST,
+    "==": words.EQUAL,
+    "!=": words.UNEQUAL,
+}
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def assemble(plan: TermPlan) -> Int64Array:
+    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.program`."""
+    levels = len(plan.order)
+    depths = max((factor.depth for factor in plan.factors), default=0)
+    fixed = [
+        len(plan.factors),
+        levels,
+        plan.emitted,
+        len(plan.head),
+        0,
+        depths,
+        plan.split,
+        0,
+        0,
+    ]
+    head_start = words.PROGRAM_WORDS
+    blocks_start = head_start + len(plan.head)
+    depths_start = blocks_start + levels
+    fixed[words.HEAD] = head_start
+    fixed[words.BLOCKS] = blocks_start
+    fixed[words.ATOM_DEPTHS] = depths_start
+    position = depths_start + len(plan.factors)
+    starts: list[int] = []
+    blocks: list[int] = []
+    for level in range(levels):
+        block = _block(plan, level)
+        starts.append(position + len(blocks))
+        blocks += block
+    return np.array(
+        fixed
+        + [plan.order.index(name) for name in plan.head]
+        + starts
+        + [factor.depth for factor in plan.factors]
+        + blocks,
+        np.int64,
+    )
+
+
+def _block(plan: TermPlan, level: int) -> list[int]:
+    name = plan.order[level]
+    participants: list[int] = []
+    count = 0
+    at_leaves = True
+    for index, factor in enumerate(plan.factors):
+        if name in factor.variables:
+            bound = [factor.variables[k] for k in factor.order[: factor.depth]]
+            depth = bound.index(name)
+            participants += [index, depth, int(depth == factor.depth - 1)]
+            at_leaves &= depth == len(factor.variables) - 1
+            count += 1
+    comparisons: list[int] = []
+    unequal = False
+    for comparison in plan.comparisons:
+        oriented = _orient(comparison, name)
+        if oriented is None:
+            continue
+        op, other = oriented
+        if isinstance(other, Constant):
+            comparisons += [OPERATORS[op], words.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+        elif other.name == name:
+            if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
+                comparisons += [words.LESS, words.CONSTANT, -(2**63)]
+            continue
+        elif plan.order.index(other.name) < level:
+            comparisons += [OPERATORS[op], words.VARIABLE, plan.order.index(other.name)]
+        else:
+            continue
+        unequal |= op == "!="
+    innermost = level == len(plan.order) - 1 and level >= plan.emitted
+    summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
+    return [
+        int(summed),
+        count,
+        *participants,
+        len(comparisons) // words.COMPARISON_WORDS,
+        *comparisons,
+    ]
+
+
+def _orient(comparison: Comparison, name: str) -> tuple[str, Variable | Constant] | None:
+    """Return ``(operator, other side)`` with ``name`` on the left, or None."""
+    if isinstance(comparison.left, Variable) and comparison.left.name == name:
+        return comparison.op, comparison.right
+    if isinstance(comparison.right, Variable) and comparison.right.name == name:
+        return FLIPPED[comparison.op], comparison.left
+    return None

@@ -1,0 +1,73 @@
+"""The text of ``DeltaQuery.explain``: the plan that runs, and what it has done so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dbsp_wcoj.agm import agm_bound
+from dbsp_wcoj.formulas import PARTIAL, Formula, Term
+from dbsp_wcoj.product import Product
+from dbsp_wcoj.query import Query
+from dbsp_wcoj.trace import ColumnOrder, Trace
+
+__all__ = ["explain"]
+
+
+def explain(
+    query: Query,
+    formula: Formula,
+    products: Mapping[Term, Product],
+    traces: Mapping[str, Trace],
+) -> str:
+    """Describe a view: its terms with their variable orders, and its arrangements with their runs.
+
+    In a variable order the variables after ``|`` are summed, not listed. ``e[1,0]:2`` is relation
+    ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
+    """
+    sizes = [_rows(traces, atom.relation) for atom in query.body]
+    bound = agm_bound(query, sizes)
+    lines = [
+        str(query),
+        f"formula {formula}, {len(products)} terms planned",
+        f"AGM bound {bound.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
+        f" (cover {', '.join(f'{x:g}' for x in bound.cover)})",
+    ]
+    for term, product in products.items():
+        plan = product.plan
+        emitted = " ".join(plan.order[: plan.emitted])
+        summed = " ".join(plan.order[plan.emitted :])
+        factors = []
+        for factor, planned in zip(term.factors, plan.factors, strict=True):
+            name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
+            view = "" if factor == PARTIAL else f"{factor.view} "
+            factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
+        proposals, intersections = (int(c) for c in product.counters)
+        lines += [
+            f"  {term}",
+            f"    bind  {emitted} | {summed}".rstrip(),
+            f"    read  {', '.join(factors)}",
+        ]
+        if plan.comparisons:
+            lines.append(f"    where {', '.join(map(str, plan.comparisons))}")
+        lines.append(
+            f"    ran {product.runs:,} times: {proposals:,} proposals, "
+            f"{intersections:,} intersections"
+        )
+    lines.append("arrangements")
+    for name, trace in traces.items():
+        for arrangement in trace.arrangements:
+            runs = ", ".join(f"{run.rows:,}" for run in arrangement.spine.runs) or "none"
+            size = arrangement.spine.nbytes
+            lines.append(f"  {name}[{_columns(arrangement.order)}]  runs {runs}; {size:,} bytes")
+    return "\n".join(lines)
+
+
+def _columns(order: ColumnOrder) -> str:
+    return ",".join(map(str, order))
+
+
+def _rows(traces: Mapping[str, Trace], name: str) -> int:
+    trace = traces.get(name)
+    if trace is None or not trace.arrangements:
+        return 0
+    return trace.arrangements[0].spine.rows

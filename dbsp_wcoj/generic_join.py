@@ -1,0 +1,246 @@
+"""The generic join of given relations: one function, two engines.
+
+The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join`); the reference
+engine is the readable one (`dbsp_wcoj.reference`), which shares no code with it and holds any
+ordered Python values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Literal
+
+import numpy as np
+
+from dbsp_wcoj.errors import (
+    ArityError,
+    ColumnTypeError,
+    DbspWcojError,
+    UnknownRelationError,
+    VariableOrderError,
+    WeightOverflowError,
+)
+from dbsp_wcoj.planner import TermPlan, body_of, plan_term
+from dbsp_wcoj.product import Product, accumulate, value_ranges, whole_range
+from dbsp_wcoj.query import Constant, Query
+from dbsp_wcoj.reference import reference_join
+from dbsp_wcoj.run import Run
+from dbsp_wcoj.trace import ColumnOrder, run_in_order
+from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet
+
+__all__ = ["Views", "check_constants", "generic_join", "generic_join_chunks", "stored"]
+
+Views = Sequence[ZSet] | Mapping[str, ZSet]
+Engine = Literal["compiled", "reference"]
+
+# Fewer rows than this are not worth handing to another thread.
+PARALLEL_MINIMUM = 4096
+
+
+def generic_join(
+    query: Query | str,
+    views: Views,
+    *,
+    order: Sequence[str] | None = None,
+    engine: Engine = "compiled",
+    executor: Executor | None = None,
+    parts: int = 1,
+) -> ZSet:
+    """Join all atoms of ``query``, binding one variable at a time.
+
+    For each prefix the atom with the fewest extensions proposes and every other atom intersects,
+    so the work is within the AGM bound whatever the skew [1].
+
+    Args:
+        query: Conjunctive query, or its text.
+        views: One Z-set per atom in body order, or one per relation by name.
+        order: A permutation of the query's variables; by default planned.
+        engine: "compiled", or "reference" for the readable join, to compare with.
+        executor: Where the parts run at the same time; the kernel does not hold the GIL.
+        parts: How many pieces of about equal rows to cut the work into.
+
+    Returns:
+        Consolidated Z-set of arity ``len(query.head)``. A row's weight is the product of the
+        weights of the rows it joins, summed over the variables that are not in the head.
+
+    Raises:
+        UnknownRelationError: A relation of the query has no view.
+        ArityError: A view has another arity than its atom, or not one view per atom.
+        VariableOrderError: ``order`` is not a permutation of the variables.
+        ColumnTypeError: A constant of the query is not an int64.
+        WeightOverflowError: A weight leaves int64.
+
+    Complexity:
+        O(AGM(query) * log N) time, N = rows of the largest view; memory for the result and one
+        sorted copy of each view in each column order that the plan needs.
+
+    References:
+        [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3.
+
+    >>> edges = ZSet.from_rows([(1, 2), (2, 3), (1, 3), (3, 4)])
+    >>> generic_join("tri(a, b, c) :- e(a, b), e(b, c), e(a, c)", {"e": edges})
+    ZSet({(1, 2, 3): 1})
+    >>> generic_join("n() :- e(a, b), e(b, c)", [edges, edges]).to_dict()
+    {(): 3}
+    """
+    query = Query.parse(query) if isinstance(query, str) else query
+    given = _per_atom(query, views)
+    if engine == "reference":
+        return _reference(query, given, order)
+    if engine != "compiled":
+        raise DbspWcojError(f"unknown engine {engine!r}; use 'compiled' or 'reference'")
+    join = _OneShot(query, given, order)
+    if not query.head:
+        return join.total(executor, parts)
+    return accumulate(join.chunks(executor, parts), len(query.head))
+
+
+def generic_join_chunks(
+    query: Query | str, views: Views, *, order: Sequence[str] | None = None
+) -> Iterator[ZSet]:
+    """As `generic_join`, in Z-sets of at most 65,536 rows whose sum is the result.
+
+    The memory is that of one chunk, however large the result is.
+
+    >>> pairs = ZSet.from_columns([range(1000)])
+    >>> chunks = generic_join_chunks("q(a, b) :- r(a), r(b)", {"r": pairs})
+    >>> sum(len(chunk) for chunk in chunks)
+    1000000
+    """
+    query = Query.parse(query) if isinstance(query, str) else query
+    join = _OneShot(query, _per_atom(query, views), order)
+    if not query.head:
+        yield join.total(None, 1)
+    else:
+        yield from join.chunks(None, 1)
+
+
+class _OneShot:
+    """A query's plan over given views, each sorted once per column order."""
+
+    def __init__(self, query: Query, views: Sequence[ZSet], order: Sequence[str] | None) -> None:
+        check_constants(query)
+        check_order(query, order)
+        body = body_of(query)
+        self.arity = len(query.head)
+        self.product: Product | None = None
+        if body.never or not all(len(view) for view in views):
+            return
+        plan: TermPlan = plan_term(
+            body.columns,
+            body.comparisons,
+            query.head,
+            arranged=lambda factor, columns: columns == tuple(range(len(columns))),
+            order=order,
+        )
+        self._runs: dict[tuple[int, ColumnOrder], Run] = {}
+        deltas: Int64Array = np.zeros(len(views), np.int64)
+        for index, (view, factor) in enumerate(zip(views, plan.factors, strict=True)):
+            key = (id(view), factor.order)
+            if key not in self._runs:
+                self._runs[key] = run_in_order(stored(view), factor.order)
+            deltas[index] = self._runs[key].address
+        self._views = views
+        self.product = Product(plan, [(None, i) for i in range(len(views))], deltas)
+
+    def total(self, executor: Executor | None, parts: int) -> ZSet:
+        if self.product is None:
+            return ZSet.empty(0)
+        ranges, executor = self._ranges(executor, parts)
+        return exact_scalar(self.product.total(ranges, executor))
+
+    def chunks(self, executor: Executor | None, parts: int) -> Iterator[ZSet]:
+        if self.product is None:
+            return iter(())
+        ranges, executor = self._ranges(executor, parts)
+        return self.product.chunks(ranges, executor)
+
+    def _ranges(
+        self, executor: Executor | None, parts: int
+    ) -> tuple[list[tuple[int, int]], Executor | None]:
+        assert self.product is not None
+        plan = self.product.plan
+        candidates = [
+            self._runs[id(view), factor.order]
+            for view, factor in zip(self._views, plan.factors, strict=True)
+            if plan.splits(factor)
+        ]
+        smallest = min(candidates, key=lambda run: run.rows, default=None)
+        if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
+            return whole_range(), None
+        return value_ranges(smallest, parts), executor
+
+
+def exact_scalar(total: int) -> ZSet:
+    """The Z-set that gives the empty row this weight.
+
+    Raises:
+        WeightOverflowError: The weight leaves int64.
+    """
+    if abs(total) > LIMIT:
+        raise WeightOverflowError(
+            f"the weight of the empty row would be {total}, beyond int64 ({LIMIT}); "
+            f"nothing was changed: split the step or scale the weights"
+        )
+    return ZSet.scalar(total)
+
+
+def stored(zset: ZSet) -> ZSet:
+    """The Z-set as runs hold it: rows without columns get one that is always 0."""
+    if zset.arity:
+        return zset
+    return ZSet(np.zeros((1, len(zset)), np.int64), zset._weights)
+
+
+def check_constants(query: Query) -> None:
+    """Refuse constants that no int64 column can hold.
+
+    Raises:
+        ColumnTypeError: The constant, and what to do about it.
+    """
+    constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
+    for comparison in query.comparisons:
+        constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
+    for constant in constants:
+        value = constant.value
+        if isinstance(value, bool) or not isinstance(value, int) or not -LIMIT - 1 <= value <= LIMIT:
+            raise ColumnTypeError(
+                f"constant {constant} is not an int64, which columns hold; "
+                f"encode values with dbsp_wcoj.Dictionary and give their code"
+            )
+
+
+def check_order(query: Query, order: Sequence[str] | None) -> None:
+    """Refuse an order that is not a permutation of the query's variables.
+
+    Raises:
+        VariableOrderError: The order, and the variables.
+    """
+    if order is not None and sorted(order) != sorted(query.variables):
+        raise VariableOrderError(
+            f"order {list(order)} is not a permutation of the variables {list(query.variables)}"
+        )
+
+
+def _per_atom(query: Query, views: Views) -> list[ZSet]:
+    if isinstance(views, Mapping):
+        for name in query.relations:
+            if name not in views:
+                raise UnknownRelationError(
+                    f"relation {name!r} of the query has no view; given: {sorted(views)}"
+                )
+        given = [views[atom.relation] for atom in query.body]
+    else:
+        given = list(views)
+    if len(given) != len(query.body):
+        raise ArityError(f"{len(given)} views for {len(query.body)} atoms; give one per atom")
+    for atom, view in zip(query.body, given, strict=True):
+        if view.arity != atom.arity:
+            raise ArityError(f"'{atom}' has arity {atom.arity}, its view {view.arity}")
+    return given
+
+
+def _reference(query: Query, views: Sequence[ZSet], order: Sequence[str] | None) -> ZSet:
+    result = reference_join(query, [view.to_dict() for view in views], order=order)
+    return ZSet.from_rows(result.keys(), result.values(), arity=len(query.head))

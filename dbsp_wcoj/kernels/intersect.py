@@ -1,0 +1,139 @@
+"""Intersecting two sorted lists without listing the result: ``sum over v of wa(v) * wb(v)``.
+
+This is where a cyclic join spends its time. Two strategies, chosen by the lengths ``m <= n``:
+
+- lengths within a factor `GALLOP_RATIO`: blocks of four against blocks of four, O(m + n) compares
+  of vectors and no branch that depends on the data but the advance;
+- otherwise: for each value of the shorter list gallop over the last values of the longer list's
+  blocks, then compare one block at once: O(m log(n / m)).
+
+Lists of weight 1 only count their matches; other lists multiply the two weights at each match.
+"""
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
+from dbsp_wcoj.kernels.search import seek
+
+GALLOP_RATIO = 12
+
+
+@njit(nogil=True, inline="never")
+def seek_block(values, low, blocks, value):
+    """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
+
+    Returns ``blocks`` when there is none.
+    """
+    last = low + LANES - 1
+    if load(values, last) >= value:
+        return np.int64(0)
+    below = np.int64(0)
+    step = np.int64(1)
+    while below + step < blocks and load(values, last + (below + step) * LANES) < value:
+        below += step
+        step += step
+    high = min(below + step, blocks)
+    low_block = below + 1
+    while low_block < high:
+        middle = (low_block + high) >> 1
+        if load(values, last + middle * LANES) < value:
+            low_block = middle + 1
+        else:
+            high = middle
+    return low_block
+
+
+@njit(nogil=True, inline="never")
+def count_common(a, i, end_a, b, j, end_b):
+    """Return how many values ``a[i:end_a]`` and ``b[j:end_b]`` have in common."""
+    if end_a - i > end_b - j:
+        a, i, end_a, b, j, end_b = b, j, end_b, a, i, end_a
+    common = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a and j + LANES <= end_b:
+            value = load(a, i)
+            blocks = (end_b - j) // LANES
+            skipped = seek_block(b, j, blocks, value)
+            j += skipped * LANES
+            if skipped < blocks:
+                common += contains(b, j, value)
+                i += 1
+    else:
+        while i + LANES <= end_a and j + LANES <= end_b:
+            common += match_count(a, i, b, j)
+            last_a = load(a, i + LANES - 1)
+            last_b = load(b, j + LANES - 1)
+            i += LANES * np.int64(last_a <= last_b)
+            j += LANES * np.int64(last_b <= last_a)
+    while i < end_a and j < end_b:
+        x = load(a, i)
+        y = load(b, j)
+        common += np.int64(x == y)
+        i += np.int64(x <= y)
+        j += np.int64(y <= x)
+    return common
+
+
+@njit(nogil=True, inline="never")
+def leaf_weight(sums, leaf):
+    """Return the weight of a leaf; ``sums`` is the address of the running sums, 0 for weight 1."""
+    if sums == 0:
+        return np.int64(1)
+    return load(sums, leaf + 1) - load(sums, leaf)
+
+
+@njit(nogil=True, inline="never")
+def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
+    """Return the sum of products of the weights of the common values, unchecked.
+
+    The caller has made sure that ``length * max|wa| * max|wb|`` fits in int64.
+    """
+    if end_a - i > end_b - j:
+        a, sums_a, i, end_a, b, sums_b, j, end_b = b, sums_b, j, end_b, a, sums_a, i, end_a
+    total = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a:
+            value = load(a, i)
+            j = seek(b, j, end_b, value)
+            if j >= end_b:
+                return total
+            if load(b, j) == value:
+                total += leaf_weight(sums_a, i) * leaf_weight(sums_b, j)
+            i += 1
+        return total
+    while i < end_a and j < end_b:
+        if i + LANES <= end_a and j + LANES <= end_b and match_count(a, i, b, j) == 0:
+            last_a = load(a, i + LANES - 1)
+            last_b = load(b, j + LANES - 1)
+            i += LANES * np.int64(last_a <= last_b)
+            j += LANES * np.int64(last_b <= last_a)
+            continue
+        stop_a = min(i + LANES, end_a)
+        stop_b = min(j + LANES, end_b)
+        while i < stop_a and j < stop_b:
+            x = load(a, i)
+            y = load(b, j)
+            if x == y:
+                total += leaf_weight(sums_a, i) * leaf_weight(sums_b, j)
+            i += np.int64(x <= y)
+            j += np.int64(y <= x)
+    return total
+
+
+@njit(nogil=True, inline="never")
+def dot_checked(a, sums_a, i, end_a, b, sums_b, j, end_b):
+    """As `dot_common` for weights of any size; returns ``(sum, overflowed)``."""
+    total = np.int64(0)
+    overflowed = False
+    while i < end_a and j < end_b:
+        x = load(a, i)
+        y = load(b, j)
+        if x == y:
+            product, passed = multiply(leaf_weight(sums_a, i), leaf_weight(sums_b, j))
+            total, passed_too = add(total, product)
+            overflowed |= passed | passed_too
+        i += np.int64(x <= y)
+        j += np.int64(y <= x)
+    return total, overflowed

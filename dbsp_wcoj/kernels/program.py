@@ -1,0 +1,71 @@
+"""How a join plan and its running state are laid out for the join kernel.
+
+A *program* is one int64 array: what is fixed when a query is planned. The *state* is the kernel's
+stack: because all of it is in one array, a join stops when its output buffer is full and goes on
+where it was. A *source* says which runs an atom reads: those of a spine (by the address of its
+table), the run of this step's delta, or both; so old, delta and new are data.
+"""
+
+# program[...]
+ATOMS = 0
+LEVELS = 1  # variables that are bound one by one
+EMITTED = 2  # the first EMITTED levels make a row, the levels after them are summed
+HEAD_SIZE = 3
+HEAD = 4  # where the level of each head column is listed
+DEPTHS = 5  # largest number of bound columns of an atom
+SPLIT = 6  # level whose values may be restricted to a range, to share the work
+BLOCKS = 7  # where the start of each level's block is listed
+ATOM_DEPTHS = 8  # where the number of bound columns of each atom is listed
+PROGRAM_WORDS = 9
+
+# A level's block: SUMMED, participants, (atom, depth, last)*, comparisons, (operator, kind, value)*
+SUMMED = 0
+PARTICIPANTS = 1
+PARTICIPANT_WORDS = 3
+COMPARISON_WORDS = 3
+
+LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
+CONSTANT, VARIABLE = range(2)
+
+# sources[atom, ...]
+TABLE = 0
+WITH_DELTA = 1
+DELTA = 2
+SOURCE_WORDS = 3
+
+# state[...]
+RESUMED = 0
+LEVEL = 1
+ENTERING = 2
+TOTAL = 3
+WRITTEN = 4
+FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
+
+# One cell per slot (a run of an atom) and depth: one cache line.
+LOW = 0  # children of the bound prefix: [LOW, HIGH)
+HIGH = 1
+POSITION = 2  # cursor among them, after comparisons: [POSITION, END)
+END = 3
+VALUES = 4
+OFFSETS = 5
+RUN = 6
+MATCHED = 7  # 1 when the cursor is on the value being bound
+CELL_WORDS = 8
+
+# Per level: bound value, weight of the prefix before it, proposing participant.
+VALUE = 0
+WEIGHT = 1
+PROPOSER = 2
+LEVEL_STATE_WORDS = 3
+
+# counters[...]
+PROPOSALS = 0
+INTERSECTIONS = 1
+
+DONE, FULL, OVERFLOW = range(3)
+
+
+def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:
+    """Return the size of the state of a join over ``slots`` runs in all."""
+    cells = CELL_WORDS * slots * max(depths, 1)
+    return FIRST_SLOT + atoms + 1 + LEVEL_STATE_WORDS * (levels + 1) + cells

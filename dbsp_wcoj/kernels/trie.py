@@ -1,0 +1,172 @@
+"""Building a run from sorted rows, and reading one back.
+
+Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
+"""
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels.layout import (
+    ARITY,
+    DIRECTORY,
+    DIRECTORY_MINIMUM,
+    DIRECTORY_SIZE,
+    LEVEL_OFFSETS,
+    LEVEL_SIZE,
+    LEVEL_VALUES,
+    LEVEL_WORDS,
+    LEVELS,
+    LOWEST,
+    MAX_ABS_WEIGHT,
+    ROWS,
+    SHIFT,
+    WEIGHTS,
+)
+
+
+@njit(nogil=True, inline="never")
+def directory_shift(lowest, highest, nodes):
+    """Return the smallest shift for which the directory has at most ``2 * nodes + 2`` entries."""
+    shift = 0
+    distance = np.uint64(highest) - np.uint64(lowest)
+    while (distance >> np.uint64(shift)) > np.uint64(2 * nodes):
+        shift += 1
+    return shift
+
+
+@njit(nogil=True, inline="never")
+def directory_fill(run, entry, fuel):
+    """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
+    values = run[LEVELS + LEVEL_VALUES]
+    nodes = run[LEVELS + LEVEL_SIZE]
+    directory = run[DIRECTORY]
+    shift = np.uint64(run[SHIFT])
+    lowest = np.uint64(run[LOWEST])
+    size = run[DIRECTORY_SIZE]
+    node = 0 if entry == 0 else run[directory + entry - 1]
+    while entry < size and fuel > 0:
+        while node < nodes and (
+            (np.uint64(run[values + node]) - lowest) >> shift < np.uint64(entry)
+        ):
+            node += 1
+            fuel -= 1
+        run[directory + entry] = node
+        entry += 1
+        fuel -= 1
+    return entry
+
+
+@njit(nogil=True, inline="never")
+def directory_open(run, start):
+    """Place the directory at word ``start``; return the first word after it."""
+    nodes = run[LEVELS + LEVEL_SIZE]
+    if nodes < DIRECTORY_MINIMUM:
+        run[DIRECTORY] = 0
+        run[DIRECTORY_SIZE] = 0
+        return start
+    values = run[LEVELS + LEVEL_VALUES]
+    lowest = run[values]
+    highest = run[values + nodes - 1]
+    shift = directory_shift(lowest, highest, nodes)
+    distance = np.uint64(highest) - np.uint64(lowest)
+    run[DIRECTORY] = start
+    run[SHIFT] = shift
+    run[LOWEST] = lowest
+    run[DIRECTORY_SIZE] = np.int64(distance >> np.uint64(shift)) + 2
+    return start + run[DIRECTORY_SIZE]
+
+
+@njit(nogil=True, cache=True)
+def build_run(columns, order, weights):
+    """Return the run buffer of rows that are sorted by ``columns[order[0]], columns[order[1]], …``.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
+        order: int64 permutation of the columns; the rows are sorted in that column order.
+        weights: int64, shape ``(n,)``, none zero.
+    """
+    arity, rows = columns.shape
+    nodes = np.zeros(arity, np.int64)
+    largest = np.int64(0)
+    unit = True
+    for i in range(rows):
+        level = 0
+        if i > 0:
+            while level < arity - 1 and columns[order[level], i] == columns[order[level], i - 1]:
+                level += 1
+        for deeper in range(level, arity):
+            nodes[deeper] += 1
+        weight = weights[i]
+        unit &= weight == 1
+        largest = max(largest, abs(weight))
+    words = LEVELS + LEVEL_WORDS * arity + 2 * nodes[0] + 4
+    for level in range(arity):
+        words += 2 * nodes[level] + 1
+    run = np.empty(words + (0 if unit else rows + 1) - rows - 1, np.int64)
+    run[ARITY] = arity
+    run[ROWS] = rows
+    run[MAX_ABS_WEIGHT] = largest
+    end = LEVELS + LEVEL_WORDS * arity
+    for level in range(arity):
+        header = LEVELS + LEVEL_WORDS * level
+        run[header + LEVEL_SIZE] = nodes[level]
+        run[header + LEVEL_VALUES] = end
+        end += nodes[level]
+        run[header + LEVEL_OFFSETS] = 0
+        if level < arity - 1:
+            run[header + LEVEL_OFFSETS] = end
+            end += nodes[level] + 1
+    filled = np.zeros(arity + 1, np.int64)
+    for i in range(rows):
+        level = 0
+        if i > 0:
+            while level < arity - 1 and columns[order[level], i] == columns[order[level], i - 1]:
+                level += 1
+        for deeper in range(level, arity):
+            header = LEVELS + LEVEL_WORDS * deeper
+            run[run[header + LEVEL_VALUES] + filled[deeper]] = columns[order[deeper], i]
+            if deeper < arity - 1:
+                run[run[header + LEVEL_OFFSETS] + filled[deeper]] = filled[deeper + 1]
+            filled[deeper] += 1
+    for level in range(arity - 1):
+        run[run[LEVELS + LEVEL_WORDS * level + LEVEL_OFFSETS] + nodes[level]] = nodes[level + 1]
+    end = directory_open(run, end)
+    if run[DIRECTORY] > 0:
+        directory_fill(run, 0, np.int64(1) << 62)
+    run[WEIGHTS] = 0
+    if not unit:
+        run[WEIGHTS] = end
+        total = np.int64(0)
+        for i in range(rows):
+            run[end + i] = total
+            total += weights[i]
+        run[end + rows] = total
+        end += rows + 1
+    return run[:end]
+
+
+@njit(nogil=True, cache=True)
+def read_run(run):
+    """Return ``(columns, weights)`` of a run buffer, columns in the run's own order."""
+    arity = run[ARITY]
+    rows = run[ROWS]
+    columns = np.empty((arity, rows), np.int64)
+    weights = np.ones(rows, np.int64)
+    # first[i]: first leaf below node i of the current level, from the leaves up.
+    first = np.arange(rows + 1)
+    for level in range(arity - 1, -1, -1):
+        header = LEVELS + LEVEL_WORDS * level
+        nodes = run[header + LEVEL_SIZE]
+        values = run[header + LEVEL_VALUES]
+        if level < arity - 1:
+            offsets = run[header + LEVEL_OFFSETS]
+            above = np.empty(nodes + 1, np.int64)
+            for node in range(nodes + 1):
+                above[node] = first[run[offsets + node]]
+            first = above
+        for node in range(nodes):
+            columns[level, first[node] : first[node + 1]] = run[values + node]
+    if run[WEIGHTS] > 0:
+        for i in range(rows):
+            weights[i] = run[run[WEIGHTS] + i + 1] - run[run[WEIGHTS] + i]
+    return columns, weights

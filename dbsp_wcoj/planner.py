@@ -1,0 +1,246 @@
+"""Planning a delta term: the order in which its variables are bound, and who reads what.
+
+A term is a product of views. Its plan is
+
+- the variable order: constants first, then the delta's variables, so that the work starts at the
+  change; then always the variable that the most atoms with a bound variable already hold, so that
+  no step is a cross product that need not be; variables of the head before the others;
+- for each factor the column order in which it is read: its variables in the order in which they
+  are bound, then the columns that nothing else needs. Among equally good variable orders the one
+  that needs the fewest new arrangements wins, so terms share them;
+- the program for `dbsp_wcoj.kernels.join`: the plan that is printed is the array that runs.
+
+Constants and repeated variables are rewritten before planning: ``e(x, x, 7)`` becomes
+``e(x, x', k), x' == x, k == 7`` with variables of their own, and the join narrows those to a point.
+
+References:
+    [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013 (any order is optimal).
+    [2] Ammar, McSherry, Salihoglu, Joglekar. PVLDB 11(6), 2018, section 3.3 (delta first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice, permutations
+from typing import Final
+
+from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Variable
+from dbsp_wcoj.trace import ColumnOrder
+
+__all__ = ["Body", "FactorPlan", "TermPlan", "body_of", "plan_term"]
+
+# A delta of more variables is bound in the order written: its permutations are not all tried.
+MOST_PERMUTATIONS: Final = 24
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A query's body with one distinct variable per column.
+
+    ``comparisons`` have a variable on their left; ``never`` says that one between constants fails.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    comparisons: tuple[Comparison, ...]
+    never: bool
+
+
+def body_of(query: Query) -> Body:
+    """Rewrite constants and repeated variables into comparisons.
+
+    >>> body = body_of(Query.parse("q(x) :- e(x, x), r(x, 7)"))
+    >>> body.columns
+    (('x', 'x#0.1'), ('x', '#1.1'))
+    >>> [str(comparison) for comparison in body.comparisons]
+    ['x#0.1 == x', '#1.1 == 7']
+    """
+    comparisons: list[Comparison] = []
+    columns = []
+    for index, atom in enumerate(query.body):
+        columns.append(_distinct_columns(atom, index, comparisons))
+    never = False
+    for comparison in query.comparisons:
+        left, right = comparison.left, comparison.right
+        if isinstance(left, Variable):
+            comparisons.append(comparison)
+        elif isinstance(right, Variable):
+            comparisons.append(Comparison(right, FLIPPED[comparison.op], left))
+        else:
+            never |= not comparison.holds(left.value, right.value)
+    return Body(tuple(columns), tuple(comparisons), never)
+
+
+def _distinct_columns(
+    atom: Atom, index: int, comparisons: list[Comparison]
+) -> tuple[str, ...]:
+    names: list[str] = []
+    for position, term in enumerate(atom.terms):
+        if isinstance(term, Constant):
+            name = f"#{index}.{position}"
+            comparisons.append(Comparison(Variable(name), "==", term))
+        elif term.name in names:
+            name = f"{term.name}#{index}.{position}"
+            comparisons.append(Comparison(Variable(name), "==", term))
+        else:
+            name = term.name
+        names.append(name)
+    # A relation without columns is stored with one that is always 0 and that nothing needs.
+    return tuple(names) or (f"#{index}",)
+
+
+@dataclass(frozen=True, slots=True)
+class FactorPlan:
+    """How a term reads one factor: ``order`` permutes its columns, ``depth`` of them are bound."""
+
+    variables: tuple[str, ...]
+    order: ColumnOrder
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class TermPlan:
+    """A variable order and what follows from it."""
+
+    order: tuple[str, ...]
+    factors: tuple[FactorPlan, ...]
+    comparisons: tuple[Comparison, ...]
+    head: tuple[str, ...]
+
+    @property
+    def emitted(self) -> int:
+        """How many variables are bound before a row is complete; the rest are summed."""
+        return max((self.order.index(name) + 1 for name in self.head), default=0)
+
+    @property
+    def split(self) -> int:
+        """The first variable that is not fixed by a constant: its values can be shared out."""
+        fixed = _fixed(self.comparisons)
+        return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
+
+    def splits(self, factor: FactorPlan) -> bool:
+        """Whether the factor's first column is the variable that `split` shares out."""
+        if not factor.depth or not self.order:
+            return False
+        return factor.variables[factor.order[0]] == self.order[self.split]
+
+
+def plan_term(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    head: Sequence[str],
+    *,
+    first: Sequence[int] = (),
+    arranged: Callable[[int, ColumnOrder], bool] = lambda factor, order: False,
+    order: Sequence[str] | None = None,
+) -> TermPlan:
+    """Plan one product of views.
+
+    Args:
+        factors: The distinct variables of each factor's columns.
+        comparisons: Comparisons with a variable on the left, all variables in some factor.
+        head: Variables of the result.
+        first: Factors (the deltas) whose variables are bound first.
+        arranged: Whether factor ``i`` is arranged in a column order already.
+        order: The order of the shared variables, when the caller wants to say; other variables
+            that must be bound follow those that they hang on.
+
+    Complexity:
+        O(permutations of the delta's variables * variables² * factors).
+    """
+    needed = _needed(factors, comparisons, head)
+    if order is not None:
+        candidates = [_greedy(factors, comparisons, needed, head, [v for v in order if v in needed])]
+    else:
+        start = [name for i in first[:1] for name in factors[i] if name in needed]
+        starts = islice(permutations(start), MOST_PERMUTATIONS)
+        candidates = [_greedy(factors, comparisons, needed, head, list(s)) for s in starts]
+    plans = [_plan(factors, comparisons, head, names, arranged) for names in candidates]
+
+    def new_arrangements(plan: TermPlan) -> int:
+        missing = {
+            (i if i in first else factors[i], factor.order)
+            for i, factor in enumerate(plan.factors)
+            if not arranged(i, factor.order)
+        }
+        return len(missing)
+
+    return min(plans, key=new_arrangements)
+
+
+def _fixed(comparisons: Sequence[Comparison]) -> set[str]:
+    return {
+        c.left.name
+        for c in comparisons
+        if c.op == "==" and isinstance(c.left, Variable) and isinstance(c.right, Constant)
+    }
+
+
+def _needed(
+    factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
+) -> set[str]:
+    """Variables that have to be bound: shared, compared or in the head."""
+    names = [name for columns in factors for name in columns]
+    compared = {name for comparison in comparisons for name in comparison.variables}
+    return {n for n in names if names.count(n) > 1 or n in compared or n in head}
+
+
+def _greedy(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    needed: set[str],
+    head: Sequence[str],
+    start: list[str],
+) -> tuple[str, ...]:
+    """Extend a start to all needed variables."""
+    everything = list(dict.fromkeys(n for columns in factors for n in columns if n in needed))
+    fixed = _fixed(comparisons)
+    equal: dict[str, set[str]] = {}
+    for comparison in comparisons:
+        if comparison.op == "==" and isinstance(comparison.right, Variable):
+            left, right = comparison.variables[0], comparison.right.name
+            equal.setdefault(left, set()).add(right)
+            equal.setdefault(right, set()).add(left)
+    chosen = [name for name in everything if name in fixed]
+    pending = [name for name in start if name not in chosen]
+
+    def rank(name: str) -> tuple[bool, int, bool, int]:
+        holders = [columns for columns in factors if name in columns]
+        connected = sum(any(n in chosen for n in columns) for columns in holders)
+        pinned = bool(equal.get(name, set()) & set(chosen))
+        return (pinned, connected, name in head, len(holders))
+
+    while len(chosen) < len(everything):
+        rest = [name for name in everything if name not in chosen]
+        pinned = [name for name in rest if equal.get(name, set()) & set(chosen)]
+        while pending and pending[0] in chosen:
+            pending.pop(0)
+        if pinned:
+            chosen.append(pinned[0])
+        elif pending:
+            chosen.append(pending.pop(0))
+        else:
+            chosen.append(max(rest, key=rank))
+    return tuple(chosen)
+
+
+def _plan(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    head: Sequence[str],
+    order: tuple[str, ...],
+    arranged: Callable[[int, ColumnOrder], bool],
+) -> TermPlan:
+    plans = []
+    for index, columns in enumerate(factors):
+        bound = sorted((n for n in columns if n in order), key=order.index)
+        prefix = tuple(columns.index(name) for name in bound)
+        rest = tuple(k for k in range(len(columns)) if k not in prefix)
+        column_order = prefix + rest
+        for tail in islice(permutations(rest), MOST_PERMUTATIONS):
+            if arranged(index, prefix + tail):
+                column_order = prefix + tail
+                break
+        plans.append(FactorPlan(columns, column_order, len(prefix)))
+    return TermPlan(order, tuple(plans), tuple(comparisons), tuple(head))

@@ -1,0 +1,89 @@
+"""A run: one immutable sorted piece of a trace, a weighted trie in a single int64 buffer.
+
+The buffer's layout is in `dbsp_wcoj.kernels.layout`. Kernels get a run by its address, so a `Run`
+keeps its buffer alive for as long as it may be read. Memory per row of a binary relation with
+weights of 1: 8 bytes for the leaf, and for each distinct first column 16 bytes plus at most 16 of
+directory. Merging is `Merge`: two runs become one, a bounded piece at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.kernels import layout
+from dbsp_wcoj.kernels.merge import merge_open, merge_work
+from dbsp_wcoj.kernels.sort import sort_rows
+from dbsp_wcoj.kernels.trie import build_run, read_run
+from dbsp_wcoj.zset import Int64Array, ZSet
+
+__all__ = ["Merge", "Run"]
+
+UNBOUNDED: Final = 2**62
+
+
+class Run:
+    """A weighted trie over one column order; never changed after it is built."""
+
+    __slots__ = ("address", "buffer", "max_abs_weight", "rows")
+
+    def __init__(self, buffer: Int64Array) -> None:
+        """Take a finished buffer."""
+        self.buffer = buffer
+        self.address: int = buffer.__array_interface__["data"][0]
+        self.rows: int = int(buffer[layout.ROWS])
+        self.max_abs_weight: int = int(buffer[layout.MAX_ABS_WEIGHT])
+
+    @staticmethod
+    def of(zset: ZSet, order: Int64Array, *, sorted_order: bool) -> Run:
+        """The run of a non-empty Z-set in a column order.
+
+        Args:
+            zset: At least one column and one row.
+            order: A permutation of the columns.
+            sorted_order: Whether ``order`` is 0, 1, 2, …, in which Z-sets are sorted already.
+
+        Complexity:
+            O(n) for each byte of the columns whose order changes.
+        """
+        rows, weights = zset._rows, zset._weights
+        if not sorted_order:
+            rows, weights = sort_rows(rows, weights, order)
+        return Run(build_run(rows, order, weights))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use; a merge reserves more than it turns out to need, untouched."""
+        arity = int(self.buffer[layout.ARITY])
+        words = layout.LEVELS + layout.LEVEL_WORDS * arity
+        for level in range(arity):
+            nodes = int(self.buffer[layout.LEVELS + layout.LEVEL_WORDS * level])
+            words += nodes + (nodes + 1 if level < arity - 1 else 0)
+        words += int(self.buffer[layout.DIRECTORY_SIZE])
+        if self.buffer[layout.WEIGHTS]:
+            words += self.rows + 1
+        return 8 * words
+
+    def read(self) -> tuple[Int64Array, Int64Array]:
+        """``(columns, weights)`` in the run's own column order."""
+        columns, weights = read_run(self.buffer)
+        return columns, weights
+
+
+class Merge:
+    """Two runs on their way to become one; both stay readable until it is done."""
+
+    __slots__ = ("_out", "_state", "newer", "older", "rows")
+
+    def __init__(self, older: Run, newer: Run) -> None:
+        """Open a merge of two runs of one column order."""
+        self.older = older
+        self.newer = newer
+        self.rows = older.rows + newer.rows
+        self._out, self._state = merge_open(older.buffer, newer.buffer)
+
+    def work(self, fuel: int = UNBOUNDED) -> Run | None:
+        """Do about ``fuel`` rows of work; return the merged run once it is complete."""
+        done = merge_work(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
+        return Run(self._out) if done else None

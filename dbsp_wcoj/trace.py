@@ -1,0 +1,211 @@
+"""A trace: the history of one relation, arranged in every column order that something needs.
+
+An arrangement is the trace in one column order, stored as a spine of runs and shared by all atoms
+and queries that need that order. A step is prepared first and committed later: `Trace.prepare`
+builds the delta's runs and checks everything that can go wrong, so a commit cannot fail and an
+abandoned step leaves no mark.
+
+Invariant: no row's weight, and no sum of neighbouring runs, ever leaves int64. As long as the
+largest weights of all runs add up to less, nothing has to be looked at; beyond that each row of
+the delta is looked up, and the runs are merged into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from dbsp_wcoj.errors import ArityError, WeightOverflowError
+from dbsp_wcoj.kernels.lookup import row_weights
+from dbsp_wcoj.run import Run
+from dbsp_wcoj.spine import Spine
+from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+
+__all__ = ["Arrangement", "ColumnOrder", "Trace", "TraceStep"]
+
+ColumnOrder = tuple[int, ...]
+
+
+class Arrangement:
+    """A trace in one column order."""
+
+    __slots__ = ("_order", "order", "spine")
+
+    def __init__(self, order: ColumnOrder) -> None:
+        """An empty arrangement."""
+        self.order = order
+        self.spine = Spine()
+        self._order = np.array(order, np.int64)
+
+    def run_of(self, zset: ZSet) -> Run:
+        """The run of a non-empty Z-set in this order."""
+        return run_in_order(zset, self.order)
+
+
+def run_in_order(zset: ZSet, order: ColumnOrder) -> Run:
+    """The run of a non-empty Z-set in a column order."""
+    return Run.of(zset, np.array(order, np.int64), sorted_order=order == tuple(range(len(order))))
+
+
+class TraceStep:
+    """The delta of one step of one relation: its run in each order, not yet part of the trace."""
+
+    __slots__ = ("_runs", "_trace", "compact", "delta")
+
+    def __init__(self, trace: Trace, delta: ZSet) -> None:
+        """Stage a non-empty delta of ``trace``."""
+        self.delta = delta
+        # Whether a sum of runs might leave int64, so that only one run may be left.
+        self.compact = False
+        self._trace = trace
+        self._runs: dict[ColumnOrder, Run] = {}
+
+    def run(self, order: ColumnOrder) -> Run:
+        """The delta's run in a column order, built once."""
+        run = self._runs.get(order)
+        if run is None:
+            run = self._runs[order] = run_in_order(self.delta, order)
+        return run
+
+    def commit(self) -> None:
+        """Make the delta part of the trace."""
+        for arrangement in self._trace.arrangements:
+            if self.compact:
+                arrangement.spine.compact()
+            arrangement.spine.append(self.run(arrangement.order))
+            if self.compact:
+                arrangement.spine.compact()
+
+
+class Trace:
+    """The history of a relation of ``arity`` columns, as the sum of its deltas.
+
+    >>> trace = Trace(2)
+    >>> trace.update(ZSet.from_rows([(1, 2), (3, 4)]))
+    >>> trace.update(ZSet.from_rows([(1, 2)], [2]))
+    >>> trace.weights_of(ZSet.from_rows([(1, 2), (3, 4), (5, 6)])).tolist()
+    [3, 1, 0]
+    """
+
+    __slots__ = ("_arrangements", "arity")
+
+    def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
+        """An empty trace with the given arrangements, by default one in the columns' own order.
+
+        A trace without arrangements keeps nothing.
+
+        Raises:
+            ArityError: ``arity`` is 0; a relation without columns is just a weight.
+        """
+        if arity < 1:
+            raise ArityError(f"a trace has at least 1 column, not {arity}")
+        self.arity = arity
+        self._arrangements: dict[ColumnOrder, Arrangement] = {}
+        for order in [tuple(range(arity))] if orders is None else orders:
+            self.arrange(order)
+
+    @property
+    def arrangements(self) -> tuple[Arrangement, ...]:
+        """All arrangements, in the order in which they were asked for."""
+        return tuple(self._arrangements.values())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the trace holds no run."""
+        return all(arrangement.spine.is_empty for arrangement in self._arrangements.values())
+
+    def has(self, order: ColumnOrder) -> bool:
+        """Whether the trace is arranged in this column order."""
+        return order in self._arrangements
+
+    def arrange(self, order: ColumnOrder) -> Arrangement:
+        """The arrangement in a column order, built from the rows so far if it is new.
+
+        Complexity:
+            O(n) the first time, else O(1).
+        """
+        arrangement = self._arrangements.get(order)
+        if arrangement is None:
+            arrangement = Arrangement(order)
+            if self._arrangements and not self.is_empty:
+                rows = self.to_zset()
+                if len(rows):
+                    arrangement.spine.append(arrangement.run_of(rows))
+            self._arrangements[order] = arrangement
+        return arrangement
+
+    def prepare(self, delta: ZSet) -> TraceStep:
+        """Check a non-empty delta and stage it; the trace changes only when it is committed.
+
+        Raises:
+            ArityError: The delta has another arity.
+            WeightOverflowError: The weight of a row would leave int64.
+        """
+        if delta.arity != self.arity:
+            raise ArityError(f"the delta has arity {delta.arity}, the trace {self.arity}")
+        step = TraceStep(self, delta)
+        if not self._arrangements:
+            return step
+        arrangement = next(iter(self._arrangements.values()))
+        largest = step.run(arrangement.order).max_abs_weight
+        if arrangement.spine.weight_bound + largest <= LIMIT:
+            return step
+        sums = [
+            (row, weight + int(old))
+            for (row, weight), old in zip(delta, self.weights_of(delta), strict=True)
+        ]
+        for row, weight in sums:
+            if abs(weight) > LIMIT:
+                raise WeightOverflowError(
+                    f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
+                    f"split or scale the weights"
+                )
+        step.compact = True
+        return step
+
+    def update(self, delta: ZSet) -> None:
+        """Add a delta: `prepare` and commit.
+
+        Complexity:
+            Amortised O(log n) row copies per row and arrangement.
+        """
+        if len(delta):
+            self.prepare(delta).commit()
+        elif delta.arity != self.arity:
+            raise ArityError(f"the delta has arity {delta.arity}, the trace {self.arity}")
+
+    def weights_of(self, rows: ZSet) -> Int64Array:
+        """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.
+
+        Complexity:
+            O(log n) per row and run.
+        """
+        if rows.arity != self.arity:
+            raise ArityError(f"the rows have arity {rows.arity}, the trace {self.arity}")
+        arrangement = next(iter(self._arrangements.values()))
+        weights, _ = row_weights(
+            rows._rows, np.array(arrangement.order, np.int64), arrangement.spine.table
+        )
+        result: Int64Array = weights
+        return result
+
+    def to_zset(self) -> ZSet:
+        """All rows with their weights.
+
+        Complexity:
+            O(n).
+        """
+        arrangement = next(iter(self._arrangements.values()))
+        pieces = []
+        for run in arrangement.spine.runs:
+            columns, weights = run.read()
+            rows = np.empty_like(columns)
+            rows[list(arrangement.order)] = columns
+            pieces.append((rows, weights))
+        if not pieces:
+            return ZSet.empty(self.arity)
+        return consolidated_rows(
+            np.concatenate([rows for rows, _ in pieces], axis=1),
+            np.concatenate([weights for _, weights in pieces]),
+        )

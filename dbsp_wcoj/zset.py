@@ -1,0 +1,297 @@
+"""Z-sets: finite maps from rows to non-zero integer weights, the values of every stream.
+
+A Z-set is immutable: one int64 array per column and one of weights, rows strictly increasing, no
+weight zero. Every constructor sorts and adds up (`consolidate`), so equal Z-sets have equal arrays.
+Z-sets of one arity are a group under addition; a relation is a Z-set, and so is its delta.
+
+Weights lie in ``[-(2**63 - 1), 2**63 - 1]``: leaving that range is an error, never a wrong weight.
+
+Reference:
+    Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
+from dbsp_wcoj.kernels.sort import OVERFLOW, consolidate
+
+__all__ = ["Int64Array", "ZSet"]
+
+Int64Array = npt.NDArray[np.int64]
+
+LIMIT: Final = 2**63 - 1
+_INT64: Final = np.dtype(np.int64)
+
+
+class ZSet:
+    """A finite map from rows of integers to non-zero integer weights.
+
+    Build one with `from_rows`, `from_columns` or `empty`.
+
+    >>> edges = ZSet.from_rows([(1, 2), (2, 3), (1, 2)])
+    >>> edges
+    ZSet({(1, 2): 2, (2, 3): 1})
+    >>> (edges - ZSet.from_rows([(1, 2)])).to_dict()
+    {(1, 2): 1, (2, 3): 1}
+    """
+
+    __slots__ = ("_rows", "_weights")
+
+    _rows: Int64Array
+    _weights: Int64Array
+
+    def __init__(self, rows: Int64Array, weights: Int64Array) -> None:
+        """Take consolidated arrays as they are: ``rows`` of shape ``(arity, n)``, ``weights`` ``(n,)``.
+
+        For the engine; users have `from_columns`, which checks and consolidates.
+        """
+        self._rows = rows
+        self._weights = weights
+
+    @staticmethod
+    def from_rows(
+        rows: Iterable[Sequence[int]],
+        weights: Iterable[int] | None = None,
+        *,
+        arity: int | None = None,
+    ) -> ZSet:
+        """Build a Z-set from Python rows.
+
+        Args:
+            rows: Tuples of integers, all of one length.
+            weights: One integer per row; by default 1 each.
+            arity: Number of columns; needed only when there may be no row.
+
+        Raises:
+            ArityError: Rows of different lengths, or no row and no ``arity``.
+            ColumnTypeError: A value is not an integer of 64 bits.
+            WeightError: Weights of another number or type.
+            WeightOverflowError: The weights of a row add up to more than int64 holds.
+
+        >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
+        ZSet({(3,): 2})
+        """
+        listed = [tuple(row) for row in rows]
+        if arity is None:
+            if not listed:
+                raise ArityError("no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)")
+            arity = len(listed[0])
+        for row in listed:
+            if len(row) != arity:
+                raise ArityError(f"row {row!r} has {len(row)} columns, expected {arity}")
+        columns = [_integers([row[k] for row in listed], f"column {k}") for k in range(arity)]
+        given = np.ones(len(listed), np.int64) if weights is None else _weights(list(weights))
+        if len(given) != len(listed):
+            raise WeightError(f"{len(given)} weights for {len(listed)} rows; give one per row")
+        return _consolidated(columns, given)
+
+    @staticmethod
+    def from_columns(columns: Sequence[Any], weights: Any | None = None) -> ZSet:
+        """Build a Z-set from columns, without a Python loop over rows.
+
+        Args:
+            columns: At least one one-dimensional integer array, all of one length n.
+            weights: Integer array of length n; by default 1 each.
+
+        Raises:
+            ArityError: No columns, or columns of different lengths.
+            ColumnTypeError: A column does not hold integers that fit in int64.
+            WeightError: Weights of another length or type.
+            WeightOverflowError: The weights of a row add up to more than int64 holds.
+
+        Complexity:
+            O(n) when the rows are sorted, else O(n) for each byte in which they differ.
+
+        >>> ZSet.from_columns([np.array([2, 1]), np.array([3, 2])], np.array([1, -1]))
+        ZSet({(1, 2): -1, (2, 3): 1})
+        """
+        if len(columns) == 0:
+            raise ArityError("0 columns; use ZSet.from_rows(rows, arity=0) for rows without columns")
+        arrays = [_integers(column, f"column {k}") for k, column in enumerate(columns)]
+        rows = len(arrays[0])
+        for k, array in enumerate(arrays):
+            if len(array) != rows:
+                raise ArityError(f"column {k} has {len(array)} rows, column 0 has {rows}")
+        given = np.ones(rows, np.int64) if weights is None else _weights(weights)
+        if len(given) != rows:
+            raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
+        return _consolidated(arrays, given)
+
+    @staticmethod
+    def empty(arity: int) -> ZSet:
+        """The Z-set without rows, the zero of the group.
+
+        >>> len(ZSet.empty(2))
+        0
+        """
+        return ZSet(np.empty((arity, 0), np.int64), np.empty(0, np.int64))
+
+    @staticmethod
+    def scalar(weight: int) -> ZSet:
+        """The Z-set of arity 0 that gives the empty row a weight.
+
+        >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
+        ({(): 3}, {})
+        """
+        weights = np.array([weight] if weight else [], np.int64)
+        return ZSet(np.empty((0, len(weights)), np.int64), weights)
+
+    @property
+    def arity(self) -> int:
+        """Number of columns."""
+        return self._rows.shape[0]
+
+    @property
+    def columns(self) -> tuple[Int64Array, ...]:
+        """One read-only int64 array per column, rows in ascending order."""
+        return tuple(_read_only(column) for column in self._rows)
+
+    @property
+    def weights(self) -> Int64Array:
+        """Read-only int64 weights, none zero, one per row."""
+        return _read_only(self._weights)
+
+    @property
+    def rows(self) -> Int64Array:
+        """The columns as one read-only array of shape ``(arity, n)``."""
+        return _read_only(self._rows)
+
+    def to_dict(self) -> dict[tuple[int, ...], int]:
+        """The Z-set as a dict from row to weight, for tests and for small results.
+
+        >>> ZSet.from_rows([(2, 1)]).to_dict()
+        {(2, 1): 1}
+        """
+        return dict(self)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def __iter__(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        rows = self._rows.T.tolist()
+        return zip(map(tuple, rows), self._weights.tolist(), strict=True)
+
+    def __add__(self, other: ZSet) -> ZSet:
+        if not isinstance(other, ZSet):
+            return NotImplemented
+        if other.arity != self.arity:
+            raise ArityError(f"cannot add Z-sets of arity {self.arity} and {other.arity}")
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        rows = np.concatenate((self._rows, other._rows), axis=1)
+        return consolidated_rows(rows, np.concatenate((self._weights, other._weights)))
+
+    def __neg__(self) -> ZSet:
+        return ZSet(self._rows, -self._weights)
+
+    def __sub__(self, other: ZSet) -> ZSet:
+        if not isinstance(other, ZSet):
+            return NotImplemented
+        return self + -other
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ZSet):
+            return NotImplemented
+        return np.array_equal(self._rows, other._rows) and np.array_equal(
+            self._weights, other._weights
+        )
+
+    def __hash__(self) -> int:
+        return hash((self._rows.tobytes(), self._weights.tobytes()))
+
+    def __repr__(self) -> str:
+        if len(self) <= 8:
+            return f"ZSet({self.to_dict()})"
+        return f"<ZSet of {len(self)} rows, arity {self.arity}>"
+
+    def _check(self) -> None:
+        """Assert the invariant: sorted rows, each once, weights non-zero and in range."""
+        assert self._rows.dtype == self._weights.dtype == np.int64
+        assert self._rows.ndim == 2 and self._rows.shape[1] == len(self._weights)
+        rows = [row for row, _ in self]
+        assert all(x < y for x, y in zip(rows, rows[1:], strict=False))
+        assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
+
+
+def _read_only(array: Int64Array) -> Int64Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _integers(values: Any, what: str) -> Int64Array:
+    """Return ``values`` as a one-dimensional int64 array."""
+    array = values if type(values) is np.ndarray else np.asarray(values)
+    if array.ndim != 1:
+        raise ColumnTypeError(
+            f"{what} has shape {array.shape}; give one one-dimensional array per column"
+        )
+    if array.dtype == _INT64:
+        return array
+    if array.dtype.kind == "u":
+        if len(array) and int(array.max()) > LIMIT:
+            raise ColumnTypeError(f"{what} holds {array.max()}, beyond int64 ({LIMIT}); encode it")
+    elif array.dtype.kind != "i" and len(array):
+        kind = "integers beyond int64" if _all_integers(array) else f"dtype {array.dtype}"
+        raise ColumnTypeError(
+            f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
+            f"encode other values with dbsp_wcoj.Dictionary"
+        )
+    return array.astype(np.int64)
+
+
+def _all_integers(array: npt.NDArray[Any]) -> bool:
+    return array.dtype == object and all(isinstance(v, int) for v in array.tolist())
+
+
+def _weights(values: Any) -> Int64Array:
+    """Return weights as an int64 array, each of which has a negative."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise WeightError(f"weights have shape {array.shape}; give one integer per row")
+    if len(array) == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and int(array.max()) > LIMIT):
+        raise WeightError(
+            f"weights have dtype {array.dtype} (first value {array[0]!r}); "
+            f"give integers in [-{LIMIT}, {LIMIT}]"
+        )
+    weights: Int64Array = array.astype(np.int64)  # a copy: the caller may write to the original
+    if weights.min() < -LIMIT:
+        raise WeightError(f"weight {weights.min()} has no negative; give integers from -{LIMIT} on")
+    return weights
+
+
+def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
+    if not columns:
+        total = sum(weights.tolist())
+        if abs(total) > LIMIT:
+            raise WeightOverflowError(f"weights add up to {total}, beyond int64 ({LIMIT})")
+        return ZSet.scalar(total)
+    rows = np.empty((len(columns), len(weights)), np.int64)
+    for k, column in enumerate(columns):
+        rows[k] = column
+    return consolidated_rows(rows, weights)
+
+
+def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
+    """Return the Z-set of rows in any order; the arrays are not kept if they have to change."""
+    if not len(rows):
+        return _consolidated([], weights)
+    if not len(weights):
+        return ZSet(rows, weights)
+    sorted_rows, summed, status = consolidate(rows, weights)
+    if status == OVERFLOW:
+        raise WeightOverflowError(
+            f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "
+            f"the largest weight given is {np.abs(weights).max()}"
+        )
+    return ZSet(sorted_rows, summed)
