@@ -7,10 +7,10 @@ leaves in chunks of at most `CHUNK` rows, because one inserted row can match mil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 

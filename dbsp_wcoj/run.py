@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.merge import merge_open, merge_work
 from dbsp_wcoj.kernels.sort import sort_rows

@@ -22,6 +22,7 @@ from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
+from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.intersect import count_common, dot_checked, dot_common
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.program import (
@@ -437,7 +438,7 @@ def emit(program, state, levels, weight, out):
     state[WRITTEN] = row + 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def join(program, sources, deltas, low, high, state, out, counters):
     """Run or resume a join until it is done or ``out`` is full.
 

@@ -1,15 +1,15 @@
 """Looking up the weights of given rows in a trace: O(log rows) per row and run."""
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add
+from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.search import root_seek, seek
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def row_weights(columns, order, table):
     """Return ``(weights, overflowed)``: each row's weight, 0 if absent.
 

@@ -16,6 +16,7 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 import numpy as np
 from numba import njit
 
+from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.layout import (
     ARITY,
     DIRECTORY_SIZE,
@@ -141,7 +142,7 @@ def leaves_below(run, level, first, last):
     return last - first
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def merge_open(a, b):
     """Return ``(out, state)`` of a merge of runs ``a`` and ``b`` in which nothing is done yet."""
     arity = a[ARITY]
@@ -272,7 +273,7 @@ def add_leaves(a, b, out, i, j, written, state):
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def merge_work(a, b, out, state, fuel):
     """Do about ``fuel`` rows of the merge of ``a`` and ``b`` into ``out``; return whether it is done."""
     arity = a[ARITY]

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import add
+from dbsp_wcoj.kernels.compiled import compiled
 
 # Up to this many rows insertion sort beats counting 256 buckets.
 FEW = 48
@@ -170,7 +171,7 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
         top = shifts[k]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def consolidate(columns, weights):
     """Sort rows, add the weights of equal rows, drop rows of weight zero.
 
@@ -253,7 +254,7 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits):
     return result, summed[:kept].copy() if kept < rows else summed, OK
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def sort_rows(columns, weights, order):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 

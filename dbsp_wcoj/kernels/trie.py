@@ -6,6 +6,7 @@ Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row 
 import numpy as np
 from numba import njit
 
+from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.layout import (
     ARITY,
     DIRECTORY,
@@ -76,7 +77,7 @@ def directory_open(run, start):
     return start + run[DIRECTORY_SIZE]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def build_run(columns, order, weights):
     """Return the run buffer of rows that are sorted by ``columns[order[0]], columns[order[1]], …``.
 
@@ -145,7 +146,7 @@ def build_run(columns, order, weights):
     return run[:end]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def read_run(run):
     """Return ``(columns, weights)`` of a run buffer, columns in the run's own order."""
     arity = run[ARITY]
