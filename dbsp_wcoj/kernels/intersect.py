@@ -20,7 +20,7 @@ from dbsp_wcoj.kernels.search import seek
 GALLOP_RATIO = 12
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def seek_block(values, low, blocks, value):
     """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
 
@@ -45,7 +45,7 @@ def seek_block(values, low, blocks, value):
     return low_block
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def count_common(a, i, end_a, b, j, end_b):
     """Return how many values ``a[i:end_a]`` and ``b[j:end_b]`` have in common."""
     if end_a - i > end_b - j:
@@ -76,7 +76,7 @@ def count_common(a, i, end_a, b, j, end_b):
     return common
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def leaf_weight(sums, leaf):
     """Return the weight of a leaf; ``sums`` is the address of the running sums, 0 for weight 1."""
     if sums == 0:
@@ -84,7 +84,7 @@ def leaf_weight(sums, leaf):
     return load(sums, leaf + 1) - load(sums, leaf)
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
     """Return the sum of products of the weights of the common values, unchecked.
 
@@ -122,7 +122,7 @@ def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
     return total
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def dot_checked(a, sums_a, i, end_a, b, sums_b, j, end_b):
     """As `dot_common` for weights of any size; returns ``(sum, overflowed)``."""
     total = np.int64(0)

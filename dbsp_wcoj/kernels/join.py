@@ -24,14 +24,14 @@ from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.intersect import count_common, dot_checked, dot_common
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     AT_LEAST,
     AT_MOST,
     ATOM_DEPTHS,
     ATOMS,
     BLOCKS,
-    CELL_WORDS,
+    CELL_BYTES,
     COMPARISON_WORDS,
     CONSTANT,
     DELTA,
@@ -80,16 +80,19 @@ from dbsp_wcoj.kernels.search import root_seek, seek
 LOWEST = np.int64(-(2**63))
 HIGHEST = np.int64(2**63 - 1)
 
+# Small functions that the walk calls for every value.
+inlined = njit(nogil=True, forceinline=True)
 
-@njit(nogil=True, inline="never")
+
+@inlined
 def advance(state, cell, depth, low, value):
     """Return the first position from ``low`` on whose value is at least ``value``."""
     if depth == 0:
-        return root_seek(state[cell + RUN], low, state[cell + END], value)
-    return seek(state[cell + VALUES], low, state[cell + END], value)
+        return root_seek(load(cell, RUN), low, load(cell, END), value)
+    return seek(load(cell, VALUES), low, load(cell, END), value)
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def subtree_weight(run, depth, first, last):
     """Return ``(weight, overflowed)`` of all rows under the nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
@@ -111,33 +114,33 @@ def subtree_weight(run, depth, first, last):
     return total, overflowed
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def bind_run(state, cells, slot, depths, run):
     """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
     arity = load(run, layout.ARITY)
     for depth in range(depths):
-        cell = cells + CELL_WORDS * (slot * depths + depth)
-        state[cell + RUN] = run
-        state[cell + LOW] = 0
-        state[cell + HIGH] = 0
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        store(cell, RUN, run)
+        store(cell, LOW, 0)
+        store(cell, HIGH, 0)
         if depth < arity:
             entry = layout.LEVELS + layout.LEVEL_WORDS * depth
-            state[cell + VALUES] = run + (load(run, entry + layout.LEVEL_VALUES) << 3)
-            state[cell + OFFSETS] = run + (load(run, entry + layout.LEVEL_OFFSETS) << 3)
+            store(cell, VALUES, run + (load(run, entry + layout.LEVEL_VALUES) << 3))
+            store(cell, OFFSETS, run + (load(run, entry + layout.LEVEL_OFFSETS) << 3))
             if depth == 0:
-                state[cell + HIGH] = load(run, entry + layout.LEVEL_SIZE)
+                store(cell, HIGH, load(run, entry + layout.LEVEL_SIZE))
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def open_join(program, sources, deltas, state, cells, levels):
     """Bind all runs to slots; return ``overflowed``. The weight of level 0 is that of the atoms
     of which no column is bound."""
-    depths = program[DEPTHS]
+    depths = load(program, DEPTHS)
     slot = np.int64(0)
     weight = np.int64(1)
     overflowed = False
-    for atom in range(program[ATOMS]):
-        state[FIRST_SLOT + atom] = slot
+    for atom in range(load(program, ATOMS)):
+        store(state, FIRST_SLOT + atom, slot)
         table = sources[atom * SOURCE_WORDS + TABLE]
         runs = load(table, 0) if table != 0 else np.int64(0)
         delta = np.int64(0)
@@ -148,7 +151,7 @@ def open_join(program, sources, deltas, state, cells, levels):
             run = load(table, 1 + index) if index < runs else delta
             if run == 0:
                 continue
-            if program[program[ATOM_DEPTHS] + atom] > 0:
+            if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
                 bind_run(state, cells, slot, depths, run)
             else:
                 nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
@@ -156,24 +159,24 @@ def open_join(program, sources, deltas, state, cells, levels):
                 factor, passed_too = add(factor, part)
                 overflowed |= passed | passed_too
             slot += 1
-        if program[program[ATOM_DEPTHS] + atom] == 0:
+        if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
             weight, passed = multiply(weight, factor)
             overflowed |= passed
-    state[FIRST_SLOT + program[ATOMS]] = slot
-    state[levels + WEIGHT] = weight
+    store(state, FIRST_SLOT + load(program, ATOMS), slot)
+    store(state, levels + WEIGHT, weight)
     return overflowed
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def value_range(program, state, block, levels, low, high):
     """Return the inclusive range of values that the comparisons of a level allow."""
-    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * program[block + PARTICIPANTS]
-    for index in range(program[start]):
+    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
+    for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
-        operator = program[word]
-        other = program[word + 2]
-        if program[word + 1] != CONSTANT:
-            other = state[levels + LEVEL_STATE_WORDS * other + VALUE]
+        operator = load(program, word)
+        other = load(program, word + 2)
+        if load(program, word + 1) != CONSTANT:
+            other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
         if operator == LESS:
             if other == LOWEST:
                 return HIGHEST, LOWEST
@@ -192,46 +195,46 @@ def value_range(program, state, block, levels, low, high):
     return low, high
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def excluded(program, state, block, levels, value):
     """Return whether a ``!=`` of the level rules ``value`` out."""
-    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * program[block + PARTICIPANTS]
-    for index in range(program[start]):
+    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
+    for index in range(load(program, start)):
         word = start + 1 + COMPARISON_WORDS * index
-        if program[word] == UNEQUAL:
-            other = program[word + 2]
-            if program[word + 1] != CONSTANT:
-                other = state[levels + LEVEL_STATE_WORDS * other + VALUE]
+        if load(program, word) == UNEQUAL:
+            other = load(program, word + 2)
+            if load(program, word + 1) != CONSTANT:
+                other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
             if other == value:
                 return True
     return False
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def enter(program, state, cells, block, low, high):
     """Count: set every participant's cursors to ``[low, high]``.
 
     Returns ``(proposer, count)``: the participant with the fewest extensions.
     """
-    depths = program[DEPTHS]
+    depths = load(program, DEPTHS)
     proposer = np.int64(-1)
     fewest = HIGHEST
-    for index in range(program[block + PARTICIPANTS]):
+    for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = program[word]
-        depth = program[word + 1]
+        atom = load(program, word)
+        depth = load(program, word + 1)
         count = np.int64(0)
-        for slot in range(state[FIRST_SLOT + atom], state[FIRST_SLOT + atom + 1]):
-            cell = cells + CELL_WORDS * (slot * depths + depth)
-            first = state[cell + LOW]
-            last = state[cell + HIGH]
-            state[cell + END] = last
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            first = load(cell, LOW)
+            last = load(cell, HIGH)
+            store(cell, END, last)
             if first < last and low > LOWEST:
                 first = advance(state, cell, depth, first, low)
             if first < last and high < HIGHEST:
                 last = advance(state, cell, depth, first, high + 1)
-            state[cell + POSITION] = first
-            state[cell + END] = last
+            store(cell, POSITION, first)
+            store(cell, END, last)
             count += last - first
         if count < fewest:
             fewest = count
@@ -239,21 +242,21 @@ def enter(program, state, cells, block, low, high):
     return proposer, fewest
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def smallest(state, cells, atom, depth, depths):
     """Return ``(found, value)``: the least value under the cursors of an atom."""
     found = False
     value = HIGHEST
-    for slot in range(state[FIRST_SLOT + atom], state[FIRST_SLOT + atom + 1]):
-        cell = cells + CELL_WORDS * (slot * depths + depth)
-        position = state[cell + POSITION]
-        if position < state[cell + END]:
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        position = load(cell, POSITION)
+        if position < load(cell, END):
             found = True
-            value = min(value, load(state[cell + VALUES], position))
+            value = min(value, load(load(cell, VALUES), position))
     return found, value
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def move(state, cells, atom, depth, depths, value):
     """Move an atom's cursors to ``value`` or beyond, and mark the runs that have it.
 
@@ -263,33 +266,33 @@ def move(state, cells, atom, depth, depths, value):
     matched = False
     found = False
     least = HIGHEST
-    for slot in range(state[FIRST_SLOT + atom], state[FIRST_SLOT + atom + 1]):
-        cell = cells + CELL_WORDS * (slot * depths + depth)
-        state[cell + MATCHED] = 0
-        position = state[cell + POSITION]
-        if position >= state[cell + END]:
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        store(cell, MATCHED, 0)
+        position = load(cell, POSITION)
+        if position >= load(cell, END):
             continue
         position = advance(state, cell, depth, position, value)
-        state[cell + POSITION] = position
-        if position < state[cell + END]:
+        store(cell, POSITION, position)
+        if position < load(cell, END):
             found = True
-            here = load(state[cell + VALUES], position)
+            here = load(load(cell, VALUES), position)
             least = min(least, here)
             if here == value:
                 matched = True
-                state[cell + MATCHED] = 1
+                store(cell, MATCHED, 1)
     return matched, found, least
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def next_value(program, state, cells, block, proposer, counters):
     """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
-    depths = program[DEPTHS]
-    participants = program[block + PARTICIPANTS]
+    depths = load(program, DEPTHS)
+    participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
     word = first + PARTICIPANT_WORDS * proposer
     while True:
-        found, value = smallest(state, cells, program[word], program[word + 1], depths)
+        found, value = smallest(state, cells, load(program, word), load(program, word + 1), depths)
         if not found:
             return False, value
         counters[PROPOSALS] += 1
@@ -301,7 +304,7 @@ def next_value(program, state, cells, block, proposer, counters):
             other = first + PARTICIPANT_WORDS * index
             counters[INTERSECTIONS] += 1
             matched, found, least = move(
-                state, cells, program[other], program[other + 1], depths, value
+                state, cells, load(program, other), load(program, other + 1), depths, value
             )
             if not found:
                 return False, value
@@ -310,110 +313,110 @@ def next_value(program, state, cells, block, proposer, counters):
                 target = least
                 break
         # On a miss the proposer leaps to the value that the other atom has next.
-        move(state, cells, program[word], program[word + 1], depths, target)
+        move(state, cells, load(program, word), load(program, word + 1), depths, target)
         if agreed:
             return True, value
 
 
-@njit(nogil=True, inline="never")
+@inlined
 def bind_value(program, state, cells, block, weight):
     """Descend below the matched value; return ``(weight, overflowed)`` with the factors of the
     atoms that are complete. Every cursor leaves the value."""
-    depths = program[DEPTHS]
+    depths = load(program, DEPTHS)
     overflowed = False
-    for index in range(program[block + PARTICIPANTS]):
+    for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        atom = program[word]
-        depth = program[word + 1]
-        last = program[word + 2] != 0
+        atom = load(program, word)
+        depth = load(program, word + 1)
+        last = load(program, word + 2) != 0
         factor = np.int64(0)
-        for slot in range(state[FIRST_SLOT + atom], state[FIRST_SLOT + atom + 1]):
-            cell = cells + CELL_WORDS * (slot * depths + depth)
-            position = state[cell + POSITION]
-            matched = position < state[cell + END] and state[cell + MATCHED] != 0
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            position = load(cell, POSITION)
+            matched = position < load(cell, END) and load(cell, MATCHED) != 0
             if last:
                 if matched:
-                    run = state[cell + RUN]
+                    run = load(cell, RUN)
                     part, passed = subtree_weight(run, depth, position, position + 1)
                     factor, passed_too = add(factor, part)
                     overflowed |= passed | passed_too
             else:
-                below = cell + CELL_WORDS
-                state[below + LOW] = 0
-                state[below + HIGH] = 0
+                below = cell + CELL_BYTES
+                store(below, LOW, 0)
+                store(below, HIGH, 0)
                 if matched:
-                    offsets = state[cell + OFFSETS]
-                    state[below + LOW] = load(offsets, position)
-                    state[below + HIGH] = load(offsets, position + 1)
+                    offsets = load(cell, OFFSETS)
+                    store(below, LOW, load(offsets, position))
+                    store(below, HIGH, load(offsets, position + 1))
             if matched:
-                state[cell + POSITION] = position + 1
-                state[cell + MATCHED] = 0
+                store(cell, POSITION, position + 1)
+                store(cell, MATCHED, 0)
         if last:
             weight, passed = multiply(weight, factor)
             overflowed |= passed
     return weight, overflowed
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def sum_one(program, state, cells, block):
     """Return ``(sum, overflowed)`` of the weights of all extensions of the only participant."""
-    depths = program[DEPTHS]
+    depths = load(program, DEPTHS)
     word = block + PARTICIPANTS + 1
-    atom = program[word]
-    depth = program[word + 1]
+    atom = load(program, word)
+    depth = load(program, word + 1)
     total = np.int64(0)
     overflowed = False
-    for slot in range(state[FIRST_SLOT + atom], state[FIRST_SLOT + atom + 1]):
-        cell = cells + CELL_WORDS * (slot * depths + depth)
-        first = state[cell + POSITION]
-        last = state[cell + END]
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        first = load(cell, POSITION)
+        last = load(cell, END)
         if first < last:
-            part, passed = subtree_weight(state[cell + RUN], depth, first, last)
+            part, passed = subtree_weight(load(cell, RUN), depth, first, last)
             total, passed_too = add(total, part)
             overflowed |= passed | passed_too
     return total, overflowed
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def sum_two(program, state, cells, block):
     """Return ``(sum, overflowed)`` over the common extensions of two participants at their leaves.
 
     A product of sums of runs is the sum over the pairs of runs.
     """
-    depths = program[DEPTHS]
+    depths = load(program, DEPTHS)
     word = block + PARTICIPANTS + 1
-    left = program[word]
-    left_depth = program[word + 1]
-    right = program[word + PARTICIPANT_WORDS]
-    right_depth = program[word + PARTICIPANT_WORDS + 1]
+    left = load(program, word)
+    left_depth = load(program, word + 1)
+    right = load(program, word + PARTICIPANT_WORDS)
+    right_depth = load(program, word + PARTICIPANT_WORDS + 1)
     total = np.int64(0)
     overflowed = False
-    for slot in range(state[FIRST_SLOT + left], state[FIRST_SLOT + left + 1]):
-        a = cells + CELL_WORDS * (slot * depths + left_depth)
-        i = state[a + POSITION]
-        end_a = state[a + END]
+    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
+        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        i = load(a, POSITION)
+        end_a = load(a, END)
         if i >= end_a:
             continue
-        run_a = state[a + RUN]
+        run_a = load(a, RUN)
         sums_a = load(run_a, layout.WEIGHTS)
-        for other in range(state[FIRST_SLOT + right], state[FIRST_SLOT + right + 1]):
-            b = cells + CELL_WORDS * (other * depths + right_depth)
-            j = state[b + POSITION]
-            end_b = state[b + END]
+        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
+            b = cells + CELL_BYTES * (other * depths + right_depth)
+            j = load(b, POSITION)
+            end_b = load(b, END)
             if j >= end_b:
                 continue
-            run_b = state[b + RUN]
+            run_b = load(b, RUN)
             sums_b = load(run_b, layout.WEIGHTS)
             if sums_a == 0 and sums_b == 0:
-                part = count_common(state[a + VALUES], i, end_a, state[b + VALUES], j, end_b)
+                part = count_common(load(a, VALUES), i, end_a, load(b, VALUES), j, end_b)
             else:
                 length = min(end_a - i, end_b - j)
                 largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
                 largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
                 first = 0 if sums_a == 0 else run_a + (sums_a << 3)
                 second = 0 if sums_b == 0 else run_b + (sums_b << 3)
-                left_values = state[a + VALUES]
-                right_values = state[b + VALUES]
+                left_values = load(a, VALUES)
+                right_values = load(b, VALUES)
                 if fits(length, largest_a, largest_b):
                     part = dot_common(left_values, first, i, end_a, right_values, second, j, end_b)
                 else:
@@ -426,24 +429,24 @@ def sum_two(program, state, cells, block):
     return total, overflowed
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def emit(program, state, levels, weight, out):
     """Append the bound head values and the weight to ``out``, of shape (head + 1, capacity)."""
-    row = state[WRITTEN]
-    size = program[HEAD_SIZE]
+    row = load(state, WRITTEN)
+    size = load(program, HEAD_SIZE)
     for column in range(size):
-        level = program[program[HEAD] + column]
-        out[column, row] = state[levels + LEVEL_STATE_WORDS * level + VALUE]
+        level = load(program, load(program, HEAD) + column)
+        out[column, row] = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
     out[size, row] = weight
-    state[WRITTEN] = row + 1
+    store(state, WRITTEN, row + 1)
 
 
 @compiled
-def join(program, sources, deltas, low, high, state, out, counters):
+def join(program_words, sources, deltas, low, high, state_words, out, counters):
     """Run or resume a join until it is done or ``out`` is full.
 
     Args:
-        program, sources, state: see `dbsp_wcoj.kernels.program`.
+        program_words, sources, state_words: see `dbsp_wcoj.kernels.program`.
         deltas: addresses of the step's delta runs, 0 for none.
         low, high: inclusive range of the values of the level ``program[SPLIT]``.
         out: int64, shape ``(head + 1, capacity)``; the last row holds weights.
@@ -453,81 +456,83 @@ def join(program, sources, deltas, low, high, state, out, counters):
         ``DONE``, ``FULL`` (take ``state[WRITTEN]`` rows, set it to 0, call again), or ``OVERFLOW``.
         With an empty head the weight is ``state[TOTAL]``.
     """
-    depth_count = program[LEVELS]
-    emitted = program[EMITTED]
-    levels = FIRST_SLOT + program[ATOMS] + 1
-    cells = levels + LEVEL_STATE_WORDS * (depth_count + 1)
+    program = np.int64(program_words.ctypes.data)
+    state = np.int64(state_words.ctypes.data)
+    depth_count = load(program, LEVELS)
+    emitted = load(program, EMITTED)
+    levels = FIRST_SLOT + load(program, ATOMS) + 1
+    cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
     capacity = out.shape[1]
-    if state[RESUMED] == 0:
-        state[TOTAL] = 0
-        state[WRITTEN] = 0
+    if load(state, RESUMED) == 0:
+        store(state, TOTAL, 0)
+        store(state, WRITTEN, 0)
         if open_join(program, sources, deltas, state, cells, levels):
             return OVERFLOW
         if depth_count == 0:
-            state[TOTAL] = state[levels + WEIGHT]
+            store(state, TOTAL, load(state, levels + WEIGHT))
             return DONE
-        if state[levels + WEIGHT] == 0:
+        if load(state, levels + WEIGHT) == 0:
             return DONE
-        state[LEVEL] = 0
-        state[ENTERING] = 1
-        state[RESUMED] = 1
-    level = state[LEVEL]
-    entering = state[ENTERING] != 0
-    total = state[TOTAL]
+        store(state, LEVEL, 0)
+        store(state, ENTERING, 1)
+        store(state, RESUMED, 1)
+    level = load(state, LEVEL)
+    entering = load(state, ENTERING) != 0
+    total = load(state, TOTAL)
     while True:
-        if emitted > 0 and state[WRITTEN] == capacity:
-            state[LEVEL] = level
-            state[ENTERING] = 1 if entering else 0
-            state[TOTAL] = total
+        if emitted > 0 and load(state, WRITTEN) == capacity:
+            store(state, LEVEL, level)
+            store(state, ENTERING, 1 if entering else 0)
+            store(state, TOTAL, total)
             return FULL
-        block = program[program[BLOCKS] + level]
+        block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
         if entering:
             entering = False
-            least = low if level == program[SPLIT] else LOWEST
-            most = high if level == program[SPLIT] else HIGHEST
+            least = low if level == load(program, SPLIT) else LOWEST
+            most = high if level == load(program, SPLIT) else HIGHEST
             least, most = value_range(program, state, block, levels, least, most)
             found = least <= most
             if found:
                 proposer, count = enter(program, state, cells, block, least, most)
-                state[here + PROPOSER] = proposer
+                store(state, here + PROPOSER, proposer)
                 found = count > 0
-                if found and program[block + SUMMED] != 0:
+                if found and load(program, block + SUMMED) != 0:
                     counters[PROPOSALS] += count
-                    if program[block + PARTICIPANTS] == 1:
+                    if load(program, block + PARTICIPANTS) == 1:
                         part, passed = sum_one(program, state, cells, block)
                     else:
                         counters[INTERSECTIONS] += count
                         part, passed = sum_two(program, state, cells, block)
-                    part, passed_too = multiply(state[here + WEIGHT], part)
+                    part, passed_too = multiply(load(state, here + WEIGHT), part)
                     total, passed_again = add(total, part)
                     if passed or passed_too or passed_again:
                         return OVERFLOW
                     found = False
         if found:
             found, value = next_value(
-                program, state, cells, block, state[here + PROPOSER], counters
+                program, state, cells, block, load(state, here + PROPOSER), counters
             )
         if not found:
             # All extensions of this prefix are done: back to the level above.
             if level == 0:
-                state[TOTAL] = total
+                store(state, TOTAL, total)
                 return DONE
             level -= 1
             if level == emitted - 1 and total != 0:
                 emit(program, state, levels, total, out)
                 total = np.int64(0)
             continue
-        state[here + VALUE] = value
-        weight, passed = bind_value(program, state, cells, block, state[here + WEIGHT])
+        store(state, here + VALUE, value)
+        weight, passed = bind_value(program, state, cells, block, load(state, here + WEIGHT))
         if passed:
             return OVERFLOW
         if weight == 0 or excluded(program, state, block, levels, value):
             continue
         if level < depth_count - 1:
             level += 1
-            state[here + LEVEL_STATE_WORDS + WEIGHT] = weight
+            store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
             entering = True
         elif emitted == depth_count:
             emit(program, state, levels, weight, out)

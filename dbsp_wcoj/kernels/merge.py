@@ -44,13 +44,13 @@ FILL = 1
 DONE = 2
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def header(level):
     """Return the header word at which the entry of ``level`` starts."""
     return LEVELS + LEVEL_WORDS * level
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def keep_weights(out, start, rows):
     """Start storing weights: the ``rows`` leaves written so far all have weight 1."""
     for i in range(rows + 1):
@@ -58,7 +58,7 @@ def keep_weights(out, start, rows):
     out[WEIGHTS] = start
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def copy_siblings(run, out, level, first, last, state):
     """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
     arity = run[ARITY]
@@ -85,7 +85,7 @@ def copy_siblings(run, out, level, first, last, state):
             copy_weights(run, out, first, last, written, state)
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
     source = run[WEIGHTS]
@@ -111,7 +111,7 @@ def copy_weights(run, out, first, last, written, state):
                 out[target + written + i] = total + i
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def gallop(run, position, end, value):
     """Return the first word in ``[position, end)`` of ``run`` that is at least ``value``."""
     if position >= end or run[position] >= value:
@@ -132,7 +132,7 @@ def gallop(run, position, end, value):
     return low
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def leaves_below(run, level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
     for depth in range(level, run[ARITY] - 1):
@@ -173,7 +173,7 @@ def merge_open(a, b):
     return out, state
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def copy_some(run, out, level, side, limit, state, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
@@ -204,7 +204,7 @@ def copy_some(run, out, level, side, limit, state, fuel):
     return rows + 1
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def walk(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
     arity = a[ARITY]
@@ -256,7 +256,7 @@ def walk(a, b, out, state, fuel):
     return fuel
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def add_leaves(a, b, out, i, j, written, state):
     """Write the sum of leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless it is zero."""
     weight = np.int64(0)

@@ -51,6 +51,7 @@ OFFSETS = 5
 RUN = 6
 MATCHED = 7  # 1 when the cursor is on the value being bound
 CELL_WORDS = 8
+CELL_BYTES = 8 * CELL_WORDS
 
 # Per level: bound value, weight of the prefix before it, proposing participant.
 VALUE = 0

@@ -18,7 +18,7 @@ from dbsp_wcoj.kernels.layout import (
 from dbsp_wcoj.kernels.memory import load
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def bisect(values, low, high, value):
     """Return the first position in ``[low, high)`` whose value is at least ``value``."""
     while low < high:
@@ -30,7 +30,7 @@ def bisect(values, low, high, value):
     return low
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def seek(values, low, high, value):
     """As `bisect`, galloping from ``low``: O(log of the distance moved)."""
     if low >= high or load(values, low) >= value:
@@ -45,7 +45,7 @@ def seek(values, low, high, value):
     return bisect(values, below + 1, min(probe, high), value)
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def root_seek(run, low, high, value):
     """As `seek` for level 0 of ``run``, which has a directory when it is long."""
     values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)

@@ -19,7 +19,7 @@ OK = 0
 OVERFLOW = 1
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def precedes(columns, order, i, j):
     """Return -1, 0 or 1 as row ``i`` is before, equal to or after row ``j`` in column order."""
     for k in range(order.shape[0]):
@@ -32,7 +32,7 @@ def precedes(columns, order, i, j):
     return 0
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def key_shifts(columns, order):
     """Return ``(lowest, shifts, bits)``: the packing of a row, or bits > 64 when none exists.
 
@@ -59,7 +59,7 @@ def key_shifts(columns, order):
     return lowest, shifts, bits
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def pack_rows(columns, order, lowest, shifts):
     """Return one uint64 key per row."""
     rows = columns.shape[1]
@@ -73,7 +73,7 @@ def pack_rows(columns, order, lowest, shifts):
     return keys
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def radix_sort(keys, payload, low_bit, high_bit):
     """Stable sort of ``keys`` by their bits ``[low_bit, high_bit)``; ``payload`` follows, if any.
 
@@ -115,7 +115,7 @@ def radix_sort(keys, payload, low_bit, high_bit):
     return keys, payload
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def row_permutation(columns, order):
     """Return the stable permutation that sorts rows of any width by ``order``."""
     rows = columns.shape[1]
@@ -141,7 +141,7 @@ def row_permutation(columns, order):
     return permutation
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def is_sorted(columns, order):
     """Return whether rows are strictly increasing in the column order."""
     for i in range(1, columns.shape[1]):
@@ -150,7 +150,7 @@ def is_sorted(columns, order):
     return True
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def unpack_rows(keys, order, lowest, shifts, bits, columns):
     """Write the rows of sorted ``keys`` to ``columns``."""
     arity = order.shape[0]
@@ -223,7 +223,7 @@ def consolidate(columns, weights):
     return result, summed, OK
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def consolidate_keys(columns, weights, order, lowest, shifts, bits):
     """`consolidate` by packed keys."""
     rows = columns.shape[1]
@@ -292,7 +292,7 @@ def sort_rows(columns, weights, order):
     return result, moved
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def is_prefix(order):
     """Return whether ``order`` is 0, 1, 2, …"""
     for k in range(order.shape[0]):

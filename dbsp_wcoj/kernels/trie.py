@@ -25,7 +25,7 @@ from dbsp_wcoj.kernels.layout import (
 )
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def directory_shift(lowest, highest, nodes):
     """Return the smallest shift for which the directory has at most ``2 * nodes + 2`` entries."""
     shift = 0
@@ -35,7 +35,7 @@ def directory_shift(lowest, highest, nodes):
     return shift
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def directory_fill(run, entry, fuel):
     """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
     values = run[LEVELS + LEVEL_VALUES]
@@ -57,7 +57,7 @@ def directory_fill(run, entry, fuel):
     return entry
 
 
-@njit(nogil=True, inline="never")
+@njit(nogil=True)
 def directory_open(run, start):
     """Place the directory at word ``start``; return the first word after it."""
     nodes = run[LEVELS + LEVEL_SIZE]
