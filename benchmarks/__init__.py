@@ -1,0 +1,11 @@
+"""Benchmarks: each states a claim, names its inputs, checks its own answers and writes JSON.
+
+``python -m benchmarks.static``    BULK: one count from arrays in memory, against Kùzu and DuckDB
+``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
+``python -m benchmarks.formulas``  the six delta formulas on three shapes of query
+``python -m benchmarks.report``    the table in README.md, rendered from ``results/*.json``
+
+A wrong count ends a benchmark with exit status 1: a fast wrong answer is no result. Ratios are
+made within one run only, for machines (and their other tenants) differ. Peers run in processes
+of their own, so that they can be stopped and so that neither allocator nor threads mix.
+"""

@@ -1,0 +1,45 @@
+"""Cost: seconds of wall time and of this process's CPU, all threads."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds; a difference of two readings of the clocks."""
+
+    wall: float
+    cpu: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.wall + other.wall, self.cpu + other.cpu)
+
+
+class Clock:
+    """Started when made.
+
+    >>> clock = Clock()
+    >>> clock.read().wall >= 0
+    True
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    @staticmethod
+    def process() -> float:
+        """CPU seconds of this process since it began."""
+        return time.process_time()
+
+    def read(self) -> Cost:
+        """The cost since the clock was made."""
+        return Cost(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """Wall and CPU medians, each for itself."""
+    return Cost(statistics.median(c.wall for c in costs), statistics.median(c.cpu for c in costs))

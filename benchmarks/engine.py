@@ -1,0 +1,71 @@
+"""The engine under test: one count, one shot, from arrays in memory to the number.
+
+The count is timed as a user pays for it: arrays -> `ZSet` (sort) -> runs (tries) -> join. The
+index is then built once more by itself, so that it can be given apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from benchmarks.cost import Clock, Cost
+from benchmarks.graph import Graph
+from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
+
+QUERY = "n() :- e(a, b), e(b, c), e(a, c)"
+
+# Pieces of work for each thread: hubs make pieces uneven, many small ones balance them.
+PARTS_PER_THREAD = 16
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An answer with its cost; ``index`` is the part of ``total`` that sorts and builds tries."""
+
+    answer: int
+    total: Cost
+    index: Cost
+
+
+def count_once(graph: Graph, threads: int) -> Counted:
+    """Count the rows of `QUERY`."""
+    with workers(threads) as executor:
+        clock = Clock()
+        edges = ZSet.from_columns([graph.source, graph.target])
+        sort = clock.read()
+        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
+        answer = weight(result)
+        total = clock.read()
+    clock = Clock()
+    Trace(2).update(edges)
+    return Counted(answer, total, sort + clock.read())
+
+
+def warm_up(threads: int) -> None:
+    """Compile or load every kernel, and run it on enough rows to be cut into parts."""
+    rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
+    edges = ZSet.from_rows(rows)
+    with workers(threads) as executor:
+        generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
+        view = DeltaQuery(QUERY, executor=executor, parts=parts(threads))
+        for delta in (edges, ZSet.from_rows([(1, 9)]), ZSet.from_rows([(1, 9)], [-1]), -edges):
+            view.step({"e": delta})
+
+
+def weight(count: ZSet) -> int:
+    """The number that an empty head's Z-set stands for."""
+    return count.to_dict().get((), 0)
+
+
+def parts(threads: int) -> int:
+    return 1 if threads == 1 else threads * PARTS_PER_THREAD
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[Executor | None]:
+    """A pool for more than one thread, else nothing."""
+    with nullcontext() if threads == 1 else ThreadPoolExecutor(threads) as executor:
+        yield executor

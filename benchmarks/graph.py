@@ -1,0 +1,80 @@
+"""The inputs: a graph as two int64 arrays, from a Parquet file or from the RMAT generator.
+
+Invariant: edges are distinct, loop-free and sorted. That is what the published counts mean, and
+the order that suits the peers best; the engine gets a random permutation of the same edges, so
+its sort is not spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.rmat import SKEWED, UNIFORM, Column, rmat
+
+# Rows of e(a, b), e(b, c), e(a, c) over distinct loop-free edges, counted beforehand by two
+# methods that share nothing with this project.
+PUBLISHED = {
+    "uk-2007-05-100000": 110_196_961,
+    "cnr-2000": 37_940_446,
+    "web-NotreDame": 44_487_591,
+    "soc-Epinions1": 3_586_405,
+    "wiki-Vote": 746_557,
+    "email-Eu-core": 373_386,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Distinct loop-free directed edges under a name."""
+
+    name: str
+    source: Column
+    target: Column
+
+    @property
+    def edges(self) -> int:
+        return len(self.source)
+
+    @property
+    def published(self) -> int | None:
+        """The count that is known from elsewhere, if any."""
+        return PUBLISHED.get(self.name)
+
+    def shuffled(self, seed: int) -> Graph:
+        """The same edges in random order."""
+        return self.take(np.random.default_rng(seed).permutation(self.edges))
+
+    def take(self, rows: Column | slice) -> Graph:
+        return Graph(self.name, self.source[rows], self.target[rows])
+
+    def write(self, path: Path) -> None:
+        """As Parquet with the columns src and dst."""
+        pq.write_table(pa.table({"src": self.source, "dst": self.target}), path)
+
+
+def read(path: Path) -> Graph:
+    """The graph of a Parquet file with integer columns src and dst; named after the file."""
+    table = pq.read_table(path, columns=["src", "dst"])
+    source, target = (table[column].to_numpy().astype(np.int64) for column in ("src", "dst"))
+    edges = np.unique(np.stack([source, target], axis=1)[source != target], axis=0)
+    return Graph(path.stem, np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1]))
+
+
+def generated(scale: int, samples: int, seed: int, *, uniform: bool = False) -> Graph:
+    """An RMAT graph; with ``uniform`` all quadrants are equally likely, so there is no skew."""
+    quadrants, kind = (UNIFORM, "uniform") if uniform else (SKEWED, "rmat")
+    return Graph(f"{kind}-{scale}-{samples}", *rmat(scale, samples, seed=seed, quadrants=quadrants))
+
+
+def graphs(paths: Sequence[Path], sampled: tuple[int, int] | None, seed: int) -> Iterator[Graph]:
+    """The graphs that a command line asks for, one in memory at a time."""
+    for path in paths:
+        yield read(path)
+    if sampled is not None:
+        yield generated(*sampled, seed)
