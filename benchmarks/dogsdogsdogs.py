@@ -1,0 +1,50 @@
+"""Figures of dogsdogsdogs, the strongest incremental peer, and how to place a machine beside them.
+
+Differential dataflow's delta query with count, propose and validate, in Rust, release build, one
+worker; measured on another machine on the same inputs with the same order of phases: preload
+90 %, insert the rest in steps, delete them. It is not run here. To place this machine, Kùzu counts
+``e(a, b), e(b, c), e(a, c)`` on an RMAT of scale 18 with one thread in the same run: that took
+10.2 CPU seconds over there. The two graphs' edges and counts are those of `benchmarks.graph`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BATCHES = (1, 10, 100, 1_000, 10_000, 100_000)
+
+# CPU seconds of Kùzu 0.11.3 on `PLACE`, one thread, on the machine of these figures.
+KUZU_SECONDS = 10.2
+PLACE = (18, 2_000_000)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Edges per CPU second by batch size, and CPU seconds to load 90 % of the edges."""
+
+    rates: dict[int, float]
+    backfill: float
+
+
+def _published(backfill: float, *thousands: float) -> Published:
+    pairs = zip(BATCHES, thousands, strict=True)
+    return Published({batch: rate * 1000 for batch, rate in pairs}, backfill)
+
+
+PUBLISHED = {
+    "rmat-20-8000000": _published(282, 2.5, 4.3, 7.1, 9.9, 11.8, 12.8),
+    "rmat-18-2000000": _published(44, 3.5, 7.6, 12.5, 18.1, 22.2, 21.5),
+    "uk-2007-05-100000": _published(46, 2.9, 6.6, 11.3, 20.2, 28.7, 31.9),
+    "cnr-2000": _published(25, 3.3, 8.1, 12.7, 25.9, 45.4, 63.6),
+    "soc-Epinions1": _published(6.6, 3.8, 11.7, 17.6, 28.2, 43.3, 41.4),
+    "wiki-Vote": _published(0.9, 4.6, 14.1, 24.2, 48.2, 60.4, 65.8),
+}
+
+
+def speed(kuzu_seconds: float) -> float:
+    """How many times faster this machine is, by Kùzu's CPU seconds here.
+
+    >>> speed(5.1)
+    2.0
+    """
+    return KUZU_SECONDS / kuzu_seconds
