@@ -192,7 +192,7 @@ def test_large_weights_give_the_exact_delta_or_an_overflow_error(scenario, formu
 
 
 def test_small_weights_are_never_refused():
-    """The overflow check must not refuse what is far from the bound, hubs and cancellation or not."""
+    """The overflow check must not refuse what is far from the bound, whatever cancels."""
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(c, d), e(d, x)")
     rows = [(a, b) for a in range(30) for b in range(30)]
     assert view.step({"e": ZSet.from_rows(rows)}).to_dict() == {(): 30**5}
@@ -234,7 +234,7 @@ def test_a_wrong_formula_name_lists_the_formulas():
 def test_weights_and_columns_of_a_wrong_type_or_length_never_reach_a_view():
     view = DeltaQuery(TRIANGLE)
     view.step({"e": EDGES})
-    with pytest.raises(WeightError, match="3.*3 rows|2 weights"):
+    with pytest.raises(WeightError, match="2 weights for 3 rows"):
         view.step({"e": ZSet.from_columns([np.arange(3), np.arange(3)], np.array([1, 1]))})
     with pytest.raises(WeightError, match="float64"):
         view.step({"e": ZSet.from_columns([np.arange(3), np.arange(3)], np.ones(3))})

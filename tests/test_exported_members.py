@@ -12,8 +12,11 @@ PUBLIC = [
     "DeltaQuery",
     "Formula",
     "FormulaError",
+    "PreparedStep",
     "Query",
     "QuerySyntaxError",
+    "Stats",
+    "Trace",
     "UnknownRelationError",
     "UnsafeVariableError",
     "VariableOrderError",
@@ -21,6 +24,7 @@ PUBLIC = [
     "WeightOverflowError",
     "ZSet",
     "generic_join",
+    "generic_join_chunks",
 ]
 
 

