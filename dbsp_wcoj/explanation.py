@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dbsp_wcoj.agm import agm_bound
-from dbsp_wcoj.formulas import PARTIAL, Formula, Term
-from dbsp_wcoj.product import Product
+from dbsp_wcoj.formulas import PARTIAL, Formula
 from dbsp_wcoj.query import Query
+from dbsp_wcoj.schedule import BoundTerm
 from dbsp_wcoj.trace import ColumnOrder, Trace
 
 __all__ = ["explain"]
@@ -16,7 +16,7 @@ __all__ = ["explain"]
 def explain(
     query: Query,
     formula: Formula,
-    products: Mapping[Term, Product],
+    bound: Sequence[BoundTerm],
     traces: Mapping[str, Trace],
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
@@ -25,14 +25,15 @@ def explain(
     ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
     """
     sizes = [_rows(traces, atom.relation) for atom in query.body]
-    bound = agm_bound(query, sizes)
+    agm = agm_bound(query, sizes)
     lines = [
         str(query),
-        f"formula {formula}, {len(products)} terms planned",
-        f"AGM bound {bound.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
-        f" (cover {', '.join(f'{x:g}' for x in bound.cover)})",
+        f"formula {formula}, {len(bound)} terms planned",
+        f"AGM bound {agm.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
+        f" (cover {', '.join(f'{x:g}' for x in agm.cover)})",
     ]
-    for term, product in products.items():
+    for bound_term in bound:
+        term, product = bound_term.term, bound_term.product
         plan = product.plan
         emitted = " ".join(plan.order[: plan.emitted])
         summed = " ".join(plan.order[plan.emitted :])

@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import (
     WeightOverflowError,
 )
 from dbsp_wcoj.planner import TermPlan, body_of, plan_term
-from dbsp_wcoj.product import Product, accumulate, value_ranges, whole_range
+from dbsp_wcoj.product import WHOLE, Product, Ranges, accumulate, value_ranges
 from dbsp_wcoj.query import Constant, Query
 from dbsp_wcoj.reference import reference_join
 from dbsp_wcoj.run import Run
@@ -158,7 +158,7 @@ class _OneShot:
 
     def _ranges(
         self, executor: Executor | None, parts: int
-    ) -> tuple[list[tuple[int, int]], Executor | None]:
+    ) -> tuple[Ranges, Executor | None]:
         assert self.product is not None
         plan = self.product.plan
         candidates = [
@@ -168,7 +168,7 @@ class _OneShot:
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
-            return whole_range(), None
+            return WHOLE, None
         return value_ranges(smallest, parts), executor
 
 

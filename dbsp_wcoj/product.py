@@ -24,14 +24,18 @@ from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import MOST_RUNS, Spine
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
-__all__ = ["Product", "Source", "accumulate"]
+__all__ = ["WHOLE", "Product", "Ranges", "Source", "accumulate", "value_ranges"]
 
 CHUNK: Final = 1 << 16
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63 - 1
 
-# (the spine to read or None, the index of the delta to read or -1)
+# (the spine to read or None, the place of the delta to read or -1)
 Source = tuple[Spine | None, int]
+
+# Disjoint inclusive ranges of the values of a term's split variable.
+Ranges = Sequence[tuple[int, int]]
+WHOLE: Final[Ranges] = ((_LOWEST, _HIGHEST),)
 
 
 class Product:
@@ -41,7 +45,7 @@ class Product:
     intersections since the product was built.
     """
 
-    __slots__ = ("_deltas", "_keep", "_out", "_program", "_sources", "_state", "counters", "plan", "runs")
+    __slots__ = ("_arguments", "_deltas", "_program", "_sources", "_spines", "_stack", "counters", "plan", "runs")
 
     def __init__(self, plan: TermPlan, sources: Sequence[Source], deltas: Int64Array) -> None:
         """Bind a plan.
@@ -55,27 +59,17 @@ class Product:
         self.counters: Int64Array = np.zeros(2, np.int64)
         self.runs = 0
         self._program = assemble(plan)
+        # The kernel gets addresses: these objects are kept because it reads them.
         self._deltas = deltas
-        self._keep = [spine for spine, _ in sources]
+        self._spines = [spine for spine, _ in sources]
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
         self._sources = np.array(flat, np.int64)
-        self._state = self._new_state()
-        self._out: Int64Array | None = None
+        self._arguments = tuple(map(_address, (self._program, self._sources, deltas)))
+        self._stack = _Stack(self._program, self.counters)
 
-    def _new_state(self) -> Int64Array:
-        depths = int(self._program[words.DEPTHS])
-        slots = len(self.plan.factors) * (MOST_RUNS + 1)
-        return np.empty(
-            words.state_words(len(self.plan.factors), len(self.plan.order), slots, depths),
-            np.int64,
-        )
-
-    def _new_out(self) -> Int64Array:
-        return np.empty((len(self.plan.head) + 1, CHUNK if self.plan.head else 1), np.int64)
-
-    def total(self, ranges: Iterable[tuple[int, int]], executor: Executor | None = None) -> int:
+    def total(self, ranges: Ranges, executor: Executor | None = None) -> int:
         """The weight of the empty row, for an empty head; exact.
 
         Args:
@@ -84,57 +78,46 @@ class Product:
         """
         self.runs += 1
         if executor is None:
-            return sum(self._total(low, high, self._state, self.counters) for low, high in ranges)
-        results = executor.map(lambda bounds: self._total_apart(*bounds), ranges)
+            return sum([self._total(low, high, self._stack) for low, high in ranges])
         total = 0
-        for part, counters in results:
+        for part, counters in executor.map(self._total_apart, ranges):
             total += part
             self.counters += counters
         return total
 
-    def _total_apart(self, low: int, high: int) -> tuple[int, Int64Array]:
+    def _total_apart(self, bounds: tuple[int, int]) -> tuple[int, Int64Array]:
         counters = np.zeros(2, np.int64)
-        return self._total(low, high, self._new_state(), counters), counters
+        return self._total(*bounds, _Stack(self._program, counters)), counters
 
-    def _total(self, low: int, high: int, state: Int64Array, counters: Int64Array) -> int:
-        if self._out is None:
-            self._out = self._new_out()
-        state[words.RESUMED] = 0
-        status = join(
-            self._program, self._sources, self._deltas, low, high, state, self._out, counters
-        )
-        if status == words.OVERFLOW:
+    def _total(self, low: int, high: int, stack: _Stack) -> int:
+        stack.state[words.RESUMED] = 0
+        if join(*self._arguments, low, high, *stack.arguments) == words.OVERFLOW:
             raise _overflow(self.plan)
-        return int(state[words.TOTAL])
+        return int(stack.state[words.TOTAL])
 
     def chunks(
-        self, ranges: Iterable[tuple[int, int]], executor: Executor | None = None
+        self, ranges: Ranges, executor: Executor | None = None
     ) -> Iterator[ZSet]:
         """The result as Z-sets of at most `CHUNK` rows each, whose sum it is."""
         self.runs += 1
         if executor is None:
-            out = self._out = self._out if self._out is not None else self._new_out()
             for low, high in ranges:
-                yield from self._chunks(low, high, self._state, out, self.counters)
+                yield from self._chunks(low, high, self._stack)
             return
-        for pieces, counters in executor.map(lambda bounds: self._chunks_apart(*bounds), ranges):
+        for pieces, counters in executor.map(self._chunks_apart, ranges):
             self.counters += counters
             yield from pieces
 
-    def _chunks_apart(self, low: int, high: int) -> tuple[list[ZSet], Int64Array]:
+    def _chunks_apart(self, bounds: tuple[int, int]) -> tuple[list[ZSet], Int64Array]:
         counters = np.zeros(2, np.int64)
-        chunks = self._chunks(low, high, self._new_state(), self._new_out(), counters)
-        return list(chunks), counters
+        return list(self._chunks(*bounds, _Stack(self._program, counters))), counters
 
-    def _chunks(
-        self, low: int, high: int, state: Int64Array, out: Int64Array, counters: Int64Array
-    ) -> Iterator[ZSet]:
+    def _chunks(self, low: int, high: int, stack: _Stack) -> Iterator[ZSet]:
+        state, out = stack.state, stack.out
         state[words.RESUMED] = 0
         status = words.FULL
         while status == words.FULL:
-            status = join(
-                self._program, self._sources, self._deltas, low, high, state, out, counters
-            )
+            status = join(*self._arguments, low, high, *stack.arguments)
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)
             written = int(state[words.WRITTEN])
@@ -143,12 +126,28 @@ class Product:
             state[words.WRITTEN] = 0
 
 
-def whole_range() -> list[tuple[int, int]]:
-    """The one range that covers all values."""
-    return [(_LOWEST, _HIGHEST)]
+class _Stack:
+    """What one run of the kernel writes to: its stack, its output and its counters."""
+
+    __slots__ = ("arguments", "counters", "out", "state")
+
+    def __init__(self, program: Int64Array, counters: Int64Array) -> None:
+        atoms, levels = int(program[words.ATOMS]), int(program[words.LEVELS])
+        slots = atoms * (MOST_RUNS + 1)
+        size = words.state_words(atoms, levels, slots, int(program[words.DEPTHS]))
+        capacity = CHUNK if program[words.HEAD_SIZE] else 1
+        self.state: Int64Array = np.empty(size, np.int64)
+        self.out: Int64Array = np.empty((int(program[words.HEAD_SIZE]) + 1, capacity), np.int64)
+        self.counters = counters
+        self.arguments = (_address(self.state), _address(self.out), capacity, _address(counters))
 
 
-def value_ranges(run: Run, parts: int) -> list[tuple[int, int]]:
+def _address(array: Int64Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def value_ranges(run: Run, parts: int) -> Ranges:
     """Cut all values into ranges that hold about the same number of the run's rows.
 
     Cuts fall between values of the run's first column, so one value is never divided.

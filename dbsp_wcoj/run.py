@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from dbsp_wcoj.kernels import layout
-from dbsp_wcoj.kernels.merge import merge_open, merge_work
-from dbsp_wcoj.kernels.sort import sort_rows
-from dbsp_wcoj.kernels.trie import build_run, read_run
+from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_work
+from dbsp_wcoj.kernels.trie import read_run, run_of
 from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["Merge", "Run"]
@@ -26,29 +25,34 @@ class Run:
 
     __slots__ = ("address", "buffer", "max_abs_weight", "rows")
 
-    def __init__(self, buffer: Int64Array) -> None:
-        """Take a finished buffer."""
+    def __init__(self, buffer: Int64Array, address: int, rows: int, max_abs_weight: int) -> None:
+        """Take a finished buffer and what its header says."""
         self.buffer = buffer
-        self.address: int = buffer.__array_interface__["data"][0]
-        self.rows: int = int(buffer[layout.ROWS])
-        self.max_abs_weight: int = int(buffer[layout.MAX_ABS_WEIGHT])
+        self.address = address
+        self.rows = rows
+        self.max_abs_weight = max_abs_weight
 
     @staticmethod
-    def of(zset: ZSet, order: Int64Array, *, sorted_order: bool) -> Run:
+    def of(zset: ZSet, order: Int64Array) -> Run:
         """The run of a non-empty Z-set in a column order.
 
         Args:
             zset: At least one column and one row.
             order: A permutation of the columns.
-            sorted_order: Whether ``order`` is 0, 1, 2, …, in which Z-sets are sorted already.
 
         Complexity:
             O(n) for each byte of the columns whose order changes.
         """
-        rows, weights = zset._rows, zset._weights
-        if not sorted_order:
-            rows, weights = sort_rows(rows, weights, order)
-        return Run(build_run(rows, order, weights))
+        return Run(*run_of(zset._rows, zset._weights, order))
+
+    @staticmethod
+    def merged(older: Run, newer: Run) -> Run:
+        """The sum of two runs of one column order, at once; it may have no rows.
+
+        Complexity:
+            O(rows).
+        """
+        return Run(*merge_runs(older.buffer, newer.buffer))
 
     @property
     def nbytes(self) -> int:
@@ -84,4 +88,8 @@ class Merge:
     def work(self, fuel: int = UNBOUNDED) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
         done = merge_work(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
-        return Run(self._out) if done else None
+        if not done:
+            return None
+        out = self._out
+        address = int(out.__array_interface__["data"][0])
+        return Run(out, address, int(out[layout.ROWS]), int(out[layout.MAX_ABS_WEIGHT]))

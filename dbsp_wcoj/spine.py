@@ -40,7 +40,7 @@ class Spine:
     changes.
     """
 
-    __slots__ = ("_merges", "_runs", "table", "table_address")
+    __slots__ = ("_merges", "_runs", "table", "table_address", "weight_bound")
 
     def __init__(self) -> None:
         """An empty spine."""
@@ -48,6 +48,8 @@ class Spine:
         self._merges: list[Merge] = []
         self.table: Int64Array = np.zeros(1 + MOST_RUNS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
+        # No row of the trace, nor of any sum of its runs, has a larger absolute weight.
+        self.weight_bound = 0
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -69,54 +71,62 @@ class Spine:
         """Bytes in use by the runs, merges under way not counted."""
         return sum(run.nbytes for run in self._runs)
 
-    @property
-    def weight_bound(self) -> int:
-        """No row of the trace, nor of any sum of its runs, has a larger absolute weight."""
-        return sum(run.max_abs_weight for run in self._runs)
-
     def append(self, run: Run) -> None:
         """Add the run of a step, then merge as much as the step owes.
 
         Args:
             run: At least one row; weights such that no sum of runs overflows.
         """
-        self._runs.append(run)
+        runs = self._runs
+        runs.append(run)
         fuel = FUEL_PER_ROW * run.rows + IDLE_FUEL
+        merging = bool(self._merges)
         for merge in self._merges[:]:
             self._advance(merge, fuel)
-        self._open_merges(fuel)
-        self._refresh()
+        changed = len(runs) - 1
+        position = changed
+        # Usually only the newest runs are due; a merge that ended may have made others so.
+        while position > 0:
+            if self._is_due(position):
+                self._merge(position, max(fuel, AT_ONCE))
+                changed = min(changed, position - 1)
+            elif not merging:
+                break
+            position = min(position, len(runs)) - 1
+        if len(runs) > MOST_RUNS:
+            self.compact()
+        else:
+            self._refresh(0 if merging else changed)
 
     def compact(self) -> None:
         """Merge everything into one run, or none if all rows cancel."""
-        for merge in self._merges[:]:
-            self._advance(merge, 1 << 62)
+        self._merges.clear()
         while len(self._runs) > 1:
-            merge = Merge(self._runs[-2], self._runs[-1])
-            self._merges.append(merge)
-            self._advance(merge, 1 << 62)
-        self._refresh()
+            merged = Run.merged(self._runs[-2], self._runs[-1])
+            self._runs[-2:] = [merged] if merged.rows else []
+        self._refresh(0)
 
-    def _open_merges(self, fuel: int) -> None:
-        """Merge neighbours until sizes fall by `GROWTH`, newest first."""
-        runs = self._runs
-        busy = {id(run) for merge in self._merges for run in (merge.older, merge.newer)}
-        i = len(runs) - 1
-        while i > 0:
-            if i < len(runs) and id(runs[i]) not in busy and id(runs[i - 1]) not in busy:
-                older, newer = runs[i - 1].rows, runs[i].rows
-                if newer * GROWTH >= older or newer + older <= SMALL:
-                    merge = Merge(runs[i - 1], runs[i])
-                    self._merges.append(merge)
-                    self._advance(merge, max(fuel, AT_ONCE))
-                    if merge in self._merges:
-                        busy |= {id(merge.older), id(merge.newer)}
-                    elif i < len(runs):
-                        # The merged run may now be due with the next newer one too.
-                        i = min(i + 1, len(runs))
-            i -= 1
-        if len(runs) > MOST_RUNS:
-            self.compact()
+    def _is_due(self, position: int) -> bool:
+        """Whether the run at ``position`` is to be merged with the one before it."""
+        older, newer = self._runs[position - 1], self._runs[position]
+        if newer.rows * GROWTH < older.rows and newer.rows + older.rows > SMALL:
+            return False
+        return not any(
+            run is merge.older or run is merge.newer
+            for merge in self._merges
+            for run in (older, newer)
+        )
+
+    def _merge(self, position: int, fuel: int) -> None:
+        """Merge the run at ``position`` with the one before it, at once if the fuel is enough."""
+        older, newer = self._runs[position - 1], self._runs[position]
+        if older.rows + newer.rows <= fuel:
+            merged = Run.merged(older, newer)
+            self._runs[position - 1 : position + 1] = [merged] if merged.rows else []
+            return
+        merge = Merge(older, newer)
+        self._merges.append(merge)
+        self._advance(merge, fuel)
 
     def _advance(self, merge: Merge, fuel: int) -> None:
         merged = merge.work(fuel)
@@ -126,10 +136,14 @@ class Spine:
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
 
-    def _refresh(self) -> None:
-        self.table[0] = len(self._runs)
-        for index, run in enumerate(self._runs):
-            self.table[1 + index] = run.address
+    def _refresh(self, changed: int) -> None:
+        """Write the addresses of the runs from position ``changed`` on to the table."""
+        runs = self._runs
+        table = self.table
+        table[0] = len(runs)
+        for index in range(changed, len(runs)):
+            table[1 + index] = runs[index].address
+        self.weight_bound = sum([run.max_abs_weight for run in runs])
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""

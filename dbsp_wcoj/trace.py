@@ -13,6 +13,7 @@ the delta is looked up, and the runs are merged into one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 
@@ -30,13 +31,12 @@ ColumnOrder = tuple[int, ...]
 class Arrangement:
     """A trace in one column order."""
 
-    __slots__ = ("_order", "order", "spine")
+    __slots__ = ("order", "spine")
 
     def __init__(self, order: ColumnOrder) -> None:
         """An empty arrangement."""
         self.order = order
         self.spine = Spine()
-        self._order = np.array(order, np.int64)
 
     def run_of(self, zset: ZSet) -> Run:
         """The run of a non-empty Z-set in this order."""
@@ -45,7 +45,12 @@ class Arrangement:
 
 def run_in_order(zset: ZSet, order: ColumnOrder) -> Run:
     """The run of a non-empty Z-set in a column order."""
-    return Run.of(zset, np.array(order, np.int64), sorted_order=order == tuple(range(len(order))))
+    return Run.of(zset, _order_array(order))
+
+
+@cache
+def _order_array(order: ColumnOrder) -> Int64Array:
+    return np.array(order, np.int64)
 
 
 class TraceStep:
@@ -185,7 +190,7 @@ class Trace:
             raise ArityError(f"the rows have arity {rows.arity}, the trace {self.arity}")
         arrangement = next(iter(self._arrangements.values()))
         weights, _ = row_weights(
-            rows._rows, np.array(arrangement.order, np.int64), arrangement.spine.table
+            rows._rows, _order_array(arrangement.order), arrangement.spine.table
         )
         result: Int64Array = weights
         return result

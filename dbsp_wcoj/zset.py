@@ -27,6 +27,8 @@ Int64Array = npt.NDArray[np.int64]
 
 LIMIT: Final = 2**63 - 1
 _INT64: Final = np.dtype(np.int64)
+# Shared by small Z-sets: weights are never written to.
+_ONES: Final[Int64Array] = np.ones(1024, np.int64)
 
 
 class ZSet:
@@ -118,7 +120,7 @@ class ZSet:
         for k, array in enumerate(arrays):
             if len(array) != rows:
                 raise ArityError(f"column {k} has {len(array)} rows, column 0 has {rows}")
-        given = np.ones(rows, np.int64) if weights is None else _weights(weights)
+        given = _ones(rows) if weights is None else _weights(weights)
         if len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
         return _consolidated(arrays, given)
@@ -221,6 +223,10 @@ class ZSet:
         assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
 
 
+def _ones(rows: int) -> Int64Array:
+    return _ONES[:rows] if rows <= len(_ONES) else np.ones(rows, np.int64)
+
+
 def _read_only(array: Int64Array) -> Int64Array:
     view = array.view()
     view.flags.writeable = False
@@ -229,13 +235,13 @@ def _read_only(array: Int64Array) -> Int64Array:
 
 def _integers(values: Any, what: str) -> Int64Array:
     """Return ``values`` as a one-dimensional int64 array."""
-    array = values if type(values) is np.ndarray else np.asarray(values)
+    if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
+        return values
+    array = np.asarray(values)
     if array.ndim != 1:
         raise ColumnTypeError(
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
         )
-    if array.dtype == _INT64:
-        return array
     if array.dtype.kind == "u":
         if len(array) and int(array.max()) > LIMIT:
             raise ColumnTypeError(f"{what} holds {array.max()}, beyond int64 ({LIMIT}); encode it")

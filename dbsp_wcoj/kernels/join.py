@@ -85,6 +85,12 @@ inlined = njit(nogil=True, forceinline=True)
 
 
 @inlined
+def count_up(counters, counter, amount):
+    """Add to a counter."""
+    store(counters, counter, load(counters, counter) + amount)
+
+
+@inlined
 def advance(state, cell, depth, low, value):
     """Return the first position from ``low`` on whose value is at least ``value``."""
     if depth == 0:
@@ -141,11 +147,11 @@ def open_join(program, sources, deltas, state, cells, levels):
     overflowed = False
     for atom in range(load(program, ATOMS)):
         store(state, FIRST_SLOT + atom, slot)
-        table = sources[atom * SOURCE_WORDS + TABLE]
+        table = load(sources, atom * SOURCE_WORDS + TABLE)
         runs = load(table, 0) if table != 0 else np.int64(0)
         delta = np.int64(0)
-        if sources[atom * SOURCE_WORDS + WITH_DELTA] != 0:
-            delta = deltas[sources[atom * SOURCE_WORDS + DELTA]]
+        if load(sources, atom * SOURCE_WORDS + WITH_DELTA) != 0:
+            delta = load(deltas, load(sources, atom * SOURCE_WORDS + DELTA))
         factor = np.int64(0)
         for index in range(runs + 1):
             run = load(table, 1 + index) if index < runs else delta
@@ -295,14 +301,14 @@ def next_value(program, state, cells, block, proposer, counters):
         found, value = smallest(state, cells, load(program, word), load(program, word + 1), depths)
         if not found:
             return False, value
-        counters[PROPOSALS] += 1
+        count_up(counters, PROPOSALS, 1)
         agreed = True
         target = value
         for index in range(participants):
             if index == proposer:
                 continue
             other = first + PARTICIPANT_WORDS * index
-            counters[INTERSECTIONS] += 1
+            count_up(counters, INTERSECTIONS, 1)
             matched, found, least = move(
                 state, cells, load(program, other), load(program, other + 1), depths, value
             )
@@ -430,39 +436,40 @@ def sum_two(program, state, cells, block):
 
 
 @njit(nogil=True)
-def emit(program, state, levels, weight, out):
-    """Append the bound head values and the weight to ``out``, of shape (head + 1, capacity)."""
+def emit(program, state, levels, weight, out, capacity):
+    """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
     row = load(state, WRITTEN)
     size = load(program, HEAD_SIZE)
     for column in range(size):
         level = load(program, load(program, HEAD) + column)
-        out[column, row] = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
-    out[size, row] = weight
+        value = load(state, levels + LEVEL_STATE_WORDS * level + VALUE)
+        store(out, capacity * column + row, value)
+    store(out, capacity * size + row, weight)
     store(state, WRITTEN, row + 1)
 
 
 @compiled
-def join(program_words, sources, deltas, low, high, state_words, out, counters):
+def join(program, sources, deltas, low, high, state, out, capacity, counters):
     """Run or resume a join until it is done or ``out`` is full.
 
+    All arguments are int64; arrays are given by their addresses.
+
     Args:
-        program_words, sources, state_words: see `dbsp_wcoj.kernels.program`.
+        program, sources, state: see `dbsp_wcoj.kernels.program`.
         deltas: addresses of the step's delta runs, 0 for none.
         low, high: inclusive range of the values of the level ``program[SPLIT]``.
-        out: int64, shape ``(head + 1, capacity)``; the last row holds weights.
+        out: array of shape ``(head + 1, capacity)``; the last row holds weights.
+        capacity: how many rows fit in ``out``.
         counters: proposals and intersections are added here.
 
     Returns:
         ``DONE``, ``FULL`` (take ``state[WRITTEN]`` rows, set it to 0, call again), or ``OVERFLOW``.
         With an empty head the weight is ``state[TOTAL]``.
     """
-    program = np.int64(program_words.ctypes.data)
-    state = np.int64(state_words.ctypes.data)
     depth_count = load(program, LEVELS)
     emitted = load(program, EMITTED)
     levels = FIRST_SLOT + load(program, ATOMS) + 1
     cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
-    capacity = out.shape[1]
     if load(state, RESUMED) == 0:
         store(state, TOTAL, 0)
         store(state, WRITTEN, 0)
@@ -499,11 +506,11 @@ def join(program_words, sources, deltas, low, high, state_words, out, counters):
                 store(state, here + PROPOSER, proposer)
                 found = count > 0
                 if found and load(program, block + SUMMED) != 0:
-                    counters[PROPOSALS] += count
+                    count_up(counters, PROPOSALS, count)
                     if load(program, block + PARTICIPANTS) == 1:
                         part, passed = sum_one(program, state, cells, block)
                     else:
-                        counters[INTERSECTIONS] += count
+                        count_up(counters, INTERSECTIONS, count)
                         part, passed = sum_two(program, state, cells, block)
                     part, passed_too = multiply(load(state, here + WEIGHT), part)
                     total, passed_again = add(total, part)
@@ -521,7 +528,7 @@ def join(program_words, sources, deltas, low, high, state_words, out, counters):
                 return DONE
             level -= 1
             if level == emitted - 1 and total != 0:
-                emit(program, state, levels, total, out)
+                emit(program, state, levels, total, out, capacity)
                 total = np.int64(0)
             continue
         store(state, here + VALUE, value)
@@ -535,7 +542,7 @@ def join(program_words, sources, deltas, low, high, state_words, out, counters):
             store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
             entering = True
         elif emitted == depth_count:
-            emit(program, state, levels, weight, out)
+            emit(program, state, levels, weight, out, capacity)
         else:
             total, passed = add(total, weight)
             if passed:

@@ -29,7 +29,7 @@ from dbsp_wcoj.kernels.layout import (
     ROWS,
     WEIGHTS,
 )
-from dbsp_wcoj.kernels.trie import directory_fill, directory_open
+from dbsp_wcoj.kernels.trie import described, directory_fill, directory_open
 
 # state[PHASE]: walking the tries, filling the directory, finished.
 PHASE = 0
@@ -142,8 +142,8 @@ def leaves_below(run, level, first, last):
     return last - first
 
 
-@compiled
-def merge_open(a, b):
+@njit(nogil=True)
+def open_merge(a, b):
     """Return ``(out, state)`` of a merge of runs ``a`` and ``b`` in which nothing is done yet."""
     arity = a[ARITY]
     words = header(arity)
@@ -273,8 +273,8 @@ def add_leaves(a, b, out, i, j, written, state):
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 
-@compiled
-def merge_work(a, b, out, state, fuel):
+@njit(nogil=True)
+def work_merge(a, b, out, state, fuel):
     """Do about ``fuel`` rows of the merge of ``a`` and ``b`` into ``out``; return whether it is done."""
     arity = a[ARITY]
     if state[PHASE] == WALK:
@@ -298,3 +298,23 @@ def merge_work(a, b, out, state, fuel):
             return False
         state[PHASE] = DONE
     return True
+
+
+@compiled
+def merge_open(a, b):
+    """Return ``(out, state)`` of a merge of runs ``a`` and ``b`` in which nothing is done yet."""
+    return open_merge(a, b)
+
+
+@compiled
+def merge_work(a, b, out, state, fuel):
+    """Do about ``fuel`` rows of a merge; return whether it is done."""
+    return work_merge(a, b, out, state, fuel)
+
+
+@compiled
+def merge_runs(a, b):
+    """Return the merged run, described (see `dbsp_wcoj.kernels.trie`)."""
+    out, state = open_merge(a, b)
+    work_merge(a, b, out, state, np.int64(1) << 62)
+    return described(out)

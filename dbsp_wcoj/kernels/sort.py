@@ -254,7 +254,7 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits):
     return result, summed[:kept].copy() if kept < rows else summed, OK
 
 
-@compiled
+@njit(nogil=True)
 def sort_rows(columns, weights, order):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 

@@ -24,6 +24,8 @@ from dbsp_wcoj.kernels.layout import (
     WEIGHTS,
 )
 
+from dbsp_wcoj.kernels.sort import is_prefix, sort_rows
+
 
 @njit(nogil=True)
 def directory_shift(lowest, highest, nodes):
@@ -77,7 +79,7 @@ def directory_open(run, start):
     return start + run[DIRECTORY_SIZE]
 
 
-@compiled
+@njit(nogil=True)
 def build_run(columns, order, weights):
     """Return the run buffer of rows that are sorted by ``columns[order[0]], columns[order[1]], …``.
 
@@ -144,6 +146,26 @@ def build_run(columns, order, weights):
         run[end + rows] = total
         end += rows + 1
     return run[:end]
+
+
+@njit(nogil=True)
+def described(run):
+    """Return ``(run, address, rows, largest absolute weight)``, what Python wants of a run."""
+    return run, np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
+
+
+@compiled
+def run_of(columns, weights, order):
+    """Return the run, described, of a Z-set's rows in a column order.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
+        weights: int64, shape ``(n,)``.
+        order: int64 permutation of the columns.
+    """
+    if not is_prefix(order):
+        columns, weights = sort_rows(columns, weights, order)
+    return described(build_run(columns, order, weights))
 
 
 @compiled
