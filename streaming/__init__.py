@@ -1,0 +1,30 @@
+"""Live views in Spark Structured Streaming.
+
+``ViewSink`` makes a circuit the function of ``foreachBatch``; ``start_session`` starts a local
+session on a Java that was found or brought along. The only layer with I/O.
+"""
+
+from streaming.errors import (
+    BatchOrderError,
+    EventsError,
+    JavaMissingError,
+    MicroBatchError,
+    StreamingError,
+    UntaggedBatchError,
+)
+from streaming.java import find_java
+from streaming.session import start_session
+from streaming.view_sink import Published, ViewSink
+
+__all__ = [
+    "BatchOrderError",
+    "EventsError",
+    "JavaMissingError",
+    "MicroBatchError",
+    "Published",
+    "StreamingError",
+    "UntaggedBatchError",
+    "ViewSink",
+    "find_java",
+    "start_session",
+]

@@ -1,0 +1,116 @@
+"""Checks: the demo's totals against a recount, an oracle and published figures.
+
+Each comparison is of one total (or of the counts of all nodes at once) at one moment. The number
+of comparisons is kept and shown, so that a check that compared nothing cannot look like one that
+found all equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from streaming.demo.events import ChangeStream, Integers
+from streaming.demo.oracle import Oracle
+from streaming.demo.recount import recount
+from streaming.demo.triangles import PER_NODE, Totals
+
+__all__ = ["Checks", "Difference", "spread"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One total that is not what it should be."""
+
+    against: str
+    position: int
+    total: str
+    found: object
+    expected: object
+
+    def __str__(self) -> str:
+        return (
+            f"after {self.position:,} changes {self.total} is {self.found}, "
+            f"the {self.against} says {self.expected}"
+        )
+
+
+@dataclass
+class Checks:
+    """What was compared so far.
+
+    Attributes:
+        stream: The changes, for the recount.
+        moments: Numbers of changes after which the recount is made.
+        oracle: Expected totals, compared after every micro-batch.
+        published: Expected totals after the last change.
+        compared: Number of comparisons, by what was compared with.
+        differences: Those that differ.
+    """
+
+    stream: ChangeStream
+    moments: frozenset[int]
+    oracle: Oracle | None = None
+    published: Mapping[str, int] = field(default_factory=dict)
+    compared: dict[str, int] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+    recounts: int = 0
+
+    def after(self, position: int, totals: Totals) -> None:
+        """Compare the totals after so many changes with all that is known for this moment."""
+        found = asdict(totals.counts)
+        if position in self.moments:
+            self._recount(position, found, totals)
+        if self.oracle is not None:
+            for total, expected in self.oracle.at(position).items():
+                self._compare("oracle", position, total, found[total], expected)
+        if position == len(self.stream):
+            for total, expected in self.published.items():
+                self._compare("published figure", position, total, found[total], expected)
+
+    @property
+    def total(self) -> int:
+        """How many comparisons were made."""
+        return sum(self.compared.values())
+
+    def _recount(self, position: int, found: Mapping[str, int], totals: Totals) -> None:
+        expected = recount(*self.stream.live_after(position))
+        for total, value in found.items():
+            self._compare("recount", position, total, value, getattr(expected, total))
+        for view in PER_NODE:
+            mine = totals.per_node(view)
+            self._compare_nodes(position, view, mine, getattr(expected, view))
+        self.recounts += 1
+
+    def _compare(
+        self, against: str, position: int, total: str, found: object, expected: object
+    ) -> None:
+        self.compared[against] = self.compared.get(against, 0) + 1
+        if found != expected:
+            self.differences.append(Difference(against, position, total, found, expected))
+
+    def _compare_nodes(
+        self,
+        position: int,
+        view: str,
+        found: tuple[Integers, Integers],
+        expected: tuple[Integers, Integers],
+    ) -> None:
+        if all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)):
+            self._compare("recount", position, view, True, True)
+            return
+        mine, other = (
+            {int(k): int(v) for k, v in zip(*counts, strict=True)} for counts in (found, expected)
+        )
+        first = min(node for node in {*mine, *other} if mine.get(node) != other.get(node))
+        self._compare(
+            "recount", position, f"{view} of {first}", mine.get(first, 0), other.get(first, 0)
+        )
+
+
+def spread(cuts: Integers, moments: int) -> frozenset[int]:
+    """So many of the cuts, evenly spread, and the last one besides."""
+    steps = np.arange(1, moments + 1) * (len(cuts) - 1) // (moments + 1)
+    return frozenset(int(cuts[i]) for i in (*steps, len(cuts) - 1))

@@ -1,0 +1,224 @@
+"""The command ``dbsp-wcoj-demo``: live triangle counts over a stream of changes.
+
+Exit status 0: everything compared was equal. 1: something differed. 2: the input cannot be used
+or the stream failed. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from rich.console import Console
+
+from dbsp_wcoj import DbspWcojError
+from streaming.demo.checks import Checks, spread
+from streaming.demo.display import Display
+from streaming.demo.events import (
+    DEFAULT_WINDOW,
+    ChangeStream,
+    college_messages,
+    read_events,
+    replay_messages,
+    seconds,
+)
+from streaming.demo.oracle import read_oracle
+from streaming.demo.plot import plot
+from streaming.demo.run import History, run
+from streaming.demo.triangles import triangle_circuit
+from streaming.errors import EventsError
+from streaming.java import use_java
+from streaming.session import start_session
+
+__all__ = ["main"]
+
+MOMENTS: Final = 20  # recounts besides the one at the end
+# The whole of CollegeMsg without a window, counted elsewhere.
+PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
+DIFFERENT, REFUSED, INTERRUPTED = 1, 2, 130
+SHOWN: Final = 10  # differences listed one by one
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command()
+def demo(
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="How long a message is live: 7d, 36h, none. For messages only; "
+            f"{DEFAULT_WINDOW} when not given.",
+            show_default=False,
+        ),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet file of changes (src, dst, ts, op 1 or -1, perhaps tx) or of "
+            "messages (src, dst, ts); CollegeMsg when not given.",
+            show_default=False,
+        ),
+    ] = None,
+    oracle: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet file with the expected live counts of --events.", show_default=False
+        ),
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help="Parquet file with the name of each node (id, name).", show_default=False
+        ),
+    ] = None,
+    picture: Annotated[Path, typer.Option("--plot", help="Where to write the plot, a PNG.")] = Path(
+        "triangles.png"
+    ),
+    batches: Annotated[
+        int, typer.Option(min=1, help="About how many micro-batches the stream is cut into.")
+    ] = 400,
+    formula: Annotated[str, typer.Option(help="Delta formula of the joins.")] = "collapsed",
+    work_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="New directory for the replayed files, the checkpoint and Spark's log; "
+            "a temporary one when not given.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Replay a stream through Spark and maintain its triangles and 3-cycles, live.
+
+    By default 59,835 messages among 1,899 people (CollegeMsg); a message leaves after seven days.
+    All counts are compared with recounts from scratch; the exit status is 0 only if all are equal.
+    """
+    console = Console()
+    begin = time.perf_counter()
+    try:
+        if not picture.resolve().parent.is_dir():
+            raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
+        directory = _new_directory(work_dir)
+    except DbspWcojError as error:
+        raise _refused(error) from error
+    try:
+        circuit = triangle_circuit(formula)
+        stream, title, published = _stream(events, window, oracle)
+        known = _names(names)
+        cuts = stream.cuts(batches)
+        expected = read_oracle(oracle, stream) if oracle else None
+        checks = Checks(stream, spread(cuts, MOMENTS), expected, published)
+        history = History(stream, cuts, checks)
+        console.print(
+            f"{title}: {len(stream):,} changes, {int((stream.weight < 0).sum()):,} of them "
+            f"retractions, in {len(cuts)} micro-batches.",
+            highlight=False,
+        )
+        console.print(f"Starting Spark on {use_java()} ...", highlight=False)
+        session = start_session("dbsp-wcoj-demo", log=directory / "spark.log")
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            started = time.perf_counter()
+            with Display(console, history, known) as display:
+                run(session, history, circuit=circuit, directory=directory, observe=display.update)
+            streamed = time.perf_counter() - started
+        finally:
+            session.stop()
+        console.print(display.summary())
+        plot(history, picture, title)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted; nothing is left behind.\n")
+        raise typer.Exit(INTERRUPTED) from None
+    except (DbspWcojError, OSError) as error:
+        raise _refused(error) from error
+    finally:
+        if work_dir is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    pace = statistics.median(history.seconds)
+    console.print(
+        f"{len(stream):,} changes in {streamed:.1f} s, {1000 * pace:.0f} ms for the median "
+        f"micro-batch; {time.perf_counter() - begin:.1f} s in all. Plot: {picture}",
+        highlight=False,
+    )
+    raise typer.Exit(_verdict(console, checks))
+
+
+def _stream(
+    events: Path | None, window: str | None, oracle: Path | None
+) -> tuple[ChangeStream, str, Mapping[str, int]]:
+    """The changes, what to call them, and published totals at their end."""
+    if events is not None:
+        return read_events(events, window), events.name, {}
+    if oracle is not None:
+        raise EventsError("--oracle goes with --events: name the file of changes too")
+    chosen = window or DEFAULT_WINDOW
+    length = seconds(chosen)
+    stream = replay_messages(college_messages(), length)
+    if length is None:
+        return stream, "CollegeMsg, messages stay", PUBLISHED
+    return stream, f"CollegeMsg, messages leave after {chosen}", {}
+
+
+def _names(path: Path | None) -> dict[int, str]:
+    if path is None:
+        return {}
+    try:
+        table = pq.read_table(path, columns=["id", "name"])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise EventsError(
+            f"--names: {str(path)!r} cannot be read as Parquet with columns id and name: {error}"
+        ) from error
+    return dict(zip(table["id"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
+def _new_directory(path: Path | None) -> Path:
+    if path is None:
+        return Path(tempfile.mkdtemp(prefix="dbsp-wcoj-demo-"))
+    if path.exists():
+        raise EventsError(
+            f"--work-dir: {str(path)!r} exists; the views start empty, so an old checkpoint cannot "
+            "be continued: name a new directory"
+        )
+    path.mkdir(parents=True)
+    return path
+
+
+def _verdict(console: Console, checks: Checks) -> int:
+    """Say what was compared with what; the exit status."""
+    against = {
+        "recount": f"with recounts by sparse matrix products at {checks.recounts} moments",
+        "oracle": "with the oracle after micro-batches",
+        "published figure": "with published figures",
+    }
+    parts = [
+        f"{checks.compared[key]:,} {text}"
+        for key, text in against.items()
+        if key in checks.compared
+    ]
+    differ = checks.differences
+    console.print(f"Checked: {checks.total:,} comparisons: {', '.join(parts)}.", highlight=False)
+    if not differ and checks.total:
+        console.print("All equal.", highlight=False)
+        return 0
+    for difference in differ[:SHOWN]:
+        console.print(f"DIFFERENT: {difference}", highlight=False)
+    console.print(f"{len(differ):,} comparisons differ.", highlight=False)
+    return DIFFERENT
+
+
+def _refused(error: Exception) -> typer.Exit:
+    sys.stderr.write(f"error: {error}\n")
+    return typer.Exit(REFUSED)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

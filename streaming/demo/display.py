@@ -1,0 +1,155 @@
+"""Display: the counts while the stream runs.
+
+In a terminal a table that is redrawn in place, with the leading nodes and a progress bar; elsewhere
+about twenty plain lines. Both show what a run's ``History`` holds and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from streaming.demo.run import History
+
+__all__ = ["Display", "clock"]
+
+EPOCH_MINIMUM: Final = 100_000_000  # smaller numbers are no seconds since 1970 of our time
+PLAIN_LINES: Final = 20
+
+# total, what it counts, over what
+ROWS: Final = (
+    ("links", "live links", "weights: each message counts"),
+    ("edges", "live pairs (src, dst)", "distinct"),
+    ("triangles", "directed triangles e(a,b), e(b,c), e(a,c)", "distinct edges, no loops"),
+    ("weighted", "the same, choices of three messages", "product of weights"),
+    ("cycles", "3-cycles e(a,b), e(b,c), e(c,a), each once", "distinct edges, no loops"),
+    ("simple", "undirected triangles, each once", "distinct pairs, no loops"),
+)
+LEADERS: Final = (("corners", "in most directed triangles"), ("turning", "in most 3-cycles"))
+
+
+def clock(time: int) -> str:
+    """A time of the stream as text: seconds since 1970 as a date, other numbers as they are.
+
+    >>> clock(1082040961), clock(42)
+    ('2004-04-15 14:56', '42')
+    """
+    if time < EPOCH_MINIMUM:
+        return str(time)
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+@dataclass
+class Display:
+    """Shows a history; a context manager around the run.
+
+    Attributes:
+        console: Where to write.
+        history: What to show.
+        names: A name for each node; its number where there is none.
+    """
+
+    console: Console
+    history: History
+    names: Mapping[int, str]
+    _live: Live | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._live = Live(
+                get_renderable=self._frame, console=self.console, refresh_per_second=8
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Tell of a micro-batch that was added to the history."""
+        if self._live is not None:
+            return  # redrawn by its own clock
+        done, total = len(self.history.counts), len(self.history.cuts)
+        if done == total or done * PLAIN_LINES // total > (done - 1) * PLAIN_LINES // total:
+            self.console.print(self._line(), highlight=False, soft_wrap=True)
+
+    def summary(self) -> RenderableType:
+        """The peaks, and who led at the time of most directed triangles."""
+        history = self.history
+        if not history.counts:
+            return Text("nothing was replayed")
+        _, at = history.peak["triangles"]
+        title = f"when there were most directed triangles, {self._time(at)}"
+        return self._leaders(history.busiest, title)
+
+    def _time(self, batch: int) -> str:
+        return clock(int(self.history.stream.time[self.history.cuts[batch] - 1]))
+
+    def _line(self) -> str:
+        history = self.history
+        now = history.counts[-1]
+        leaders = history.totals.top("corners", 1)
+        most = f"; most: {self._name(leaders[0][0])} in {leaders[0][1]:,}" if leaders else ""
+        return (
+            f"{history.position / len(history.stream):4.0%}  {self._time(len(history.counts) - 1)}"
+            f"  links {now.links:,}, pairs {now.edges:,}, triangles {now.triangles:,}"
+            f" (weighted {now.weighted:,}, undirected {now.simple:,}), 3-cycles {now.cycles:,}{most}"
+        )
+
+    def _frame(self) -> RenderableType:
+        history = self.history
+        done = len(history.counts)
+        if not done:
+            return Text("waiting for the first micro-batch ...")
+        table = Table(title=f"{self._time(done - 1)}", title_justify="left", expand=False)
+        for column, justify in (
+            ("live", "left"),
+            ("over", "left"),
+            ("now", "right"),
+            ("peak", "right"),
+            ("peak at", "left"),
+        ):
+            table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        for name, label, over in ROWS:
+            value, at = history.peak[name]
+            now = getattr(history.counts[-1], name)
+            table.add_row(label, over, f"{now:,}", f"{value:,}", self._time(at))
+        bar = ProgressBar(total=len(history.cuts), completed=done, width=40)
+        text = Text(
+            f"{history.position:,} of {len(history.stream):,} changes, micro-batch {done} of "
+            f"{len(history.cuts)}; {history.checks.total} comparisons, "
+            f"{len(history.checks.differences)} differ"
+        )
+        return Group(table, self._leaders(history.leaders(), "now"), bar, text)
+
+    def _leaders(self, leaders: Mapping[str, list[tuple[int, int]]], title: str) -> RenderableType:
+        tables = []
+        for view, label in LEADERS:
+            table = Table(title=f"{label}, {title}", title_justify="left", show_header=False)
+            table.add_column(no_wrap=True, overflow="ellipsis", max_width=60)
+            table.add_column(justify="right")
+            for node, count in leaders[view]:
+                table.add_row(self._name(node), f"{count:,}")
+            if not leaders[view]:
+                table.add_row("none", "")
+            tables.append(table)
+        return Columns(tables)
+
+    def _name(self, node: int) -> str:
+        return self.names.get(node, str(node))

