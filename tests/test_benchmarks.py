@@ -1,0 +1,268 @@
+"""The benchmarks at tiny sizes; a wrong count must be fatal to each of them."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from scipy.sparse import csr_array
+
+from benchmarks import formulas, live, race, report, static
+from benchmarks.counter import count
+from benchmarks.engine import Counted, count_once
+from benchmarks.graph import PUBLISHED, Graph, generated, read
+from benchmarks.peers import PEERS
+from benchmarks.result import Result
+from benchmarks.rmat import candidates, rmat
+from benchmarks.scaling import scaling
+from benchmarks.verdict import Verdict
+
+TINY = generated(7, 600, 3)
+MODULES = sorted(path.stem for path in Path(static.__file__).parent.glob("[a-z]*.py"))
+
+
+def by_sparse_product(graph: Graph) -> int:
+    nodes = int(max(graph.source.max(), graph.target.max())) + 1
+    ones = np.ones(graph.edges, np.int64)
+    adjacency = csr_array((ones, (graph.source, graph.target)), shape=(nodes, nodes))
+    return int((adjacency @ adjacency).multiply(adjacency).sum())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_the_docstrings_hold(module: str) -> None:
+    failures, _ = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
+
+    assert failures == 0
+
+
+def test_rmat_is_deterministic_distinct_loop_free_and_sorted() -> None:
+    first, again, other = rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=1), rmat(8, 2_000, seed=2)
+
+    pairs = list(zip(*(column.tolist() for column in first), strict=True))
+    assert np.array_equal(first, again)
+    assert pairs == sorted(set(pairs))
+    assert all(source != target for source, target in pairs)
+    assert pairs != list(zip(*(column.tolist() for column in other), strict=True))
+
+
+def test_rmat_refuses_nodes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"scale 40 is outside 1\.\.31"):
+        rmat(40, 10)
+
+
+def test_candidates_are_the_smaller_lists_of_the_three_delta_terms() -> None:
+    source, target = TINY.source.tolist(), TINY.target.tolist()
+    out = [sum(x == node for x in source) for node in range(128)]
+    into = [sum(x == node for x in target) for node in range(128)]
+
+    total = sum(
+        min(out[x], out[y]) + min(into[x], into[y]) + min(out[x], into[y])
+        for x, y in zip(source, target, strict=True)
+    )
+
+    assert candidates(TINY.source, TINY.target) == pytest.approx(total / TINY.edges)
+
+
+@pytest.mark.parametrize(("scale", "samples"), [(3, 10), (6, 900), (9, 4_000), (11, 30_000)])
+def test_the_independent_counter_equals_a_product_of_sparse_matrices(
+    scale: int, samples: int
+) -> None:
+    graph = generated(scale, samples, 5).shuffled(0)
+
+    assert count(graph.source, graph.target) == by_sparse_product(graph)
+
+
+def test_the_independent_counter_gives_0_without_edges() -> None:
+    nothing = TINY.take(slice(0, 0))
+
+    assert count(nothing.source, nothing.target) == 0
+
+
+def test_reading_a_graph_drops_loops_and_duplicates(tmp_path: Path) -> None:
+    path = tmp_path / "small.parquet"
+    Graph("any", np.array([2, 1, 1, 3, 1]), np.array([3, 2, 2, 3, 3])).write(path)
+
+    graph = read(path)
+
+    assert graph.name == "small"
+    assert (graph.source.tolist(), graph.target.tolist()) == ([1, 1, 2], [2, 3, 3])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_engine_counts_once_what_the_counter_counts(threads: int) -> None:
+    counted = count_once(TINY.shuffled(1), threads)
+
+    assert counted.answer == count(TINY.source, TINY.target)
+    assert counted.index.wall > 0
+
+
+def test_bulk_writes_the_rows_that_it_shows(tmp_path: Path) -> None:
+    path = tmp_path / "static.json"
+
+    static.main(rmat=(7, 600), threads=[1], peers="", repeat=2, seed=3, json=path)
+
+    (row,) = json.loads(path.read_text())["tables"]["BULK"]
+    assert row["count"] == by_sparse_product(TINY)
+    assert row["edges"] == TINY.edges
+
+
+def test_bulk_ends_with_status_1_and_writes_nothing_on_a_wrong_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wrong(graph: Graph, threads: int) -> Counted:
+        counted = count_once(graph, threads)
+        return replace(counted, answer=counted.answer + 1)
+
+    monkeypatch.setattr(static, "count_once", wrong)
+
+    with pytest.raises(typer.Exit) as stop:
+        static.main(rmat=(7, 600), threads=[1], peers="", repeat=1, json=tmp_path / "no.json")
+
+    assert stop.value.exit_code == 1
+    assert "wrong" in capsys.readouterr().out
+    assert not (tmp_path / "no.json").exists()
+
+
+def test_bulk_ends_with_status_1_when_a_published_count_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TINY.write(tmp_path / "known.parquet")
+    monkeypatch.setitem(PUBLISHED, "known", 1)
+
+    with pytest.raises(typer.Exit) as stop:
+        static.main(graph=[tmp_path / "known.parquet"], threads=[1], peers="", repeat=1)
+
+    assert stop.value.exit_code == 1
+
+
+def test_bulk_refuses_an_unknown_peer() -> None:
+    with pytest.raises(typer.BadParameter, match="no peer 'oracle'; choose from kuzu"):
+        static.main(peers="oracle")
+
+
+def test_live_brings_the_state_back_for_every_batch(tmp_path: Path) -> None:
+    path = tmp_path / "live.json"
+
+    live.main(rmat=(7, 600), batch=[1, 10, 1000], seed=3, json=path)
+
+    tables = json.loads(path.read_text())["tables"]
+    (state,) = tables["Backfill and state"]
+    preload = TINY.shuffled(4).take(slice(0, state["loaded"]))
+    assert [(row["batch"], row["change"]) for row in tables["LIVE"]] == [
+        (batch, change) for batch in (1, 10, 1000) for change in ("insert", "delete")
+    ]
+    assert state["count"] == by_sparse_product(preload)
+
+
+def test_live_with_two_threads_gives_the_same_counts() -> None:
+    verdict = Verdict()
+
+    live.maintain(TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict)
+
+    assert (verdict.comparisons, verdict.differences) == (3, [])
+
+
+def test_live_ends_with_status_1_on_a_wrong_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "count", lambda source, target: count(source, target) + 1)
+
+    with pytest.raises(typer.Exit) as stop:
+        live.main(rmat=(7, 600), batch=[100])
+
+    assert stop.value.exit_code == 1
+
+
+def test_live_gives_ratios_once_the_machine_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = replace(next(iter(live.PUBLISHED.values())), rates={100: 1.0}, backfill=5.0)
+    monkeypatch.setitem(live.PUBLISHED, TINY.name, published)
+
+    (there, _), state = live.maintain(
+        TINY, (100,), rows=50, threads=1, seed=0, verdict=Verdict(), faster=2.0
+    )
+
+    assert there["dogsdogsdogs here"] == 2.0
+    assert there["times faster"] == pytest.approx(float(there["edges/CPU s"] or 0) / 2)
+    assert state["dogsdogsdogs here"] == 2.5
+
+
+def test_scaling_leaves_nothing_behind() -> None:
+    verdict = Verdict()
+
+    rows = scaling(0, verdict, (8, 9))
+
+    assert {row["batch"] for row in rows} == {1, 1000}
+    assert verdict.comparisons == len(rows) == 8
+    assert not verdict.differences
+
+
+@pytest.mark.parametrize("shape", formulas.QUERIES)
+def test_all_formulas_agree_and_run_their_joins(shape: str) -> None:
+    verdict = Verdict()
+
+    rows = formulas.compare(TINY, shape, batch=5, steps=2, seed=0, verdict=verdict)
+
+    assert len(rows) == 6
+    assert verdict.comparisons == 5 * 3 + 6
+    assert not verdict.differences
+
+
+def test_a_peer_that_takes_too_long_is_stopped_and_its_cpu_seconds_are_reported() -> None:
+    busy = "import time; print('{\"begun\": 0.0}', flush=True)\nwhile True: time.process_time()"
+
+    raced = race._watch(["-c", busy, "busy"], 3, 0.5)
+
+    assert (raced.answer, raced.counts) == (None, 0)
+    assert raced.cost.cpu > 0
+    assert 0.5 <= raced.cost.wall < 30
+
+
+def test_a_peer_that_fails_is_an_error_with_its_last_words() -> None:
+    with pytest.raises(race.PeerError, match="out of memory"):
+        race._watch(["-c", "raise SystemExit('out of memory')", "poor"], 1, 60.0)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_a_peer_gives_the_same_count_with_the_plan_it_stands_for(name: str) -> None:
+    if importlib.util.find_spec(name.split("-")[0]) is None:
+        pytest.skip(f"{name} is not installed; the extra 'bench' has it")
+
+    raced = race.race(name, TINY, 1, repeat=2, limit=60.0)
+
+    assert (raced.answer, raced.counts) == (by_sparse_product(TINY), 2)
+
+
+def test_a_plan_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="kuzu should run a plan with INTERSECT"):
+        PEERS["kuzu"].check("HASH_JOIN_PROBE over HASH_JOIN_BUILD")
+
+
+def test_the_report_renders_rows_as_markdown_and_drops_empty_columns() -> None:
+    rows: list[dict[str, str | int | float | bool | None]] = [
+        {"graph": "small", "edges": 12345, "ratio": None}
+    ]
+
+    text = report.markdown([Result("static", "Claim", {"BULK": rows})])
+
+    assert "| graph | edges |\n| --- | --: |\n| small | 12,345 |" in text
+
+
+def test_the_report_says_which_markers_are_missing() -> None:
+    with pytest.raises(report.MarkerError, match="needs the lines '<!-- benchmarks: begin"):
+        report.replaced("no markers", "tables")
+
+
+def test_the_tables_of_the_readme_are_those_of_the_result_files() -> None:
+    readme = Path(report.__file__).parents[1] / "README.md"
+    if report.BEGIN not in readme.read_text():
+        pytest.skip("README.md has no benchmark tables yet")
+
+    with pytest.raises(typer.Exit) as stop:
+        report.main(check=True)
+
+    assert stop.value.exit_code == 0, "run `python -m benchmarks.report`"
