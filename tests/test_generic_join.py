@@ -246,7 +246,7 @@ def test_joins_of_wide_relations_equal_the_numpy_joins(values):
 def test_counts_on_a_larger_graph_equal_sparse_matrix_products():
     rng = np.random.default_rng(5)
     n = 20_000
-    source, target = hub_graph(rng, n, 200_000)
+    source, target = hub_graph(rng, n, 60_000)
     graph = ZSet.from_columns([source, target], rng.integers(1, 3, len(source)))
     a = sp.csr_matrix((graph.weights, graph.columns), shape=(n, n))
     counts = {
