@@ -27,7 +27,7 @@ from benchmarks.dogsdogsdogs import BATCHES, PLACE, PUBLISHED, speed
 from benchmarks.engine import QUERY, parts, warm_up, workers
 from benchmarks.graph import Graph, generated, graphs
 from benchmarks.race import race
-from benchmarks.result import Result, Row
+from benchmarks.result import Result, Row, terminal
 from benchmarks.scaling import scaling
 from benchmarks.stream import Phase, delete, insert
 from benchmarks.verdict import Verdict
@@ -60,6 +60,7 @@ def main(
     verdict = Verdict()
     tables: dict[str, list[Row]] = {"LIVE": [], "Backfill and state": []}
     result = Result("live", CLAIM, tables)
+    progress = terminal()
     warm_up(threads)
     faster = None
     if place:
@@ -67,6 +68,7 @@ def main(
         faster = speed(placed.cost.cpu)
         tables["Place"] = [{"Kùzu CPU seconds": placed.cost.cpu, "times faster": faster}]
     for one in graphs(graph or [], rmat, seed):
+        progress.print(f"{one.name}: {one.edges:,} edges ...")
         steps, state = maintain(
             one,
             tuple(batch or BATCHES),
