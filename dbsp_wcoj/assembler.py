@@ -48,8 +48,11 @@ def assemble(plan: TermPlan) -> Int64Array:
     position = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
+    pairs = _sums_pairs(plan)
     for level in range(levels):
         block = _block(plan, level)
+        if pairs and level == levels - 2:
+            block[words.SUMMED] = words.SUM_PAIRS
         starts.append(position + len(blocks))
         blocks += block
     return np.array(
@@ -60,6 +63,15 @@ def assemble(plan: TermPlan) -> Int64Array:
         + blocks,
         np.int64,
     )
+
+
+def _sums_pairs(plan: TermPlan) -> bool:
+    """Whether the last two variables are both summed and the last is a sum over two atoms."""
+    last = len(plan.order) - 1
+    if last < 1 or last - 1 < plan.emitted:
+        return False
+    block = _block(plan, last)
+    return block[words.SUMMED] == words.SUM_LAST and block[words.PARTICIPANTS] == 2
 
 
 def _block(plan: TermPlan, level: int) -> list[int]:
@@ -95,7 +107,7 @@ def _block(plan: TermPlan, level: int) -> list[int]:
     innermost = level == len(plan.order) - 1 and level >= plan.emitted
     summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
     return [
-        int(summed),
+        words.SUM_LAST if summed else words.NOT_SUMMED,
         count,
         *participants,
         len(comparisons) // words.COMPARISON_WORDS,

@@ -129,7 +129,7 @@ class Product:
 class _Stack:
     """What one run of the kernel writes to: its stack, its output and its counters."""
 
-    __slots__ = ("arguments", "counters", "out", "state")
+    __slots__ = ("arguments", "counters", "marks", "out", "state")
 
     def __init__(self, program: Int64Array, counters: Int64Array) -> None:
         atoms, levels = int(program[words.ATOMS]), int(program[words.LEVELS])
@@ -139,7 +139,15 @@ class _Stack:
         self.state: Int64Array = np.empty(size, np.int64)
         self.out: Int64Array = np.empty((int(program[words.HEAD_SIZE]) + 1, capacity), np.int64)
         self.counters = counters
-        self.arguments = (_address(self.state), _address(self.out), capacity, _address(counters))
+        # Pages that no join marks are never touched, so they take no memory.
+        self.marks: Int64Array = np.zeros(words.MARK_WORDS, np.int64)
+        self.arguments = (
+            _address(self.state),
+            _address(self.out),
+            capacity,
+            _address(self.marks),
+            _address(counters),
+        )
 
 
 def _address(array: Int64Array) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 4
@@ -24,8 +25,9 @@ _VECTOR = ir.VectorType(_WORD, LANES)
 
 
 def _address(builder: Any, base: Any, index: Any, pointee: Any) -> Any:
-    byte_offset = builder.shl(index, ir.Constant(_WORD, 3))
-    return builder.inttoptr(builder.add(base, byte_offset), pointee.as_pointer())
+    # A pointer and an index, not integer arithmetic: so loops over `load` can be vectorised.
+    word = builder.gep(builder.inttoptr(base, _WORD.as_pointer()), [index])
+    return word if pointee is _WORD else builder.bitcast(word, pointee.as_pointer())
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -47,6 +49,24 @@ def store(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
+    """Ask for the cache line of word ``i`` after address ``base``; any address is allowed."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.bitcast(
+            _address(builder, args[0], args[1], _WORD), ir.IntType(8).as_pointer()
+        )
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # For reading, keep in all caches, data.
+        builder.call(function, [pointer, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]

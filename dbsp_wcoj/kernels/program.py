@@ -24,6 +24,9 @@ PARTICIPANTS = 1
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 
+# block[SUMMED]: listed; the innermost variable, summed; the one before it, with the innermost.
+NOT_SUMMED, SUM_LAST, SUM_PAIRS = range(3)
+
 LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
 CONSTANT, VARIABLE = range(2)
 
@@ -64,6 +67,10 @@ PROPOSALS = 0
 INTERSECTIONS = 1
 
 DONE, FULL, OVERFLOW = range(3)
+
+# Values that the bitmap of a join can tell apart: a quarter of a typical second-level cache's bits.
+MOST_MARKS = 1 << 23
+MARK_WORDS = MOST_MARKS >> 6
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

@@ -1,0 +1,237 @@
+"""Summing the innermost variables of a join instead of listing them.
+
+    one atom:   sum over c of w(c)          a difference of running sums
+    two atoms:  sum over c of wa(c) wb(c)   `dbsp_wcoj.kernels.intersect`
+
+An atom is the sum of its runs, so a sum over two atoms is the sum over the pairs of their runs.
+
+Where one of two innermost lists stays the same while the variable before them runs, its values are
+marked once in a bitmap, and each other list is scanned against the marks: one load and one test per
+value, no branch. That is what a triangle does with all neighbours of one vertex. The bitmap covers
+`MOST_MARKS` values; a list that is spread wider is intersected as it is, and so is a list that is
+much longer than the marked one.
+"""
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels import layout
+from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
+from dbsp_wcoj.kernels.cursors import (
+    HIGHEST,
+    LOWEST,
+    bind_value,
+    count_up,
+    enter,
+    excluded,
+    next_value,
+    subtree_weight,
+    value_range,
+)
+from dbsp_wcoj.kernels.intersect import count_common, dot_checked, dot_common
+from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.program import (
+    BLOCKS,
+    CELL_BYTES,
+    DEPTHS,
+    END,
+    FIRST_SLOT,
+    HIGH,
+    INTERSECTIONS,
+    LEVEL_STATE_WORDS,
+    LOW,
+    MOST_MARKS,
+    PARTICIPANTS,
+    PARTICIPANT_WORDS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    VALUE,
+    VALUES,
+)
+from dbsp_wcoj.kernels.search import seek
+
+# A list is marked when it has this many values and this many lists will be held against it.
+MARKED_LENGTH = 8
+MARKED_USES = 4
+# A list longer than this many times the marked one is galloped through instead of scanned.
+SCAN_RATIO = 32
+
+
+@njit(nogil=True)
+def set_marks(marks, values, first, last, lowest, erase):
+    """Mark or erase the values ``[first, last)`` in the bitmap whose first bit is ``lowest``."""
+    for position in range(first, last):
+        bit = load(values, position) - lowest
+        word = bit >> 6
+        if erase:
+            store(marks, word, 0)
+        else:
+            store(marks, word, load(marks, word) | (np.int64(1) << (bit & 63)))
+
+
+@njit(nogil=True)
+def count_marked(marks, lowest, span, values, first, last):
+    """Return how many of the values ``[first, last)`` are marked, of ``span`` from ``lowest``."""
+    if load(values, first) < lowest:
+        first = seek(values, first, last, lowest)
+    if first < last and load(values, last - 1) >= lowest + span:
+        last = seek(values, first, last, lowest + span)
+    common = np.int64(0)
+    for position in range(first, last):
+        bit = load(values, position) - lowest
+        common += (load(marks, bit >> 6) >> (bit & 63)) & 1
+    return common
+
+
+@njit(nogil=True)
+def choose_marked(program, state, cells, block, inner, count):
+    """Return the cell of the list to mark, or 0: the longest one of weight 1 in an atom of the
+    innermost level that the level before it does not move."""
+    if count < MARKED_USES:
+        return np.int64(0)
+    depths = load(program, DEPTHS)
+    for index in range(load(program, inner + PARTICIPANTS)):
+        word = inner + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, word)
+        moves = False
+        for other in range(load(program, block + PARTICIPANTS)):
+            moves |= load(program, block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other) == atom
+        if moves:
+            continue
+        longest = np.int64(0)
+        length = np.int64(MARKED_LENGTH - 1)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + load(program, word + 1))
+            first, last = load(cell, LOW), load(cell, HIGH)
+            if last - first > length and load(load(cell, RUN), layout.WEIGHTS) == 0:
+                values = load(cell, VALUES)
+                spread = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
+                if spread < np.uint64(MOST_MARKS - 1):
+                    longest = cell
+                    length = last - first
+        if longest != 0:
+            return longest
+    return np.int64(0)
+
+
+@njit(nogil=True)
+def sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters):
+    """Return ``(sum, overflowed)`` over all extensions of ``level`` and of the innermost level
+    after it, of the product of the weights that they bind.
+
+    The cursors of ``level`` have been set; ``marks`` is all zero before and after.
+    """
+    block = load(program, load(program, BLOCKS) + level)
+    inner = load(program, load(program, BLOCKS) + level + 1)
+    marked = choose_marked(program, state, cells, block, inner, count)
+    first = last = values = lowest = span = np.int64(0)
+    if marked != 0:
+        first, last, values = load(marked, LOW), load(marked, HIGH), load(marked, VALUES)
+        lowest = load(values, first)
+        span = load(values, last - 1) - lowest + 1
+        set_marks(marks, values, first, last, lowest, False)
+    total = np.int64(0)
+    overflowed = False
+    while True:
+        found, value = next_value(program, state, cells, block, proposer, counters)
+        if not found:
+            break
+        store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
+        weight, passed = bind_value(program, state, cells, block, np.int64(1))
+        overflowed |= passed
+        if weight == 0 or excluded(program, state, block, levels, value):
+            continue
+        low, high = value_range(program, state, inner, levels, LOWEST, HIGHEST)
+        if low > high:
+            continue
+        _, extensions = enter(program, state, cells, inner, low, high)
+        if extensions == 0:
+            continue
+        count_up(counters, PROPOSALS, extensions)
+        count_up(counters, INTERSECTIONS, extensions)
+        part, passed = sum_two(program, state, cells, inner, marked, marks, lowest, span)
+        overflowed |= passed
+        part, passed = multiply(weight, part)
+        total, passed_too = add(total, part)
+        overflowed |= passed | passed_too
+    if marked != 0:
+        set_marks(marks, values, first, last, lowest, True)
+    return total, overflowed
+
+
+@njit(nogil=True)
+def sum_one(program, state, cells, block):
+    """Return ``(sum, overflowed)`` of the weights of all extensions of the only participant."""
+    depths = load(program, DEPTHS)
+    word = block + PARTICIPANTS + 1
+    atom = load(program, word)
+    depth = load(program, word + 1)
+    total = np.int64(0)
+    overflowed = False
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        first = load(cell, POSITION)
+        last = load(cell, END)
+        if first < last:
+            part, passed = subtree_weight(load(cell, RUN), depth, first, last)
+            total, passed_too = add(total, part)
+            overflowed |= passed | passed_too
+    return total, overflowed
+
+
+@njit(nogil=True)
+def sum_two(program, state, cells, block, marked, marks, lowest, span):
+    """Return ``(sum, overflowed)`` over the common extensions of two participants at their leaves.
+
+    ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
+    """
+    depths = load(program, DEPTHS)
+    word = block + PARTICIPANTS + 1
+    left = load(program, word)
+    left_depth = load(program, word + 1)
+    right = load(program, word + PARTICIPANT_WORDS)
+    right_depth = load(program, word + PARTICIPANT_WORDS + 1)
+    total = np.int64(0)
+    overflowed = False
+    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
+        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        i = load(a, POSITION)
+        end_a = load(a, END)
+        if i >= end_a:
+            continue
+        run_a = load(a, RUN)
+        sums_a = load(run_a, layout.WEIGHTS)
+        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
+            b = cells + CELL_BYTES * (other * depths + right_depth)
+            j = load(b, POSITION)
+            end_b = load(b, END)
+            if j >= end_b:
+                continue
+            run_b = load(b, RUN)
+            sums_b = load(run_b, layout.WEIGHTS)
+            if sums_a == 0 and sums_b == 0:
+                if a == marked and end_b - j <= SCAN_RATIO * (end_a - i):
+                    part = count_marked(marks, lowest, span, load(b, VALUES), j, end_b)
+                elif b == marked and end_a - i <= SCAN_RATIO * (end_b - j):
+                    part = count_marked(marks, lowest, span, load(a, VALUES), i, end_a)
+                else:
+                    part = count_common(load(a, VALUES), i, end_a, load(b, VALUES), j, end_b)
+            else:
+                length = min(end_a - i, end_b - j)
+                largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
+                largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
+                first = 0 if sums_a == 0 else run_a + (sums_a << 3)
+                second = 0 if sums_b == 0 else run_b + (sums_b << 3)
+                left_values = load(a, VALUES)
+                right_values = load(b, VALUES)
+                if fits(length, largest_a, largest_b):
+                    part = dot_common(left_values, first, i, end_a, right_values, second, j, end_b)
+                else:
+                    part, passed = dot_checked(
+                        left_values, first, i, end_a, right_values, second, j, end_b
+                    )
+                    overflowed |= passed
+            total, passed = add(total, part)
+            overflowed |= passed
+    return total, overflowed
