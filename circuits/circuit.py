@@ -130,10 +130,7 @@ class Circuit:
 
     def prepare(self, tables: Mapping[str, pa.Table]) -> CircuitStep:
         """Validate and compute a step; the state changes at ``commit`` and not before."""
-        if self._broken:
-            raise BrokenCircuitError(
-                "an earlier commit failed half-way: build a new circuit and feed it again"
-            )
+        self._check_whole()
         deltas = {name: self._encode(name, table) for name, table in tables.items()}
         operators: list[Prepared] = []
         for name in self._order:
@@ -160,6 +157,12 @@ class Circuit:
             blocks.extend(rule.explain() for rule in self._rules[name])
         return "\n".join(blocks)
 
+    def _check_whole(self) -> None:
+        if self._broken:
+            raise BrokenCircuitError(
+                "an earlier commit failed half-way: build a new circuit and feed it again"
+            )
+
     def _encode(self, name: str, table: pa.Table) -> ZSet:
         if name not in self.inputs:
             raise UnknownInputError(
@@ -183,8 +186,10 @@ class CircuitStep:
 
         Raises:
             StaleStepError: Another step was committed since, or this one already was.
+            BrokenCircuitError: An earlier commit failed half-way.
         """
         circuit = self.circuit
+        circuit._check_whole()
         if circuit._version != self.version:
             raise StaleStepError(
                 f"this step was prepared at version {self.version} and the circuit is at "

@@ -6,7 +6,7 @@
     └── CircuitError
         ├── RuleError                  the rules do not make a circuit
         ├── SchemaError                a table does not fit the schema of its relation
-        ├── UnknownInputError          a table for a relation that is no input (UnknownRelationError)
+        ├── UnknownInputError          a table for what is no input (UnknownRelationError)
         ├── StaleStepError             a prepared step is committed late or twice
         └── BrokenCircuitError         a commit failed half-way; the state cannot be trusted
 

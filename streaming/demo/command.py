@@ -47,6 +47,13 @@ PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
 DIFFERENT, REFUSED, INTERRUPTED = 1, 2, 130
 SHOWN: Final = 10  # differences listed one by one
 
+# For a minute of small micro-batches on a local disk: the JVM's second compiler would use more time
+# than it saves, and so would a checksum file beside each file.
+QUICK: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -85,7 +92,7 @@ def demo(
     ),
     batches: Annotated[
         int, typer.Option(min=1, help="About how many micro-batches the stream is cut into.")
-    ] = 400,
+    ] = 240,
     formula: Annotated[str, typer.Option(help="Delta formula of the joins.")] = "collapsed",
     work_dir: Annotated[
         Path | None,
@@ -121,9 +128,10 @@ def demo(
             f"{title}: {len(stream):,} changes, {int((stream.weight < 0).sum()):,} of them "
             f"retractions, in {len(cuts)} micro-batches.",
             highlight=False,
+            soft_wrap=True,
         )
-        console.print(f"Starting Spark on {use_java()} ...", highlight=False)
-        session = start_session("dbsp-wcoj-demo", log=directory / "spark.log")
+        console.print(f"Starting Spark on {use_java()} ...", highlight=False, soft_wrap=True)
+        session = start_session("dbsp-wcoj-demo", log=directory / "spark.log", settings=QUICK)
         session.sparkContext.setLogLevel("ERROR")
         try:
             started = time.perf_counter()
@@ -132,7 +140,7 @@ def demo(
             streamed = time.perf_counter() - started
         finally:
             session.stop()
-        console.print(display.summary())
+        console.print(display.summary(), highlight=False, soft_wrap=True)
         plot(history, picture, title)
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; nothing is left behind.\n")
@@ -147,6 +155,7 @@ def demo(
         f"{len(stream):,} changes in {streamed:.1f} s, {1000 * pace:.0f} ms for the median "
         f"micro-batch; {time.perf_counter() - begin:.1f} s in all. Plot: {picture}",
         highlight=False,
+        soft_wrap=True,
     )
     raise typer.Exit(_verdict(console, checks))
 
@@ -204,13 +213,17 @@ def _verdict(console: Console, checks: Checks) -> int:
         if key in checks.compared
     ]
     differ = checks.differences
-    console.print(f"Checked: {checks.total:,} comparisons: {', '.join(parts)}.", highlight=False)
+    console.print(
+        f"Checked: {checks.total:,} comparisons: {', '.join(parts)}.",
+        highlight=False,
+        soft_wrap=True,
+    )
     if not differ and checks.total:
-        console.print("All equal.", highlight=False)
+        console.print("All equal.", highlight=False, soft_wrap=True)
         return 0
     for difference in differ[:SHOWN]:
-        console.print(f"DIFFERENT: {difference}", highlight=False)
-    console.print(f"{len(differ):,} comparisons differ.", highlight=False)
+        console.print(f"DIFFERENT: {difference}", highlight=False, soft_wrap=True)
+    console.print(f"{len(differ):,} comparisons differ.", highlight=False, soft_wrap=True)
     return DIFFERENT
 
 

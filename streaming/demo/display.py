@@ -6,7 +6,7 @@ about twenty plain lines. Both show what a run's ``History`` holds and change no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -26,14 +26,13 @@ __all__ = ["Display", "clock"]
 EPOCH_MINIMUM: Final = 100_000_000  # smaller numbers are no seconds since 1970 of our time
 PLAIN_LINES: Final = 20
 
-# total, what it counts, over what
 ROWS: Final = (
-    ("links", "live links", "weights: each message counts"),
-    ("edges", "live pairs (src, dst)", "distinct"),
-    ("triangles", "directed triangles e(a,b), e(b,c), e(a,c)", "distinct edges, no loops"),
-    ("weighted", "the same, choices of three messages", "product of weights"),
-    ("cycles", "3-cycles e(a,b), e(b,c), e(c,a), each once", "distinct edges, no loops"),
-    ("simple", "undirected triangles, each once", "distinct pairs, no loops"),
+    ("links", "live messages or links, by weight"),
+    ("edges", "live pairs, distinct"),
+    ("triangles", "directed triangles, distinct edges"),
+    ("weighted", "the same by weights, 3 messages each"),
+    ("cycles", "3-cycles, distinct edges, each once"),
+    ("simple", "undirected triangles, each once"),
 )
 LEADERS: Final = (("corners", "in most directed triangles"), ("turning", "in most 3-cycles"))
 
@@ -89,14 +88,17 @@ class Display:
         if done == total or done * PLAIN_LINES // total > (done - 1) * PLAIN_LINES // total:
             self.console.print(self._line(), highlight=False, soft_wrap=True)
 
-    def summary(self) -> RenderableType:
-        """The peaks, and who led at the time of most directed triangles."""
+    def summary(self) -> str:
+        """The peak of the directed triangles, and who led then."""
         history = self.history
         if not history.counts:
-            return Text("nothing was replayed")
-        _, at = history.peak["triangles"]
-        title = f"when there were most directed triangles, {self._time(at)}"
-        return self._leaders(history.busiest, title)
+            return "nothing was replayed"
+        value, at = history.peak["triangles"]
+        lines = [f"Most directed triangles: {value:,}, {self._time(at)}."]
+        for view, label in LEADERS:
+            best = [f"{self._name(node)} ({count:,})" for node, count in history.busiest[view]]
+            lines.append(f"Then {label}: {', '.join(best) or 'none'}.")
+        return "\n".join(lines)
 
     def _time(self, batch: int) -> str:
         return clock(int(self.history.stream.time[self.history.cuts[batch] - 1]))
@@ -104,12 +106,14 @@ class Display:
     def _line(self) -> str:
         history = self.history
         now = history.counts[-1]
+        share = history.position / len(history.stream)
         leaders = history.totals.top("corners", 1)
         most = f"; most: {self._name(leaders[0][0])} in {leaders[0][1]:,}" if leaders else ""
         return (
-            f"{history.position / len(history.stream):4.0%}  {self._time(len(history.counts) - 1)}"
+            f"{share:4.0%}  {self._time(len(history.counts) - 1)}"
             f"  links {now.links:,}, pairs {now.edges:,}, triangles {now.triangles:,}"
-            f" (weighted {now.weighted:,}, undirected {now.simple:,}), 3-cycles {now.cycles:,}{most}"
+            f" (weighted {now.weighted:,}, undirected {now.simple:,})"
+            f", 3-cycles {now.cycles:,}{most}"
         )
 
     def _frame(self) -> RenderableType:
@@ -118,36 +122,33 @@ class Display:
         if not done:
             return Text("waiting for the first micro-batch ...")
         table = Table(title=f"{self._time(done - 1)}", title_justify="left", expand=False)
-        for column, justify in (
-            ("live", "left"),
-            ("over", "left"),
-            ("now", "right"),
-            ("peak", "right"),
-            ("peak at", "left"),
-        ):
-            table.add_column(column, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-        for name, label, over in ROWS:
+        table.add_column("live", no_wrap=True)
+        table.add_column("now", justify="right", no_wrap=True)
+        table.add_column("peak", justify="right", no_wrap=True)
+        table.add_column("peak at", no_wrap=True)
+        for name, label in ROWS:
             value, at = history.peak[name]
             now = getattr(history.counts[-1], name)
-            table.add_row(label, over, f"{now:,}", f"{value:,}", self._time(at))
+            table.add_row(label, f"{now:,}", f"{value:,}", self._time(at))
         bar = ProgressBar(total=len(history.cuts), completed=done, width=40)
         text = Text(
             f"{history.position:,} of {len(history.stream):,} changes, micro-batch {done} of "
             f"{len(history.cuts)}; {history.checks.total} comparisons, "
             f"{len(history.checks.differences)} differ"
         )
-        return Group(table, self._leaders(history.leaders(), "now"), bar, text)
+        return Group(table, self._leaders(), bar, text)
 
-    def _leaders(self, leaders: Mapping[str, list[tuple[int, int]]], title: str) -> RenderableType:
+    def _leaders(self) -> RenderableType:
+        leaders = self.history.leaders()
         tables = []
         for view, label in LEADERS:
-            table = Table(title=f"{label}, {title}", title_justify="left", show_header=False)
+            table = Table(title=label, title_justify="left", show_header=False, min_width=30)
             table.add_column(no_wrap=True, overflow="ellipsis", max_width=60)
             table.add_column(justify="right")
             for node, count in leaders[view]:
                 table.add_row(self._name(node), f"{count:,}")
             if not leaders[view]:
-                table.add_row("none", "")
+                table.add_row("nobody", "")
             tables.append(table)
         return Columns(tables)
 

@@ -143,8 +143,8 @@ def read_events(path: Path, window: str | None = None) -> ChangeStream:
     if "op" in table.column_names:
         if window not in (None, "none"):
             raise EventsError(
-                f"--window {window!r}: {str(path)!r} has a column op, so its retractions are its own: leave --window "
-                "out, or name a file of messages (src, dst, ts)"
+                f"--window {window!r}: {str(path)!r} has a column op, so its retractions "
+                "are its own: leave --window out, or name a file of messages (src, dst, ts)"
             )
         return _changes(table, str(path))
     return replay_messages(table, seconds(window or DEFAULT_WINDOW), str(path))

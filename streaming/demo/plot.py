@@ -50,9 +50,8 @@ def plot(history: History, path: Path, title: str) -> None:
         for total, label, colour in lines:
             values = [getattr(counts, total) for counts in history.counts]
             axes.plot(times, values, color=colour, linewidth=1.4, label=label or None)
-            if total != "links":
-                marks = [values[i] for i in checked]
-                axes.plot([times[i] for i in checked], marks, "o", color=colour, markersize=3.5)
+            marks = [values[i] for i in checked]
+            axes.plot([times[i] for i in checked], marks, "o", color=colour, markersize=3.5)
         axes.set_title(heading, loc="left", fontsize=10)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.set_ylim(bottom=0)
@@ -60,7 +59,7 @@ def plot(history: History, path: Path, title: str) -> None:
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         if len(lines) > 1:
-            axes.legend(loc="upper left", frameon=False, fontsize=9)
+            axes.legend(loc="best", frameon=False, fontsize=9)
     axes.set_xlabel(
         "time in the stream; dots: compared with a recount from scratch", loc="left", fontsize=9
     )
@@ -68,7 +67,7 @@ def plot(history: History, path: Path, title: str) -> None:
 
 
 def _times(history: History) -> list[Any]:
-    times = history.stream.time[history.cuts - 1].tolist()
+    times: list[Any] = history.stream.time[history.cuts - 1].tolist()
     if min(times) < EPOCH_MINIMUM:
         return times
     return [datetime.fromtimestamp(time, UTC) for time in times]
