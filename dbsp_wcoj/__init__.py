@@ -10,6 +10,7 @@ input or output, no clock, no threads of its own, no randomness.
 """
 
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
+from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
     ArityError,
     ColumnTypeError,
@@ -26,6 +27,7 @@ from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.trace import Trace
+from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
+    "Dictionary",
+    "Encoded",
     "Formula",
     "FormulaError",
     "PreparedStep",
@@ -48,4 +52,5 @@ __all__ = [
     "ZSet",
     "generic_join",
     "generic_join_chunks",
+    "warm_up",
 ]

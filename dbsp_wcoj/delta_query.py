@@ -217,10 +217,9 @@ class DeltaQuery:
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""
-        total = 0
-        for product, ranges, executor in self._products(steps):
-            total += product.total(ranges, executor)
-        return total
+        return sum(
+            [product.total(ranges, pool) for product, ranges, pool in self._products(steps)]
+        )
 
     def _chunks(self, steps: Mapping[str, TraceStep]) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""

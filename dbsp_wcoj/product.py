@@ -78,7 +78,10 @@ class Product:
         """
         self.runs += 1
         if executor is None:
-            return sum([self._total(low, high, self._stack) for low, high in ranges])
+            total = 0
+            for low, high in ranges:
+                total += self._total(low, high, self._stack)
+            return total
         total = 0
         for part, counters in executor.map(self._total_apart, ranges):
             total += part

@@ -111,7 +111,7 @@ class Spine:
         older, newer = self._runs[position - 1], self._runs[position]
         if newer.rows * GROWTH < older.rows and newer.rows + older.rows > SMALL:
             return False
-        return not any(
+        return not self._merges or not any(
             run is merge.older or run is merge.newer
             for merge in self._merges
             for run in (older, newer)

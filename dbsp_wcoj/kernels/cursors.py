@@ -81,7 +81,7 @@ def subtree_weight(run, depth, first, last):
         last = load(run, offsets + last)
     sums = load(run, layout.WEIGHTS)
     if sums == 0:
-        return last - first, False
+        return multiply(last - first, load(run, layout.UNIFORM))
     if fits(last - first, load(run, layout.MAX_ABS_WEIGHT), 1):
         return load(run, sums + last) - load(run, sums + first), False
     total = np.int64(0)

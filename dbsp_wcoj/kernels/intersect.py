@@ -7,13 +7,14 @@ This is where a cyclic join spends its time. Two strategies, chosen by the lengt
 - otherwise: for each value of the shorter list gallop over the last values of the longer list's
   blocks, then compare one block at once: O(m log(n / m)).
 
-Lists of weight 1 only count their matches; other lists multiply the two weights at each match.
+Lists of one weight each only count their matches; others multiply the weights at each match.
 """
 
 import numpy as np
 from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.layout import UNIFORM, WEIGHTS
 from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
 from dbsp_wcoj.kernels.search import seek
 
@@ -77,21 +78,22 @@ def count_common(a, i, end_a, b, j, end_b):
 
 
 @njit(nogil=True)
-def leaf_weight(sums, leaf):
-    """Return the weight of a leaf; ``sums`` is the address of the running sums, 0 for weight 1."""
+def leaf_weight(run, leaf):
+    """Return the weight of a leaf of a run."""
+    sums = load(run, WEIGHTS)
     if sums == 0:
-        return np.int64(1)
-    return load(sums, leaf + 1) - load(sums, leaf)
+        return load(run, UNIFORM)
+    return load(run, sums + leaf + 1) - load(run, sums + leaf)
 
 
 @njit(nogil=True)
-def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
+def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
     """Return the sum of products of the weights of the common values, unchecked.
 
     The caller has made sure that ``length * max|wa| * max|wb|`` fits in int64.
     """
     if end_a - i > end_b - j:
-        a, sums_a, i, end_a, b, sums_b, j, end_b = b, sums_b, j, end_b, a, sums_a, i, end_a
+        a, run_a, i, end_a, b, run_b, j, end_b = b, run_b, j, end_b, a, run_a, i, end_a
     total = np.int64(0)
     if (end_a - i) * GALLOP_RATIO < end_b - j:
         while i < end_a:
@@ -100,7 +102,7 @@ def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
             if j >= end_b:
                 return total
             if load(b, j) == value:
-                total += leaf_weight(sums_a, i) * leaf_weight(sums_b, j)
+                total += leaf_weight(run_a, i) * leaf_weight(run_b, j)
             i += 1
         return total
     while i < end_a and j < end_b:
@@ -116,14 +118,14 @@ def dot_common(a, sums_a, i, end_a, b, sums_b, j, end_b):
             x = load(a, i)
             y = load(b, j)
             if x == y:
-                total += leaf_weight(sums_a, i) * leaf_weight(sums_b, j)
+                total += leaf_weight(run_a, i) * leaf_weight(run_b, j)
             i += np.int64(x <= y)
             j += np.int64(y <= x)
     return total
 
 
 @njit(nogil=True)
-def dot_checked(a, sums_a, i, end_a, b, sums_b, j, end_b):
+def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
     """As `dot_common` for weights of any size; returns ``(sum, overflowed)``."""
     total = np.int64(0)
     overflowed = False
@@ -131,7 +133,7 @@ def dot_checked(a, sums_a, i, end_a, b, sums_b, j, end_b):
         x = load(a, i)
         y = load(b, j)
         if x == y:
-            product, passed = multiply(leaf_weight(sums_a, i), leaf_weight(sums_b, j))
+            product, passed = multiply(leaf_weight(run_a, i), leaf_weight(run_b, j))
             total, passed_too = add(total, product)
             overflowed |= passed | passed_too
         i += np.int64(x <= y)

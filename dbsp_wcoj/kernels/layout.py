@@ -9,7 +9,8 @@ A run of arity ``k`` is one int64 array::
 - the *directory* answers "where is value v at level 0" in constant expected time: entry ``j`` is
   the first node whose value is at least ``lowest + (j << shift)``;
 - weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,
-  hence of any subtree, is one subtraction. A run whose weights are all 1 stores none.
+  hence of any subtree, is one subtraction. A run whose weights are all equal, as those of
+  insertions (1) or deletions (-1) are, stores that weight once.
 
 A pointer of zero means "section absent". All positions are words from the start of the buffer, so
 a buffer can be written to a file and mapped again as it is.
@@ -23,7 +24,8 @@ DIRECTORY = 4
 SHIFT = 5
 LOWEST = 6
 DIRECTORY_SIZE = 7
-LEVELS = 8
+UNIFORM = 8  # the weight of every row, where WEIGHTS is 0
+LEVELS = 9
 
 # One level's entry in the header, from LEVELS + LEVEL_WORDS * level on.
 LEVEL_SIZE = 0

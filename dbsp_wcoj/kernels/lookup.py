@@ -42,7 +42,7 @@ def row_weights(columns, order, table):
                     last = load(run, offsets + first + 1)
                     first = load(run, offsets + first)
             if first >= 0:
-                weight = np.int64(1)
+                weight = load(run, layout.UNIFORM)
                 sums = load(run, layout.WEIGHTS)
                 if sums > 0:
                     weight = load(run, sums + first + 1) - load(run, sums + first)

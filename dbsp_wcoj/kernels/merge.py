@@ -27,6 +27,7 @@ from dbsp_wcoj.kernels.layout import (
     LEVELS,
     MAX_ABS_WEIGHT,
     ROWS,
+    UNIFORM,
     WEIGHTS,
 )
 from dbsp_wcoj.kernels.trie import described, directory_fill, directory_open
@@ -52,9 +53,9 @@ def header(level):
 
 @njit(nogil=True)
 def keep_weights(out, start, rows):
-    """Start storing weights: the ``rows`` leaves written so far all have weight 1."""
+    """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
     for i in range(rows + 1):
-        out[start + i] = i
+        out[start + i] = i * out[UNIFORM]
     out[WEIGHTS] = start
 
 
@@ -89,15 +90,17 @@ def copy_siblings(run, out, level, first, last, state):
 def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
     source = run[WEIGHTS]
-    largest = np.int64(1)
+    largest = abs(run[UNIFORM])
+    uniform = run[UNIFORM] == out[UNIFORM]
     if source > 0:
-        unit = True
+        largest = np.int64(0)
+        uniform = True
         for i in range(first, last):
             weight = run[source + i + 1] - run[source + i]
-            unit &= weight == 1
+            uniform &= weight == out[UNIFORM]
             largest = max(largest, abs(weight))
-        if not unit and out[WEIGHTS] == 0:
-            keep_weights(out, state[CAPACITY_WEIGHTS], written)
+    if not uniform and out[WEIGHTS] == 0 and first < last:
+        keep_weights(out, state[CAPACITY_WEIGHTS], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
     target = out[WEIGHTS]
     if target > 0:
@@ -108,7 +111,7 @@ def copy_weights(run, out, first, last, written, state):
                 out[target + written + i - first] = run[source + i] + shift
         else:
             for i in range(1, last - first + 1):
-                out[target + written + i] = total + i
+                out[target + written + i] = total + i * run[UNIFORM]
 
 
 @njit(nogil=True)
@@ -154,6 +157,8 @@ def open_merge(a, b):
     state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
     out[ARITY] = arity
     out[WEIGHTS] = 0
+    # Most rows come from the older run; its weight is the one not to store.
+    out[UNIFORM] = a[UNIFORM] if a[WEIGHTS] == 0 else 1
     out[MAX_ABS_WEIGHT] = 0
     end = header(arity)
     for level in range(arity):
@@ -262,10 +267,10 @@ def add_leaves(a, b, out, i, j, written, state):
     weight = np.int64(0)
     for run, leaf in ((a, i), (b, j)):
         start = run[WEIGHTS]
-        weight += 1 if start == 0 else run[start + leaf + 1] - run[start + leaf]
+        weight += run[UNIFORM] if start == 0 else run[start + leaf + 1] - run[start + leaf]
     if weight == 0:
         return
-    if weight != 1 and out[WEIGHTS] == 0:
+    if weight != out[UNIFORM] and out[WEIGHTS] == 0:
         keep_weights(out, state[CAPACITY_WEIGHTS], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
     if out[WEIGHTS] > 0:

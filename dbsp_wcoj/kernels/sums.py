@@ -86,7 +86,7 @@ def count_marked(marks, lowest, span, values, first, last):
 
 @njit(nogil=True)
 def choose_marked(program, state, cells, block, inner, count):
-    """Return the cell of the list to mark, or 0: the longest one of weight 1 in an atom of the
+    """Return the cell of the list to mark, or 0: the longest one of uniform weight in an atom of the
     innermost level that the level before it does not move."""
     if count < MARKED_USES:
         return np.int64(0)
@@ -217,19 +217,20 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
                     part = count_marked(marks, lowest, span, load(a, VALUES), i, end_a)
                 else:
                     part = count_common(load(a, VALUES), i, end_a, load(b, VALUES), j, end_b)
+                part, passed = multiply(part, load(run_a, layout.UNIFORM))
+                part, passed_too = multiply(part, load(run_b, layout.UNIFORM))
+                overflowed |= passed | passed_too
             else:
                 length = min(end_a - i, end_b - j)
                 largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
                 largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
-                first = 0 if sums_a == 0 else run_a + (sums_a << 3)
-                second = 0 if sums_b == 0 else run_b + (sums_b << 3)
                 left_values = load(a, VALUES)
                 right_values = load(b, VALUES)
                 if fits(length, largest_a, largest_b):
-                    part = dot_common(left_values, first, i, end_a, right_values, second, j, end_b)
+                    part = dot_common(left_values, run_a, i, end_a, right_values, run_b, j, end_b)
                 else:
                     part, passed = dot_checked(
-                        left_values, first, i, end_a, right_values, second, j, end_b
+                        left_values, run_a, i, end_a, right_values, run_b, j, end_b
                     )
                     overflowed |= passed
             total, passed = add(total, part)

@@ -21,6 +21,7 @@ from dbsp_wcoj.kernels.layout import (
     MAX_ABS_WEIGHT,
     ROWS,
     SHIFT,
+    UNIFORM,
     WEIGHTS,
 )
 
@@ -91,7 +92,8 @@ def build_run(columns, order, weights):
     arity, rows = columns.shape
     nodes = np.zeros(arity, np.int64)
     largest = np.int64(0)
-    unit = True
+    uniform = True
+    first_weight = weights[0]
     for i in range(rows):
         level = 0
         if i > 0:
@@ -100,15 +102,16 @@ def build_run(columns, order, weights):
         for deeper in range(level, arity):
             nodes[deeper] += 1
         weight = weights[i]
-        unit &= weight == 1
+        uniform &= weight == first_weight
         largest = max(largest, abs(weight))
     words = LEVELS + LEVEL_WORDS * arity + 2 * nodes[0] + 4
     for level in range(arity):
         words += 2 * nodes[level] + 1
-    run = np.empty(words + (0 if unit else rows + 1) - rows - 1, np.int64)
+    run = np.empty(words + (0 if uniform else rows + 1) - rows - 1, np.int64)
     run[ARITY] = arity
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
+    run[UNIFORM] = first_weight
     end = LEVELS + LEVEL_WORDS * arity
     for level in range(arity):
         header = LEVELS + LEVEL_WORDS * level
@@ -137,7 +140,7 @@ def build_run(columns, order, weights):
     if run[DIRECTORY] > 0:
         directory_fill(run, 0, np.int64(1) << 62)
     run[WEIGHTS] = 0
-    if not unit:
+    if not uniform:
         run[WEIGHTS] = end
         total = np.int64(0)
         for i in range(rows):
@@ -174,7 +177,7 @@ def read_run(run):
     arity = run[ARITY]
     rows = run[ROWS]
     columns = np.empty((arity, rows), np.int64)
-    weights = np.ones(rows, np.int64)
+    weights = np.full(rows, run[UNIFORM])
     # first[i]: first leaf below node i of the current level, from the leaves up.
     first = np.arange(rows + 1)
     for level in range(arity - 1, -1, -1):
