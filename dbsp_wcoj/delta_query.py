@@ -217,9 +217,7 @@ class DeltaQuery:
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""
-        return sum(
-            [product.total(ranges, pool) for product, ranges, pool in self._products(steps)]
-        )
+        return sum([product.total(ranges, pool) for product, ranges, pool in self._products(steps)])
 
     def _chunks(self, steps: Mapping[str, TraceStep]) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""

@@ -156,9 +156,7 @@ class _OneShot:
         ranges, executor = self._ranges(executor, parts)
         return self.product.chunks(ranges, executor)
 
-    def _ranges(
-        self, executor: Executor | None, parts: int
-    ) -> tuple[Ranges, Executor | None]:
+    def _ranges(self, executor: Executor | None, parts: int) -> tuple[Ranges, Executor | None]:
         assert self.product is not None
         plan = self.product.plan
         candidates = [
@@ -204,7 +202,11 @@ def check_constants(query: Query) -> None:
         constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
     for constant in constants:
         value = constant.value
-        if isinstance(value, bool) or not isinstance(value, int) or not -LIMIT - 1 <= value <= LIMIT:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not -LIMIT - 1 <= value <= LIMIT
+        ):
             raise ColumnTypeError(
                 f"constant {constant} is not an int64, which columns hold; "
                 f"encode values with dbsp_wcoj.Dictionary and give their code"

@@ -72,9 +72,7 @@ def body_of(query: Query) -> Body:
     return Body(tuple(columns), tuple(comparisons), never)
 
 
-def _distinct_columns(
-    atom: Atom, index: int, comparisons: list[Comparison]
-) -> tuple[str, ...]:
+def _distinct_columns(atom: Atom, index: int, comparisons: list[Comparison]) -> tuple[str, ...]:
     names: list[str] = []
     for position, term in enumerate(atom.terms):
         if isinstance(term, Constant):
@@ -151,7 +149,9 @@ def plan_term(
     """
     needed = _needed(factors, comparisons, head)
     if order is not None:
-        candidates = [_greedy(factors, comparisons, needed, head, [v for v in order if v in needed])]
+        candidates = [
+            _greedy(factors, comparisons, needed, head, [v for v in order if v in needed])
+        ]
     else:
         start = [name for i in first[:1] for name in factors[i] if name in needed]
         starts = islice(permutations(start), MOST_PERMUTATIONS)

@@ -45,7 +45,17 @@ class Product:
     intersections since the product was built.
     """
 
-    __slots__ = ("_arguments", "_deltas", "_program", "_sources", "_spines", "_stack", "counters", "plan", "runs")
+    __slots__ = (
+        "_arguments",
+        "_deltas",
+        "_program",
+        "_sources",
+        "_spines",
+        "_stack",
+        "counters",
+        "plan",
+        "runs",
+    )
 
     def __init__(self, plan: TermPlan, sources: Sequence[Source], deltas: Int64Array) -> None:
         """Bind a plan.
@@ -98,9 +108,7 @@ class Product:
             raise _overflow(self.plan)
         return int(stack.state[words.TOTAL])
 
-    def chunks(
-        self, ranges: Ranges, executor: Executor | None = None
-    ) -> Iterator[ZSet]:
+    def chunks(self, ranges: Ranges, executor: Executor | None = None) -> Iterator[ZSet]:
         """The result as Z-sets of at most `CHUNK` rows each, whose sum it is."""
         self.runs += 1
         if executor is None:

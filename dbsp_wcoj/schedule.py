@@ -111,7 +111,7 @@ class Schedule:
         return tuple(self._bound.values())
 
     def terms_for(self, changed: tuple[str, ...]) -> tuple[BoundTerm, ...]:
-        """The terms of a step in which these relations change, in the order in which to run them."""
+        """The terms of a step in which these relations change, in the order to run them in."""
         found = self._by_change.get(changed)
         if found is None:
             body = self._query.body
@@ -132,7 +132,8 @@ class Schedule:
 
     def kept(self, target: int) -> tuple[str, ...]:
         """The variables of ``D_target``: those bound so far that the head, a later atom or a
-        comparison with a later variable needs."""
+        comparison with a later variable needs.
+        """
         columns = self._body.columns
         bound = list(dict.fromkeys(v for names in columns[:target] for v in names))
         needed = set(self._query.head) | {v for names in columns[target:] for v in names}

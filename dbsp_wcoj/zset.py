@@ -13,6 +13,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +50,7 @@ class ZSet:
     _weights: Int64Array
 
     def __init__(self, rows: Int64Array, weights: Int64Array) -> None:
-        """Take consolidated arrays as they are: ``rows`` of shape ``(arity, n)``, ``weights`` ``(n,)``.
+        """Take consolidated arrays as they are: ``(arity, n)`` rows, ``(n,)`` weights.
 
         For the engine; users have `from_columns`, which checks and consolidates.
         """
@@ -82,7 +83,9 @@ class ZSet:
         listed = [tuple(row) for row in rows]
         if arity is None:
             if not listed:
-                raise ArityError("no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)")
+                raise ArityError(
+                    "no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)"
+                )
             arity = len(listed[0])
         for row in listed:
             if len(row) != arity:
@@ -114,7 +117,9 @@ class ZSet:
         ZSet({(1, 2): -1, (2, 3): 1})
         """
         if len(columns) == 0:
-            raise ArityError("0 columns; use ZSet.from_rows(rows, arity=0) for rows without columns")
+            raise ArityError(
+                "0 columns; use ZSet.from_rows(rows, arity=0) for rows without columns"
+            )
         arrays = [_integers(column, f"column {k}") for k, column in enumerate(columns)]
         rows = len(arrays[0])
         for k, array in enumerate(arrays):
@@ -147,7 +152,7 @@ class ZSet:
     @property
     def arity(self) -> int:
         """Number of columns."""
-        return self._rows.shape[0]
+        return len(self._rows)
 
     @property
     def columns(self) -> tuple[Int64Array, ...]:
@@ -219,7 +224,7 @@ class ZSet:
         assert self._rows.dtype == self._weights.dtype == np.int64
         assert self._rows.ndim == 2 and self._rows.shape[1] == len(self._weights)
         rows = [row for row, _ in self]
-        assert all(x < y for x, y in zip(rows, rows[1:], strict=False))
+        assert all(x < y for x, y in pairwise(rows))
         assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
 
 

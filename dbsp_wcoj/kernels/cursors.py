@@ -12,10 +12,10 @@ from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
 from dbsp_wcoj.kernels.memory import load, prefetch, store
 from dbsp_wcoj.kernels.program import (
-    ATOMS,
-    ATOM_DEPTHS,
     AT_LEAST,
     AT_MOST,
+    ATOM_DEPTHS,
+    ATOMS,
     CELL_BYTES,
     COMPARISON_WORDS,
     CONSTANT,
@@ -32,8 +32,8 @@ from dbsp_wcoj.kernels.program import (
     LOW,
     MATCHED,
     OFFSETS,
-    PARTICIPANTS,
     PARTICIPANT_WORDS,
+    PARTICIPANTS,
     POSITION,
     PROPOSALS,
     RUN,
@@ -73,7 +73,7 @@ def advance(state, cell, depth, low, value):
 
 @njit(nogil=True)
 def subtree_weight(run, depth, first, last):
-    """Return ``(weight, overflowed)`` of all rows under the nodes ``[first, last)`` at ``depth``."""
+    """Return ``(weight, overflowed)`` of the rows under the nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
         entry = layout.LEVELS + layout.LEVEL_WORDS * level
         offsets = load(run, entry + layout.LEVEL_OFFSETS)
@@ -113,7 +113,8 @@ def bind_run(state, cells, slot, depths, run):
 @njit(nogil=True)
 def open_join(program, sources, deltas, state, cells, levels):
     """Bind all runs to slots; return ``overflowed``. The weight of level 0 is that of the atoms
-    of which no column is bound."""
+    of which no column is bound.
+    """
     depths = load(program, DEPTHS)
     slot = np.int64(0)
     weight = np.int64(1)
@@ -197,7 +198,7 @@ def enter(program, state, cells, block, low, high):
     """
     depths = load(program, DEPTHS)
     proposer = np.int64(-1)
-    fewest = HIGHEST
+    fewest = np.int64(HIGHEST)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -357,7 +358,8 @@ def next_value(program, state, cells, block, proposer, counters):
 @njit(nogil=True)
 def bind_value(program, state, cells, block, weight):
     """Descend below the matched value; return ``(weight, overflowed)`` with the factors of the
-    atoms that are complete. Every cursor leaves the value."""
+    atoms that are complete. Every cursor leaves the value.
+    """
     depths = load(program, DEPTHS)
     overflowed = False
     for index in range(load(program, block + PARTICIPANTS)):

@@ -45,8 +45,8 @@ from dbsp_wcoj.kernels.program import (
     HEAD_SIZE,
     INTERSECTIONS,
     LEVEL,
-    LEVELS,
     LEVEL_STATE_WORDS,
+    LEVELS,
     NOT_SUMMED,
     OVERFLOW,
     PARTICIPANTS,
@@ -54,8 +54,8 @@ from dbsp_wcoj.kernels.program import (
     PROPOSER,
     RESUMED,
     SPLIT,
-    SUMMED,
     SUM_PAIRS,
+    SUMMED,
     TOTAL,
     VALUE,
     WEIGHT,
@@ -84,9 +84,12 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
     All arguments are int64; arrays are given by their addresses.
 
     Args:
-        program, sources, state: see `dbsp_wcoj.kernels.program`.
+        program: the plan (`dbsp_wcoj.kernels.program`).
+        sources: what each atom reads.
         deltas: addresses of the step's delta runs, 0 for none.
-        low, high: inclusive range of the values of the level ``program[SPLIT]``.
+        low: least value of the level ``program[SPLIT]``.
+        high: greatest value of that level.
+        state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
         marks: bitmap of `MOST_MARKS` bits, all zero before and after.

@@ -280,7 +280,7 @@ def add_leaves(a, b, out, i, j, written, state):
 
 @njit(nogil=True)
 def work_merge(a, b, out, state, fuel):
-    """Do about ``fuel`` rows of the merge of ``a`` and ``b`` into ``out``; return whether it is done."""
+    """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
     arity = a[ARITY]
     if state[PHASE] == WALK:
         fuel = walk(a, b, out, state, fuel)

@@ -130,7 +130,7 @@ def row_permutation(columns, order):
             permutation[j] = row
         return permutation
     for k in range(order.shape[0] - 1, -1, -1):
-        lowest, shifts, bits = key_shifts(columns, order[k : k + 1])
+        lowest, _, bits = key_shifts(columns, order[k : k + 1])
         if bits == 0:
             continue
         keys = np.empty(rows, np.uint64)
@@ -144,10 +144,10 @@ def row_permutation(columns, order):
 @njit(nogil=True)
 def is_sorted(columns, order):
     """Return whether rows are strictly increasing in the column order."""
-    for i in range(1, columns.shape[1]):
-        if precedes(columns, order, i - 1, i) >= 0:
-            return False
-    return True
+    row = 1
+    while row < columns.shape[1] and precedes(columns, order, row - 1, row) < 0:
+        row += 1
+    return row >= columns.shape[1]
 
 
 @njit(nogil=True)
@@ -208,7 +208,9 @@ def consolidate(columns, weights):
         row = i if sorted_already else permutation[i]
         total = weights[row]
         i += 1
-        while i < rows and not sorted_already and precedes(columns, order, row, permutation[i]) == 0:
+        while (
+            i < rows and not sorted_already and precedes(columns, order, row, permutation[i]) == 0
+        ):
             total, overflowed = add(total, weights[permutation[i]])
             if overflowed:
                 return columns, weights, OVERFLOW
@@ -295,7 +297,7 @@ def sort_rows(columns, weights, order):
 @njit(nogil=True)
 def is_prefix(order):
     """Return whether ``order`` is 0, 1, 2, …"""
-    for k in range(order.shape[0]):
-        if order[k] != k:
-            return False
-    return True
+    k = 0
+    while k < order.shape[0] and order[k] == k:
+        k += 1
+    return k == order.shape[0]

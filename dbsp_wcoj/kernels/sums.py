@@ -41,8 +41,8 @@ from dbsp_wcoj.kernels.program import (
     LEVEL_STATE_WORDS,
     LOW,
     MOST_MARKS,
-    PARTICIPANTS,
     PARTICIPANT_WORDS,
+    PARTICIPANTS,
     POSITION,
     PROPOSALS,
     RUN,
@@ -86,8 +86,11 @@ def count_marked(marks, lowest, span, values, first, last):
 
 @njit(nogil=True)
 def choose_marked(program, state, cells, block, inner, count):
-    """Return the cell of the list to mark, or 0: the longest one of uniform weight in an atom of the
-    innermost level that the level before it does not move."""
+    """Return the cell of the list to mark, or 0.
+
+    It is the longest of uniform weight in an atom of the innermost level that the level before it
+    does not move.
+    """
     if count < MARKED_USES:
         return np.int64(0)
     depths = load(program, DEPTHS)

@@ -24,7 +24,6 @@ from dbsp_wcoj.kernels.layout import (
     UNIFORM,
     WEIGHTS,
 )
-
 from dbsp_wcoj.kernels.sort import is_prefix, sort_rows
 
 
