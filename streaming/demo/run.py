@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit
 from streaming.demo.checks import Checks
@@ -26,7 +27,7 @@ from streaming.view_sink import ViewSink
 
 __all__ = ["History", "run"]
 
-TOP: int = 5
+TOP: Final = 5
 
 
 @dataclass
@@ -109,9 +110,19 @@ def run(
         last = now
         observe()
 
+    sink = ViewSink(circuit, on_delta)
+    failures: list[Exception] = []
+
+    def noting(df: DataFrame, batch_id: int) -> None:
+        try:
+            sink(df, batch_id)
+        except Exception as error:
+            failures.append(error)  # Spark would bury it in a page of plans
+            raise
+
     query = (
         read_files(session, directory / "changes")
-        .writeStream.foreachBatch(ViewSink(circuit, on_delta))
+        .writeStream.foreachBatch(noting)
         .option("checkpointLocation", str(directory / "checkpoint"))
         .trigger(availableNow=True)
         .queryName("triangles")
@@ -120,8 +131,9 @@ def run(
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
+        cause = failures[-1] if failures else str(error).partition("\n")[0]
         raise StreamingError(
-            f"the stream stopped after {history.position:,} changes: {error}"
+            f"the stream stopped after {history.position:,} changes: {cause}"
         ) from error
     finally:
         if query.isActive:

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import shutil
+import time
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import StreamingQueryListener
+
+import streaming
+from circuits import Circuit, SchemaError, UnknownInputError
+from dbsp_wcoj import DbspWcojError
+from streaming import BatchOrderError, UntaggedBatchError, ViewSink
+from streaming import errors as streaming_errors
+
+EDGE = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+MARK = pa.schema([("node", pa.int64())])
+TRIANGLES = "triangles() :- link(a, b), link(b, c), link(a, c)"
+
+
+class Frame:
+    """A micro-batch that counts how often it is read."""
+
+    def __init__(self, table, query_id="q"):
+        self.table = table
+        self.reads = 0
+        context = SimpleNamespace(getLocalProperty=lambda key: query_id)
+        self.sparkSession = SimpleNamespace(sparkContext=context)
+
+    def toArrow(self):  # Spark's name
+        self.reads += 1
+        return self.table
+
+
+def edges(*rows, weight=1):
+    return pa.table(
+        {"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": [weight] * len(rows)}
+    )
+
+
+def triangles(on_delta=None):
+    return ViewSink(Circuit([TRIANGLES], {"link": EDGE}), on_delta)
+
+
+def total(outputs):
+    return sum(outputs["triangles"]["weight"].to_pylist())
+
+
+def test_a_micro_batch_is_read_exactly_once_and_its_delta_is_published():
+    seen = []
+    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    frame = Frame(edges((1, 2), (2, 3), (1, 3)))
+    sink(frame, 0)
+    sink(Frame(edges((1, 3), weight=-1)), 1)
+    assert frame.reads == 1
+    assert seen == [(0, 1), (1, -1)]
+    assert sink.last.batch_id == 1
+
+
+def test_a_replayed_micro_batch_publishes_the_same_delta_and_changes_nothing():
+    seen = []
+    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
+    again = Frame(edges((1, 2), (2, 3), (1, 3)))
+    sink(again, 0)
+    sink(Frame(edges((1, 3), weight=-1)), 1)
+    assert seen == [(0, 1), (0, 1), (1, -1)]
+    assert again.reads == 0
+
+
+@pytest.mark.parametrize("batch_id", [0, 3, 100])
+def test_an_older_id_or_a_gap_is_an_error_and_changes_nothing(batch_id):
+    sink = triangles()
+    sink(Frame(edges((1, 2))), 0)
+    sink(Frame(edges((2, 3))), 1)
+    with pytest.raises(BatchOrderError, match=f"micro-batch {batch_id} follows 1"):
+        sink(Frame(edges((7, 8))), batch_id)
+    sink(Frame(edges((1, 3))), 2)
+    assert total(sink.last.outputs) == 1
+
+
+def test_a_first_micro_batch_that_is_not_the_first_of_its_checkpoint_is_refused():
+    with pytest.raises(BatchOrderError, match="delete the checkpoint"):
+        triangles()(Frame(edges((1, 2))), 57)
+
+
+def test_a_second_query_on_one_sink_is_refused():
+    sink = triangles()
+    sink(Frame(edges((1, 2))), 0)
+    with pytest.raises(BatchOrderError, match="one sink serves one query"):
+        sink(Frame(edges((1, 2)), query_id="other"), 0)
+
+
+def test_after_a_refused_micro_batch_the_corrected_one_gives_the_right_delta():
+    sink = triangles()
+    sink(Frame(edges((1, 2), (2, 3))), 0)
+    with pytest.raises(SchemaError):
+        sink(Frame(pa.table({"src": [1], "dst": [None]})), 1)
+    sink(Frame(edges((1, 3))), 1)
+    assert total(sink.last.outputs) == 1
+
+
+def test_when_publishing_fails_the_replay_publishes_again_without_a_second_step():
+    seen = []
+
+    def on_delta(batch_id, outputs):
+        seen.append(total(outputs))
+        if len(seen) == 1:
+            raise OSError("downstream is away")
+
+    sink = triangles(on_delta)
+    with pytest.raises(OSError, match="downstream"):
+        sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
+    sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
+    sink(Frame(edges((1, 3), weight=-1)), 1)
+    assert seen == [1, 1, -1]
+
+
+def tagged():
+    return Circuit(["both(a, b) :- link(a, b), mark(b)"], {"link": EDGE, "mark": MARK})
+
+
+def test_a_tagged_union_feeds_several_relations_in_one_micro_batch():
+    sink = ViewSink(tagged())
+    table = pa.table(
+        {
+            "relation": ["link", "mark", "link"],
+            "src": [1, None, 1],
+            "dst": [2, None, 3],
+            "node": [None, 2, None],
+            "weight": [2, 1, 1],
+        }
+    )
+    sink(Frame(table), 0)
+    assert sink.last.outputs["both"].to_pylist() == [{"a": 1, "b": 2, "weight": 2}]
+    sink(Frame(table.slice(0, 0)), 1)
+    assert sink.last.outputs["both"].num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("tags", "error", "words"),
+    [
+        (["link", None], UntaggedBatchError, "1 of 2 rows have NULL"),
+        ([1, 2], UntaggedBatchError, "of type int64"),
+        (["link", "edges"], UnknownInputError, "'edges' is not an input"),
+    ],
+)
+def test_rows_that_do_not_name_a_relation_are_refused(tags, error, words):
+    table = pa.table({"relation": tags, "src": [1, 1], "dst": [2, 3], "node": [4, 4]})
+    with pytest.raises(error, match=words):
+        ViewSink(tagged())(Frame(table), 0)
+
+
+def test_untagged_rows_need_a_circuit_of_one_input_or_the_name_of_the_relation():
+    with pytest.raises(UntaggedBatchError, match="add a column 'relation'"):
+        ViewSink(tagged())(Frame(edges((1, 2))), 0)
+    ViewSink(tagged(), relation="link")(Frame(edges((1, 2))), 0)
+    with pytest.raises(UnknownInputError, match="'edges' is not an input"):
+        ViewSink(tagged(), relation="edges")
+
+
+def write(directory, number, table):
+    directory.mkdir(exist_ok=True)
+    pq.write_table(table, directory / f"{number}.parquet")
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """Run the files of a directory through a sink, as a new query with the old checkpoint."""
+
+    def start(sink):
+        source = spark.readStream.schema("src long, dst long, weight long")
+        query = (
+            source.option("maxFilesPerTrigger", 1)
+            .parquet(str(tmp_path / "in"))
+            .writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    return start
+
+
+@pytest.mark.spark
+def test_a_query_restarted_in_the_process_goes_on_where_it_was(stream, tmp_path):
+    seen = []
+    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
+    stream(sink)
+    write(tmp_path / "in", 1, edges((1, 3), weight=-1))
+    stream(sink)
+    assert seen == [(0, 1), (1, -1)]
+
+
+@pytest.mark.spark
+def test_a_micro_batch_whose_commit_spark_forgot_is_not_applied_twice(stream, tmp_path):
+    seen = []
+    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
+    stream(sink)
+    for file in (tmp_path / "checkpoint" / "commits").glob("*0*"):
+        file.unlink()  # as after a crash between the function and the commit log
+    write(tmp_path / "in", 1, edges((1, 3), weight=-1))
+    stream(sink)
+    assert seen == [(0, 1), (0, 1), (1, -1)]
+
+
+@pytest.mark.spark
+def test_a_new_sink_on_an_old_checkpoint_and_an_old_sink_on_a_new_one_are_refused(stream, tmp_path):
+    sink = triangles()
+    write(tmp_path / "in", 0, edges((1, 2)))
+    stream(sink)
+    write(tmp_path / "in", 1, edges((2, 3)))
+    with pytest.raises(StreamingQueryException, match="delete the checkpoint"):
+        stream(triangles())
+    shutil.rmtree(tmp_path / "checkpoint")
+    with pytest.raises(StreamingQueryException, match="one sink serves one query"):
+        stream(sink)
+
+
+@pytest.mark.spark
+def test_spark_reads_each_row_of_a_micro_batch_once(spark, stream, tmp_path):
+    rows = []
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event): ...
+        def onQueryProgress(self, event):
+            rows.append(event.progress.numInputRows)
+
+        def onQueryIdle(self, event): ...
+        def onQueryTerminated(self, event):
+            rows.append("end")
+
+    listener = Listener()
+    write(tmp_path / "in", 0, edges(*((i, i + 1) for i in range(1000))))
+    spark.streams.addListener(listener)
+    try:
+        stream(triangles())
+        for _ in range(100):
+            if "end" in rows:
+                break
+            time.sleep(0.05)
+    finally:
+        spark.streams.removeListener(listener)
+    assert sum(row for row in rows if row != "end") == 1000
+
+
+def test_the_exported_names_are_sorted_and_every_error_is_among_them():
+    assert list(streaming.__all__) == sorted(streaming.__all__)
+    for name in streaming_errors.__all__:
+        assert name in streaming.__all__
+        assert issubclass(getattr(streaming, name), DbspWcojError)
