@@ -10,6 +10,8 @@ PUBLIC = [
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
+    "Dictionary",
+    "Encoded",
     "Formula",
     "FormulaError",
     "PreparedStep",
@@ -25,6 +27,7 @@ PUBLIC = [
     "ZSet",
     "generic_join",
     "generic_join_chunks",
+    "warm_up",
 ]
 
 
