@@ -7,6 +7,7 @@ or the stream failed. 130: interrupted.
 from __future__ import annotations
 
 import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -133,6 +134,7 @@ def demo(
         console.print(f"Starting Spark on {use_java()} ...", highlight=False, soft_wrap=True)
         session = start_session("dbsp-wcoj-demo", log=directory / "spark.log", settings=QUICK)
         session.sparkContext.setLogLevel("ERROR")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         try:
             started = time.perf_counter()
             with Display(console, history, known) as display:

@@ -138,7 +138,7 @@ class Display:
             f"{len(history.cuts)}; {history.checks.total} comparisons, "
             f"{len(history.checks.differences)} differ"
         )
-        return Group(table, self._leaders(), bar, text)
+        return Group(table, self._leaders(), text, bar)
 
     def _leaders(self) -> RenderableType:
         leaders = self.history.leaders()

@@ -7,6 +7,7 @@ totals, checked, and shown to the observer, all in the thread that Spark calls b
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -128,16 +129,28 @@ def run(
         .queryName("triangles")
         .start()
     )
+    stopped: list[StreamingQueryException] = []
+
+    def wait() -> None:
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            stopped.append(error)
+
+    # Ctrl-C must find this thread outside of a call to Java, whose connection it would break.
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
     try:
-        query.awaitTermination()
-    except StreamingQueryException as error:
-        cause = failures[-1] if failures else str(error).partition("\n")[0]
-        raise StreamingError(
-            f"the stream stopped after {history.position:,} changes: {cause}"
-        ) from error
+        while waiting.is_alive():
+            waiting.join(0.1)
     finally:
         if query.isActive:
             query.stop()
+    if stopped:
+        cause = failures[-1] if failures else str(stopped[0]).partition("\n")[0]
+        raise StreamingError(
+            f"the stream stopped after {history.position:,} changes: {cause}"
+        ) from stopped[0]
     if history.position != len(history.stream):
         raise StreamingError(
             f"the stream ended after {history.position:,} of {len(history.stream):,} changes: "
