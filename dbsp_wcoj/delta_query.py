@@ -78,9 +78,7 @@ class PreparedStep:
                 f"step prepared at version {self._version}, but the view is at version "
                 f"{self._view._version}; prepare it again"
             )
-        for step in self._steps.values():
-            step.commit()
-        self._view._version += 1
+        self._view._commit(self._steps)
 
 
 class DeltaQuery:
@@ -144,18 +142,15 @@ class DeltaQuery:
             O(terms * AGM(query with the delta in one place) * log N), independent of how the
             relations came to be; plus the amortised upkeep of the traces.
         """
-        prepared = self.prepare(deltas)
-        prepared.commit()
-        return prepared.delta
+        steps = self._stage(deltas)
+        delta = self._delta(steps)
+        self._commit(steps)
+        return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
         """Compute a step without making it happen; see `step`."""
         steps = self._stage(deltas)
-        if not self.query.head:
-            delta = exact_scalar(self._total(steps))
-        else:
-            delta = accumulate(self._chunks(steps), len(self.query.head))
-        return PreparedStep(self, delta, steps)
+        return PreparedStep(self, self._delta(steps), steps)
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """As `step`, in Z-sets of at most 65,536 rows whose sum is the delta of the view.
@@ -172,7 +167,7 @@ class DeltaQuery:
                 yield chunk
                 if self._version != version:
                     raise DbspWcojError("another step happened while chunks were being taken")
-        PreparedStep(self, ZSet.empty(len(self.query.head)), steps).commit()
+        self._commit(steps)
 
     def explain(self) -> str:
         """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts."""
@@ -214,6 +209,17 @@ class DeltaQuery:
                 steps[name] = self._traces[name].prepare(stored(delta))
         self._schedule.place(steps)
         return steps
+
+    def _commit(self, steps: Mapping[str, TraceStep]) -> None:
+        for step in steps.values():
+            step.commit()
+        self._version += 1
+
+    def _delta(self, steps: Mapping[str, TraceStep]) -> ZSet:
+        """The delta of the view."""
+        if not self.query.head:
+            return exact_scalar(self._total(steps))
+        return accumulate(self._chunks(steps), len(self.query.head))
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""

@@ -103,10 +103,10 @@ class Product:
         return self._total(*bounds, _Stack(self._program, counters)), counters
 
     def _total(self, low: int, high: int, stack: _Stack) -> int:
-        stack.state[words.RESUMED] = 0
-        if join(*self._arguments, low, high, *stack.arguments) == words.OVERFLOW:
+        status, _, total = join(*self._arguments, low, high, 0, *stack.arguments)
+        if status == words.OVERFLOW:
             raise _overflow(self.plan)
-        return int(stack.state[words.TOTAL])
+        return int(total)
 
     def chunks(self, ranges: Ranges, executor: Executor | None = None) -> Iterator[ZSet]:
         """The result as Z-sets of at most `CHUNK` rows each, whose sum it is."""
@@ -124,17 +124,15 @@ class Product:
         return list(self._chunks(*bounds, _Stack(self._program, counters))), counters
 
     def _chunks(self, low: int, high: int, stack: _Stack) -> Iterator[ZSet]:
-        state, out = stack.state, stack.out
-        state[words.RESUMED] = 0
-        status = words.FULL
+        out = stack.out
+        resumed, status = 0, words.FULL
         while status == words.FULL:
-            status = join(*self._arguments, low, high, *stack.arguments)
+            status, written, _ = join(*self._arguments, low, high, resumed, *stack.arguments)
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)
-            written = int(state[words.WRITTEN])
             if written:
                 yield consolidated_rows(out[:-1, :written].copy(), out[-1, :written].copy())
-            state[words.WRITTEN] = 0
+            resumed = 1
 
 
 class _Stack:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_work
-from dbsp_wcoj.kernels.trie import read_run, run_of
+from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["Merge", "Run"]
@@ -43,7 +45,9 @@ class Run:
         Complexity:
             O(n) for each byte of the columns whose order changes.
         """
-        return Run(*run_of(zset._rows, zset._weights, order))
+        rows = zset._rows
+        buffer = np.empty(run_words(len(rows), len(zset)), np.int64)
+        return Run(buffer, *run_of(rows, zset._weights, order, buffer))
 
     @staticmethod
     def merged(older: Run, newer: Run) -> Run:
@@ -52,11 +56,12 @@ class Run:
         Complexity:
             O(rows).
         """
-        return Run(*merge_runs(older.buffer, newer.buffer))
+        buffer = _room(older, newer)
+        return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use; a merge reserves more than it turns out to need, untouched."""
+        """Bytes in use; a buffer reserves more than it turns out to need, untouched."""
         arity = int(self.buffer[layout.ARITY])
         words = layout.LEVELS + layout.LEVEL_WORDS * arity
         for level in range(arity):
@@ -83,7 +88,8 @@ class Merge:
         self.older = older
         self.newer = newer
         self.rows = older.rows + newer.rows
-        self._out, self._state = merge_open(older.buffer, newer.buffer)
+        self._out = _room(older, newer)
+        self._state = merge_open(older.buffer, newer.buffer, self._out)
 
     def work(self, fuel: int = UNBOUNDED) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
@@ -93,3 +99,10 @@ class Merge:
         out = self._out
         address = int(out.__array_interface__["data"][0])
         return Run(out, address, int(out[layout.ROWS]), int(out[layout.MAX_ABS_WEIGHT]))
+
+
+def _room(older: Run, newer: Run) -> Int64Array:
+    """A buffer that holds the merge of two runs, whatever it comes to."""
+    arity = int(older.buffer[layout.ARITY])
+    buffer: Int64Array = np.empty(run_words(arity, older.rows + newer.rows), np.int64)
+    return buffer

@@ -30,6 +30,7 @@ LIMIT: Final = 2**63 - 1
 _INT64: Final = np.dtype(np.int64)
 # Shared by small Z-sets: weights are never written to.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
+_NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
 
 
 class ZSet:
@@ -90,7 +91,7 @@ class ZSet:
         for row in listed:
             if len(row) != arity:
                 raise ArityError(f"row {row!r} has {len(row)} columns, expected {arity}")
-        columns = [_integers([row[k] for row in listed], f"column {k}") for k in range(arity)]
+        columns = [_integers([row[k] for row in listed], k) for k in range(arity)]
         given = np.ones(len(listed), np.int64) if weights is None else _weights(list(weights))
         if len(given) != len(listed):
             raise WeightError(f"{len(given)} weights for {len(listed)} rows; give one per row")
@@ -120,11 +121,11 @@ class ZSet:
             raise ArityError(
                 "0 columns; use ZSet.from_rows(rows, arity=0) for rows without columns"
             )
-        arrays = [_integers(column, f"column {k}") for k, column in enumerate(columns)]
+        arrays = [_integers(column, k) for k, column in enumerate(columns)]
         rows = len(arrays[0])
-        for k, array in enumerate(arrays):
-            if len(array) != rows:
-                raise ArityError(f"column {k} has {len(array)} rows, column 0 has {rows}")
+        for k in range(1, len(arrays)):
+            if len(arrays[k]) != rows:
+                raise ArityError(f"column {k} has {len(arrays[k])} rows, column 0 has {rows}")
         given = _ones(rows) if weights is None else _weights(weights)
         if len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
@@ -146,8 +147,9 @@ class ZSet:
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
         """
-        weights = np.array([weight] if weight else [], np.int64)
-        return ZSet(np.empty((0, len(weights)), np.int64), weights)
+        if weight == 0:
+            return ZSet.empty(0)
+        return ZSet(_NO_COLUMNS, np.array([weight]))
 
     @property
     def arity(self) -> int:
@@ -238,11 +240,12 @@ def _read_only(array: Int64Array) -> Int64Array:
     return view
 
 
-def _integers(values: Any, what: str) -> Int64Array:
-    """Return ``values`` as a one-dimensional int64 array."""
+def _integers(values: Any, column: int) -> Int64Array:
+    """Return the values of a column as a one-dimensional int64 array."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return values
     array = np.asarray(values)
+    what = f"column {column}"
     if array.ndim != 1:
         raise ColumnTypeError(
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
@@ -287,9 +290,7 @@ def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
         if abs(total) > LIMIT:
             raise WeightOverflowError(f"weights add up to {total}, beyond int64 ({LIMIT})")
         return ZSet.scalar(total)
-    rows = np.empty((len(columns), len(weights)), np.int64)
-    for k, column in enumerate(columns):
-        rows[k] = column
+    rows = np.concatenate(columns).reshape(len(columns), len(weights))
     return consolidated_rows(rows, weights)
 
 
@@ -297,8 +298,10 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     """Return the Z-set of rows in any order; the arrays are not kept if they have to change."""
     if not len(rows):
         return _consolidated([], weights)
-    if not len(weights):
+    if len(weights) == 1 and weights[0]:
         return ZSet(rows, weights)
+    if not len(weights):
+        return ZSet.empty(len(rows))
     sorted_rows, summed, status = consolidate(rows, weights)
     if status == OVERFLOW:
         raise WeightOverflowError(

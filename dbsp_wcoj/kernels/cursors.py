@@ -5,6 +5,8 @@ sum of its slots: it proposes the union of their values, and a value's weight is
 ``state``, ``program`` and ``cells`` are addresses.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -73,7 +75,7 @@ def advance(state, cell, depth, low, value):
 
 @njit(nogil=True)
 def subtree_weight(run, depth, first, last):
-    """Return ``(weight, overflowed)`` of the rows under the nodes ``[first, last)`` at ``depth``."""
+    """Return ``(weight, overflowed)`` of the rows under nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
         entry = layout.LEVELS + layout.LEVEL_WORDS * level
         offsets = load(run, entry + layout.LEVEL_OFFSETS)
@@ -198,7 +200,7 @@ def enter(program, state, cells, block, low, high):
     """
     depths = load(program, DEPTHS)
     proposer = np.int64(-1)
-    fewest = np.int64(HIGHEST)
+    fewest: Any = HIGHEST
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)

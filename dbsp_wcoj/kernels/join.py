@@ -52,7 +52,6 @@ from dbsp_wcoj.kernels.program import (
     PARTICIPANTS,
     PROPOSALS,
     PROPOSER,
-    RESUMED,
     SPLIT,
     SUM_PAIRS,
     SUMMED,
@@ -78,7 +77,7 @@ def emit(program, state, levels, weight, out, capacity):
 
 
 @compiled
-def join(program, sources, deltas, low, high, state, out, capacity, marks, counters):
+def join(program, sources, deltas, low, high, resumed, state, out, capacity, marks, counters):
     """Run or resume a join until it is done or ``out`` is full.
 
     All arguments are int64; arrays are given by their addresses.
@@ -89,6 +88,7 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT]``.
         high: greatest value of that level.
+        resumed: 0 to start, 1 to go on after ``FULL``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
@@ -96,26 +96,23 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
         counters: proposals and intersections are added here.
 
     Returns:
-        ``DONE``, ``FULL`` (take ``state[WRITTEN]`` rows, set it to 0, call again), or ``OVERFLOW``.
-        With an empty head the weight is ``state[TOTAL]``.
+        ``(status, rows written, total)``: ``DONE``, ``FULL`` (take the rows, call again) or
+        ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     depth_count = load(program, LEVELS)
     emitted = load(program, EMITTED)
     levels = FIRST_SLOT + load(program, ATOMS) + 1
     cells = state + 8 * (levels + LEVEL_STATE_WORDS * (depth_count + 1))
-    if load(state, RESUMED) == 0:
+    store(state, WRITTEN, 0)
+    if resumed == 0:
         store(state, TOTAL, 0)
-        store(state, WRITTEN, 0)
         if open_join(program, sources, deltas, state, cells, levels):
-            return OVERFLOW
-        if depth_count == 0:
-            store(state, TOTAL, load(state, levels + WEIGHT))
-            return DONE
-        if load(state, levels + WEIGHT) == 0:
-            return DONE
+            return OVERFLOW, 0, 0
+        weight = load(state, levels + WEIGHT)
+        if depth_count == 0 or weight == 0:
+            return DONE, 0, weight
         store(state, LEVEL, 0)
         store(state, ENTERING, 1)
-        store(state, RESUMED, 1)
     level = load(state, LEVEL)
     entering = load(state, ENTERING) != 0
     total = load(state, TOTAL)
@@ -124,7 +121,7 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
             store(state, LEVEL, level)
             store(state, ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
-            return FULL
+            return FULL, capacity, 0
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
@@ -154,7 +151,7 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
                     part, passed_too = multiply(load(state, here + WEIGHT), part)
                     total, passed_again = add(total, part)
                     if passed or passed_too or passed_again:
-                        return OVERFLOW
+                        return OVERFLOW, 0, 0
                     found = False
         if found:
             found, value = next_value(
@@ -163,8 +160,7 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
         if not found:
             # All extensions of this prefix are done: back to the level above.
             if level == 0:
-                store(state, TOTAL, total)
-                return DONE
+                return DONE, load(state, WRITTEN), total
             level -= 1
             if level == emitted - 1 and total != 0:
                 emit(program, state, levels, total, out, capacity)
@@ -173,7 +169,7 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
         store(state, here + VALUE, value)
         weight, passed = bind_value(program, state, cells, block, load(state, here + WEIGHT))
         if passed:
-            return OVERFLOW
+            return OVERFLOW, 0, 0
         if weight == 0 or excluded(program, state, block, levels, value):
             continue
         if level < depth_count - 1:
@@ -185,4 +181,4 @@ def join(program, sources, deltas, low, high, state, out, capacity, marks, count
         else:
             total, passed = add(total, weight)
             if passed:
-                return OVERFLOW
+                return OVERFLOW, 0, 0

@@ -146,14 +146,9 @@ def leaves_below(run, level, first, last):
 
 
 @njit(nogil=True)
-def open_merge(a, b):
-    """Return ``(out, state)`` of a merge of runs ``a`` and ``b`` in which nothing is done yet."""
+def open_merge(a, b, out):
+    """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
     arity = a[ARITY]
-    words = header(arity)
-    for level in range(arity):
-        words += 2 * (a[header(level) + LEVEL_SIZE] + b[header(level) + LEVEL_SIZE]) + 1
-    words += 2 * (a[LEVELS + LEVEL_SIZE] + b[LEVELS + LEVEL_SIZE]) + 4
-    out = np.empty(words, np.int64)
     state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
     out[ARITY] = arity
     out[WEIGHTS] = 0
@@ -175,7 +170,7 @@ def open_merge(a, b):
     state[ENTRY] = end
     state[CURSORS + 1] = a[LEVELS + LEVEL_SIZE]
     state[CURSORS + 3] = b[LEVELS + LEVEL_SIZE]
-    return out, state
+    return state
 
 
 @njit(nogil=True)
@@ -306,9 +301,12 @@ def work_merge(a, b, out, state, fuel):
 
 
 @compiled
-def merge_open(a, b):
-    """Return ``(out, state)`` of a merge of runs ``a`` and ``b`` in which nothing is done yet."""
-    return open_merge(a, b)
+def merge_open(a, b, out):
+    """Return the state of a merge of runs ``a`` and ``b`` into ``out``, nothing done yet.
+
+    ``out`` has at least the words that `dbsp_wcoj.kernels.trie.run_words` gives for their rows.
+    """
+    return open_merge(a, b, out)
 
 
 @compiled
@@ -318,8 +316,8 @@ def merge_work(a, b, out, state, fuel):
 
 
 @compiled
-def merge_runs(a, b):
-    """Return the merged run, described (see `dbsp_wcoj.kernels.trie`)."""
-    out, state = open_merge(a, b)
+def merge_runs(a, b, out):
+    """Merge ``a`` and ``b`` into ``out``, and describe it (see `dbsp_wcoj.kernels.trie`)."""
+    state = open_merge(a, b, out)
     work_merge(a, b, out, state, np.int64(1) << 62)
     return described(out)

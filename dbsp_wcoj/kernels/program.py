@@ -37,12 +37,11 @@ DELTA = 2
 SOURCE_WORDS = 3
 
 # state[...]
-RESUMED = 0
-LEVEL = 1
-ENTERING = 2
-TOTAL = 3
-WRITTEN = 4
-FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
+LEVEL = 0
+ENTERING = 1
+TOTAL = 2
+WRITTEN = 3
+FIRST_SLOT = 4  # words: slot_start[atoms + 1], levels, cells
 
 # One cell per slot (a run of an atom) and depth: one cache line.
 LOW = 0  # children of the bound prefix: [LOW, HIGH)

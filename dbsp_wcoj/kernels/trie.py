@@ -80,13 +80,14 @@ def directory_open(run, start):
 
 
 @njit(nogil=True)
-def build_run(columns, order, weights):
-    """Return the run buffer of rows that are sorted by ``columns[order[0]], columns[order[1]], …``.
+def build_run(columns, order, weights, run):
+    """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
 
     Args:
         columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
         order: int64 permutation of the columns; the rows are sorted in that column order.
         weights: int64, shape ``(n,)``, none zero.
+        run: int64, at least `run_words` long.
     """
     arity, rows = columns.shape
     nodes = np.zeros(arity, np.int64)
@@ -103,10 +104,6 @@ def build_run(columns, order, weights):
         weight = weights[i]
         uniform &= weight == first_weight
         largest = max(largest, abs(weight))
-    words = LEVELS + LEVEL_WORDS * arity + 2 * nodes[0] + 4
-    for level in range(arity):
-        words += 2 * nodes[level] + 1
-    run = np.empty(words + (0 if uniform else rows + 1) - rows - 1, np.int64)
     run[ARITY] = arity
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
@@ -146,28 +143,33 @@ def build_run(columns, order, weights):
             run[end + i] = total
             total += weights[i]
         run[end + rows] = total
-        end += rows + 1
-    return run[:end]
 
 
 @njit(nogil=True)
 def described(run):
-    """Return ``(run, address, rows, largest absolute weight)``, what Python wants of a run."""
-    return run, np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
+    """Return ``(address, rows, largest absolute weight)``, what Python wants to know of a run."""
+    return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
+
+
+def run_words(arity: int, rows: int) -> int:
+    """Return how many words a run has at most; those it does not need stay untouched."""
+    return LEVELS + LEVEL_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
 @compiled
-def run_of(columns, weights, order):
-    """Return the run, described, of a Z-set's rows in a column order.
+def run_of(columns, weights, order, run):
+    """Build the run of a Z-set's rows in a column order, and describe it.
 
     Args:
         columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
         weights: int64, shape ``(n,)``.
         order: int64 permutation of the columns.
+        run: int64, at least `run_words` long.
     """
     if not is_prefix(order):
         columns, weights = sort_rows(columns, weights, order)
-    return described(build_run(columns, order, weights))
+    build_run(columns, order, weights, run)
+    return described(run)
 
 
 @compiled
