@@ -102,6 +102,34 @@ def test_runs_stay_few_and_small_in_a_stream_of_single_rows():
     assert trace.to_zset() == ZSet.from_rows(rows.tolist())
 
 
+def test_every_step_while_large_merges_are_under_way_finds_every_row():
+    """Merges that take many steps: looked up before, during and in the step that ends them."""
+    rng = np.random.default_rng(12)
+    trace = Trace(2, [(0, 1), (1, 0)])
+    total, recent = {}, []
+    under_way = finished = 0
+    for number in range(4_000):
+        size = 30_000 if number == 0 else int(10 ** rng.uniform(0, 2.3))
+        delta = {tuple(row): 1 for row in rng.integers(0, 5_000, (size, 2)).tolist()}
+        if number % 3 == 2:
+            delta |= {row: -total[row] for row in recent if row in total}
+        recent = list(delta)
+        trace.update(zset(delta, arity=2))
+        for row, weight in delta.items():
+            total[row] = total.get(row, 0) + weight
+            if not total[row]:
+                del total[row]
+        check(trace)
+        asked = sorted({**delta, (0, 0): 1, **dict.fromkeys(list(total)[:: len(total) // 20], 1)})
+        found = trace.weights_of(zset(dict.fromkeys(asked, 1), arity=2)).tolist()
+        assert found == [total.get(row, 0) for row in asked], number
+        merges = sum(len(arrangement.spine._merges) for arrangement in trace.arrangements)
+        finished += merges < under_way
+        under_way = merges
+    assert finished > 10, "the stream has no merges over many steps; make it longer"
+    assert trace.to_zset().to_dict() == total
+
+
 def test_what_is_deleted_leaves_the_storage_too():
     """Insert then delete, and some idle rows so that open merges come to their end."""
     trace = Trace(2, [(0, 1), (1, 0)])
@@ -300,3 +328,29 @@ def test_a_triangle_count_over_a_growing_and_shrinking_graph_equals_sparse_produ
         graph = graph + sp.csr_matrix((weights, (source, target)), shape=(n, n))
         graph.eliminate_zeros()
         assert count == (graph @ graph).multiply(graph).sum(), number
+
+
+@pytest.mark.parametrize("formula", ["collapsed", "flipped", "recursive_flipped"])
+def test_a_triangle_count_is_exact_while_large_merges_are_under_way(formula):
+    """A preload and 1,500 steps of a few rows; the sum of the deltas is compared at every tenth."""
+    rng = np.random.default_rng(13)
+    n = 2_000
+    view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)", formula=formula)
+    graph = sp.csr_matrix((n, n), dtype=np.int64)
+    count = 0
+    for number in range(1_501):
+        size = 20_000 if number == 0 else int(10 ** rng.uniform(0, 2.2))
+        source, target = rng.integers(0, n, (2, size))
+        weights = np.ones(size, np.int64)
+        if number % 2 == 0 and number:
+            live = graph.tocoo()
+            chosen = rng.integers(0, live.nnz, size)
+            chosen = np.unique(chosen)
+            source, target, weights = live.row[chosen], live.col[chosen], -live.data[chosen]
+        delta = view.step({"e": ZSet.from_columns([source, target], weights)})
+        count += delta.to_dict().get((), 0)
+        graph = graph + sp.csr_matrix((weights, (source, target)), shape=(n, n))
+        if number % 2:
+            graph.eliminate_zeros()
+        if number % 10 == 0:
+            assert count == (graph @ graph).multiply(graph).sum(), number
