@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from circuits import Circuit
-from streaming import StreamingError
+from streaming import StreamingError, demo
 from streaming.demo import command
 from streaming.demo.checks import Checks, spread
 from streaming.demo.display import Display
@@ -200,6 +200,14 @@ def test_nonsense_on_the_command_line_ends_with_one_line_and_status_two(
     assert result.stderr.startswith("error: ")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "streaming.demo.command")
+    with pytest.raises(SystemExit, match="2"):
+        demo.main()
+    assert "pip install 'dbsp-wcoj[demo]'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

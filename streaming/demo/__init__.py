@@ -12,3 +12,27 @@
     plot      the counts over time as a PNG
     command   the command line
 """
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+__all__ = ["main"]
+
+EXTRA: Final = ("matplotlib", "rich", "typer")
+
+
+def main() -> None:
+    """Run the command line, or say how to install what it needs."""
+    try:
+        from streaming.demo.command import app
+    except ModuleNotFoundError as error:
+        if error.name not in EXTRA:
+            raise
+        sys.stderr.write(
+            f"error: the demo needs the package {error.name}, which is not installed: "
+            "run pip install 'dbsp-wcoj[demo]'\n"
+        )
+        sys.exit(2)
+    app()

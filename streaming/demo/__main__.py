@@ -1,6 +1,6 @@
 """``python -m streaming.demo``."""
 
-from streaming.demo.command import main
+from streaming.demo import main
 
 if __name__ == "__main__":
     main()

@@ -40,7 +40,7 @@ from streaming.errors import EventsError
 from streaming.java import use_java
 from streaming.session import start_session
 
-__all__ = ["main"]
+__all__ = ["app"]
 
 MOMENTS: Final = 20  # recounts besides the one at the end
 # The whole of CollegeMsg without a window, counted elsewhere.
@@ -232,8 +232,3 @@ def _verdict(console: Console, checks: Checks) -> int:
 def _refused(error: Exception) -> typer.Exit:
     sys.stderr.write(f"error: {error}\n")
     return typer.Exit(REFUSED)
-
-
-def main() -> None:
-    """Run the command line."""
-    app()
