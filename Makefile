@@ -56,19 +56,22 @@ $(BIN)/python:
 
 # One stamp per set of extras; a changed pin makes it stale.
 define install
-	@echo "Installing dbsp-wcoj with $(1) into $(VENV) (once) ..."
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(1)]'
+	@echo "Installing dbsp-wcoj with $(EXTRAS) into $(VENV) (once) ..."
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@touch $@
 endef
 
+$(VENV)/.demo: EXTRAS = demo
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
-	$(call install,demo)
+	$(install)
 
+$(VENV)/.test: EXTRAS = demo,test
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(call install,demo,test)
+	$(install)
 
+$(VENV)/.bench: EXTRAS = demo,bench
 $(VENV)/.bench: $(BIN)/python pyproject.toml constraints.txt
-	$(call install,demo,bench)
+	$(install)
 
 # Exit status 3 says that no Java 17 or newer was found, neither installed nor as a wheel.
 $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
