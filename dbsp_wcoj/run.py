@@ -15,7 +15,7 @@ import numpy as np
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_work
 from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
-from dbsp_wcoj.zset import Int64Array, ZSet
+from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["Merge", "Run"]
 
@@ -47,7 +47,8 @@ class Run:
         """
         rows = zset._rows
         buffer = np.empty(run_words(len(rows), len(zset)), np.int64)
-        return Run(buffer, *run_of(rows, zset._weights, order, buffer))
+        scratch = sort_scratch(len(zset), len(rows))
+        return Run(buffer, *run_of(rows, zset._weights, order, buffer, scratch))
 
     @staticmethod
     def merged(older: Run, newer: Run) -> Run:

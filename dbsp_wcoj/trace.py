@@ -189,11 +189,10 @@ class Trace:
         if rows.arity != self.arity:
             raise ArityError(f"the rows have arity {rows.arity}, the trace {self.arity}")
         arrangement = next(iter(self._arrangements.values()))
-        weights, _ = row_weights(
+        weights: Int64Array = row_weights(
             rows._rows, _order_array(arrangement.order), arrangement.spine.table
         )
-        result: Int64Array = weights
-        return result
+        return weights
 
     def to_zset(self) -> ZSet:
         """All rows with their weights.

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
-from dbsp_wcoj.kernels.sort import OVERFLOW, consolidate
+from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
 
 __all__ = ["Int64Array", "ZSet"]
 
@@ -30,6 +30,7 @@ LIMIT: Final = 2**63 - 1
 _INT64: Final = np.dtype(np.int64)
 # Shared by small Z-sets: weights are never written to.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
+_FEW: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
 
 
@@ -294,15 +295,20 @@ def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     return consolidated_rows(rows, weights)
 
 
+def sort_scratch(rows: int, extra: int = 0) -> Int64Array:
+    """Room for sorting so many rows, and ``extra`` words more per row; untouched until used."""
+    return _FEW if rows <= FEW else np.empty((SCRATCH + extra, rows), np.int64)
+
+
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
-    """Return the Z-set of rows in any order; the arrays are not kept if they have to change."""
+    """Return the Z-set of rows in any order; both arrays are given away."""
     if not len(rows):
         return _consolidated([], weights)
     if len(weights) == 1 and weights[0]:
         return ZSet(rows, weights)
     if not len(weights):
         return ZSet.empty(len(rows))
-    sorted_rows, summed, status = consolidate(rows, weights)
+    sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
     if status == OVERFLOW:
         raise WeightOverflowError(
             f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "

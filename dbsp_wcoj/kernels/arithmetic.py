@@ -1,8 +1,11 @@
-"""Exact int64 arithmetic: every weight that leaves a kernel is right or flagged.
+"""Exact int64 arithmetic: every weight that leaves a kernel is right or marked as too large.
+
+No weight may be -2**63, so that each weight has a negative. That value stands for a weight that has
+left int64: sums and products with it stay so, except that a row of weight zero is no row, whatever
+it is joined with. So an overflow is an error only where its row would have been in the result.
 
 The processor's own overflow flag is read: a test after the fact would be undefined behaviour to the
-compiler, which may assume that signed arithmetic does not wrap. No weight may be -2**63, so that
-each weight has a negative.
+compiler, which may assume that signed arithmetic does not wrap.
 """
 
 from typing import Any
@@ -13,7 +16,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_LOWEST = np.int64(-(2**63))
+OVERFLOWED = np.int64(-(2**63))
 
 
 def _flagged(operation: str) -> Any:
@@ -38,16 +41,31 @@ _multiply = _flagged("smul_with_overflow")
 
 @njit(nogil=True, inline="always")
 def add(x, y):
-    """Return ``(x + y, overflowed)``."""
+    """Return ``x + y``, or `OVERFLOWED`."""
     total, flag = _add(x, y)
-    return total, flag != 0
+    return OVERFLOWED if flag != 0 or x == OVERFLOWED or y == OVERFLOWED else total
 
 
 @njit(nogil=True, inline="always")
 def multiply(x, y):
-    """Return ``(x * y, overflowed)``."""
+    """Return ``x * y``, or `OVERFLOWED`; zero times anything is zero."""
     product, flag = _multiply(x, y)
-    return product, flag != 0
+    return OVERFLOWED if flag != 0 else product
+
+
+@njit(nogil=True, inline="always")
+def difference(x, y):
+    """Return ``x - y`` modulo 2**64, for running sums, which may wrap; `add` is for weights.
+
+    Plain signed subtraction would let the compiler assume that it does not wrap.
+    """
+    return np.int64(np.uint64(x) - np.uint64(y))
+
+
+@njit(nogil=True, inline="always")
+def wrapping_add(x, y):
+    """Return ``x + y`` modulo 2**64, the inverse of `difference`."""
+    return np.int64(np.uint64(x) + np.uint64(y))
 
 
 @njit(nogil=True, inline="always")

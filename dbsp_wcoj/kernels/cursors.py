@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from dbsp_wcoj.kernels import layout
-from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
+from dbsp_wcoj.kernels.arithmetic import add, difference, fits, multiply
 from dbsp_wcoj.kernels.memory import load, prefetch, store
 from dbsp_wcoj.kernels.program import (
     AT_LEAST,
@@ -75,7 +75,7 @@ def advance(state, cell, depth, low, value):
 
 @njit(nogil=True)
 def subtree_weight(run, depth, first, last):
-    """Return ``(weight, overflowed)`` of the rows under nodes ``[first, last)`` at ``depth``."""
+    """Return the weight of the rows under the nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
         entry = layout.LEVELS + layout.LEVEL_WORDS * level
         offsets = load(run, entry + layout.LEVEL_OFFSETS)
@@ -85,14 +85,12 @@ def subtree_weight(run, depth, first, last):
     if sums == 0:
         return multiply(last - first, load(run, layout.UNIFORM))
     if fits(last - first, load(run, layout.MAX_ABS_WEIGHT), 1):
-        return load(run, sums + last) - load(run, sums + first), False
+        return difference(load(run, sums + last), load(run, sums + first))
     total = np.int64(0)
-    overflowed = False
     for row in range(first, last):
-        weight = load(run, sums + row + 1) - load(run, sums + row)
-        total, passed = add(total, weight)
-        overflowed |= passed
-    return total, overflowed
+        weight = difference(load(run, sums + row + 1), load(run, sums + row))
+        total = add(total, weight)
+    return total
 
 
 @njit(nogil=True)
@@ -114,13 +112,10 @@ def bind_run(state, cells, slot, depths, run):
 
 @njit(nogil=True)
 def open_join(program, sources, deltas, state, cells, levels):
-    """Bind all runs to slots; return ``overflowed``. The weight of level 0 is that of the atoms
-    of which no column is bound.
-    """
+    """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
     depths = load(program, DEPTHS)
     slot = np.int64(0)
     weight = np.int64(1)
-    overflowed = False
     for atom in range(load(program, ATOMS)):
         store(state, FIRST_SLOT + atom, slot)
         table = load(sources, atom * SOURCE_WORDS + TABLE)
@@ -137,16 +132,12 @@ def open_join(program, sources, deltas, state, cells, levels):
                 bind_run(state, cells, slot, depths, run)
             else:
                 nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
-                part, passed = subtree_weight(run, 0, 0, nodes)
-                factor, passed_too = add(factor, part)
-                overflowed |= passed | passed_too
+                factor = add(factor, subtree_weight(run, 0, 0, nodes))
             slot += 1
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
-            weight, passed = multiply(weight, factor)
-            overflowed |= passed
+            weight = multiply(weight, factor)
     store(state, FIRST_SLOT + load(program, ATOMS), slot)
     store(state, levels + WEIGHT, weight)
-    return overflowed
 
 
 @njit(nogil=True)
@@ -199,8 +190,8 @@ def enter(program, state, cells, block, low, high):
     Returns ``(proposer, count)``: the participant with the fewest extensions.
     """
     depths = load(program, DEPTHS)
-    proposer = np.int64(-1)
-    fewest: Any = HIGHEST
+    proposer: Any = np.int64(-1)
+    fewest = HIGHEST
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -269,7 +260,7 @@ def move(state, cells, atom, depth, depths, value):
 @inlined
 def bucket_of(run, value):
     """Return the directory entry of ``value`` at the root of ``run``, or -1 beyond its values."""
-    distance = value - load(run, layout.LOWEST)
+    distance = difference(value, load(run, layout.LOWEST))
     shift = load(run, layout.SHIFT)
     if shift > 0:
         distance = (distance >> shift) & ((1 << (64 - shift)) - 1)
@@ -359,11 +350,11 @@ def next_value(program, state, cells, block, proposer, counters):
 
 @njit(nogil=True)
 def bind_value(program, state, cells, block, weight):
-    """Descend below the matched value; return ``(weight, overflowed)`` with the factors of the
-    atoms that are complete. Every cursor leaves the value.
+    """Descend below the matched value, which every cursor leaves.
+
+    Returns ``weight`` times the weights of the atoms that are complete here.
     """
     depths = load(program, DEPTHS)
-    overflowed = False
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         atom = load(program, word)
@@ -377,9 +368,7 @@ def bind_value(program, state, cells, block, weight):
             if last:
                 if matched:
                     run = load(cell, RUN)
-                    part, passed = subtree_weight(run, depth, position, position + 1)
-                    factor, passed_too = add(factor, part)
-                    overflowed |= passed | passed_too
+                    factor = add(factor, subtree_weight(run, depth, position, position + 1))
             else:
                 below = cell + CELL_BYTES
                 store(below, LOW, 0)
@@ -392,6 +381,5 @@ def bind_value(program, state, cells, block, weight):
                 store(cell, POSITION, position + 1)
                 store(cell, MATCHED, 0)
         if last:
-            weight, passed = multiply(weight, factor)
-            overflowed |= passed
-    return weight, overflowed
+            weight = multiply(weight, factor)
+    return weight

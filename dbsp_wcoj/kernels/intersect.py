@@ -13,7 +13,7 @@ Lists of one weight each only count their matches; others multiply the weights a
 import numpy as np
 from numba import njit
 
-from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.arithmetic import add, difference, multiply
 from dbsp_wcoj.kernels.layout import UNIFORM, WEIGHTS
 from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
 from dbsp_wcoj.kernels.search import seek
@@ -83,7 +83,7 @@ def leaf_weight(run, leaf):
     sums = load(run, WEIGHTS)
     if sums == 0:
         return load(run, UNIFORM)
-    return load(run, sums + leaf + 1) - load(run, sums + leaf)
+    return difference(load(run, sums + leaf + 1), load(run, sums + leaf))
 
 
 @njit(nogil=True)
@@ -126,16 +126,13 @@ def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
 
 @njit(nogil=True)
 def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
-    """As `dot_common` for weights of any size; returns ``(sum, overflowed)``."""
+    """As `dot_common` for weights of any size; the sum may be `OVERFLOWED`."""
     total = np.int64(0)
-    overflowed = False
     while i < end_a and j < end_b:
         x = load(a, i)
         y = load(b, j)
         if x == y:
-            product, passed = multiply(leaf_weight(run_a, i), leaf_weight(run_b, j))
-            total, passed_too = add(total, product)
-            overflowed |= passed | passed_too
+            total = add(total, multiply(leaf_weight(run_a, i), leaf_weight(run_b, j)))
         i += np.int64(x <= y)
         j += np.int64(y <= x)
-    return total, overflowed
+    return total

@@ -19,7 +19,8 @@ Comparisons with bound variables and constants narrow the range of a level befor
 import numpy as np
 from numba import njit
 
-from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
+from dbsp_wcoj.kernels.closing import closes, sum_closing
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
@@ -106,11 +107,10 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
     store(state, WRITTEN, 0)
     if resumed == 0:
         store(state, TOTAL, 0)
-        if open_join(program, sources, deltas, state, cells, levels):
-            return OVERFLOW, 0, 0
+        open_join(program, sources, deltas, state, cells, levels)
         weight = load(state, levels + WEIGHT)
         if depth_count == 0 or weight == 0:
-            return DONE, 0, weight
+            return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
         store(state, LEVEL, 0)
         store(state, ENTERING, 1)
     level = load(state, LEVEL)
@@ -138,20 +138,38 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                 summed = load(program, block + SUMMED)
                 if found and summed != NOT_SUMMED:
                     if summed == SUM_PAIRS:
-                        part, passed = sum_pairs(
-                            program, state, cells, levels, level, proposer, count, marks, counters
-                        )
+                        if closes(program, level):
+                            part = sum_closing(
+                                program,
+                                state,
+                                cells,
+                                levels,
+                                level,
+                                proposer,
+                                count,
+                                marks,
+                                counters,
+                            )
+                        else:
+                            part = sum_pairs(
+                                program,
+                                state,
+                                cells,
+                                levels,
+                                level,
+                                proposer,
+                                count,
+                                marks,
+                                counters,
+                            )
                     elif load(program, block + PARTICIPANTS) == 1:
                         count_up(counters, PROPOSALS, count)
-                        part, passed = sum_one(program, state, cells, block)
+                        part = sum_one(program, state, cells, block)
                     else:
                         count_up(counters, PROPOSALS, count)
                         count_up(counters, INTERSECTIONS, count)
-                        part, passed = sum_two(program, state, cells, block, 0, marks, 0, 0)
-                    part, passed_too = multiply(load(state, here + WEIGHT), part)
-                    total, passed_again = add(total, part)
-                    if passed or passed_too or passed_again:
-                        return OVERFLOW, 0, 0
+                        part = sum_two(program, state, cells, block, 0, marks, 0, 0)
+                    total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
         if found:
             found, value = next_value(
@@ -159,6 +177,8 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
             )
         if not found:
             # All extensions of this prefix are done: back to the level above.
+            if total == OVERFLOWED and level <= emitted:
+                return OVERFLOW, 0, 0
             if level == 0:
                 return DONE, load(state, WRITTEN), total
             level -= 1
@@ -167,9 +187,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                 total = np.int64(0)
             continue
         store(state, here + VALUE, value)
-        weight, passed = bind_value(program, state, cells, block, load(state, here + WEIGHT))
-        if passed:
-            return OVERFLOW, 0, 0
+        weight = bind_value(program, state, cells, block, load(state, here + WEIGHT))
         if weight == 0 or excluded(program, state, block, levels, value):
             continue
         if level < depth_count - 1:
@@ -177,8 +195,8 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
             store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
             entering = True
         elif emitted == depth_count:
+            if weight == OVERFLOWED:
+                return OVERFLOW, 0, 0
             emit(program, state, levels, weight, out, capacity)
         else:
-            total, passed = add(total, weight)
-            if passed:
-                return OVERFLOW, 0, 0
+            total = add(total, weight)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dbsp_wcoj.kernels import layout
-from dbsp_wcoj.kernels.arithmetic import add
+from dbsp_wcoj.kernels.arithmetic import add, difference
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.search import root_seek, seek
@@ -11,7 +11,7 @@ from dbsp_wcoj.kernels.search import root_seek, seek
 
 @compiled
 def row_weights(columns, order, table):
-    """Return ``(weights, overflowed)``: each row's weight, 0 if absent.
+    """Return each row's weight, 0 if absent.
 
     Args:
         columns: int64, shape ``(arity, n)``.
@@ -20,7 +20,6 @@ def row_weights(columns, order, table):
     """
     arity, rows = columns.shape
     weights = np.zeros(rows, np.int64)
-    overflowed = False
     for index in range(table[0]):
         run = table[1 + index]
         for i in range(rows):
@@ -45,7 +44,6 @@ def row_weights(columns, order, table):
                 weight = load(run, layout.UNIFORM)
                 sums = load(run, layout.WEIGHTS)
                 if sums > 0:
-                    weight = load(run, sums + first + 1) - load(run, sums + first)
-                weights[i], passed = add(weights[i], weight)
-                overflowed |= passed
-    return weights, overflowed
+                    weight = difference(load(run, sums + first + 1), load(run, sums + first))
+                weights[i] = add(weights[i], weight)
+    return weights

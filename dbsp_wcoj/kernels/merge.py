@@ -16,6 +16,7 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 import numpy as np
 from numba import njit
 
+from dbsp_wcoj.kernels.arithmetic import difference, wrapping_add
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.layout import (
     ARITY,
@@ -54,8 +55,10 @@ def header(level):
 @njit(nogil=True)
 def keep_weights(out, start, rows):
     """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
+    total = np.int64(0)
     for i in range(rows + 1):
-        out[start + i] = i * out[UNIFORM]
+        out[start + i] = total
+        total = wrapping_add(total, out[UNIFORM])
     out[WEIGHTS] = start
 
 
@@ -96,7 +99,7 @@ def copy_weights(run, out, first, last, written, state):
         largest = np.int64(0)
         uniform = True
         for i in range(first, last):
-            weight = run[source + i + 1] - run[source + i]
+            weight = difference(run[source + i + 1], run[source + i])
             uniform &= weight == out[UNIFORM]
             largest = max(largest, abs(weight))
     if not uniform and out[WEIGHTS] == 0 and first < last:
@@ -106,12 +109,13 @@ def copy_weights(run, out, first, last, written, state):
     if target > 0:
         total = out[target + written]
         if source > 0:
-            shift = total - run[source + first]
+            shift = difference(total, run[source + first])
             for i in range(first + 1, last + 1):
-                out[target + written + i - first] = run[source + i] + shift
+                out[target + written + i - first] = wrapping_add(run[source + i], shift)
         else:
             for i in range(1, last - first + 1):
-                out[target + written + i] = total + i * run[UNIFORM]
+                total = wrapping_add(total, run[UNIFORM])
+                out[target + written + i] = total
 
 
 @njit(nogil=True)
@@ -262,14 +266,17 @@ def add_leaves(a, b, out, i, j, written, state):
     weight = np.int64(0)
     for run, leaf in ((a, i), (b, j)):
         start = run[WEIGHTS]
-        weight += run[UNIFORM] if start == 0 else run[start + leaf + 1] - run[start + leaf]
+        part = run[UNIFORM]
+        if start > 0:
+            part = difference(run[start + leaf + 1], run[start + leaf])
+        weight += part
     if weight == 0:
         return
     if weight != out[UNIFORM] and out[WEIGHTS] == 0:
         keep_weights(out, state[CAPACITY_WEIGHTS], written)
     out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
     if out[WEIGHTS] > 0:
-        out[out[WEIGHTS] + written + 1] = out[out[WEIGHTS] + written] + weight
+        out[out[WEIGHTS] + written + 1] = wrapping_add(out[out[WEIGHTS] + written], weight)
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 

@@ -6,6 +6,7 @@ spread values and never worse than a binary search.
 
 from numba import njit
 
+from dbsp_wcoj.kernels.arithmetic import difference
 from dbsp_wcoj.kernels.layout import (
     DIRECTORY,
     DIRECTORY_SIZE,
@@ -56,8 +57,8 @@ def root_seek(run, low, high, value):
     if value < lowest:
         return low
     size = load(run, DIRECTORY_SIZE)
-    # Two's complement: the unsigned distance is right even when it passes 2**63.
-    distance = value - lowest
+    # The unsigned distance is right even when it passes 2**63.
+    distance = difference(value, lowest)
     bucket = distance
     shift = load(run, SHIFT)
     if shift > 0:

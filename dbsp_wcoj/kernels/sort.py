@@ -4,16 +4,25 @@ Where the columns' ranges together fit in 64 bits, a row is packed into one unsi
 keys are sorted by byte (least significant first, bytes that are all equal skipped): O(n) per
 byte in use. Wider rows are sorted by one column after the other, last column first, which is the
 same sort with a permutation as its payload. A handful of rows is insertion-sorted in place.
+
+Large scratch arrays are given by the caller: numpy asks the system for large pages, the kernels'
+own allocator does not, and faulting in small ones costs as much as the sort.
 """
 
 import numpy as np
 from numba import njit
 
-from dbsp_wcoj.kernels.arithmetic import add
+from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add
 from dbsp_wcoj.kernels.compiled import compiled
 
-# Up to this many rows insertion sort beats counting 256 buckets.
+# Up to this many rows insertion sort beats counting buckets.
 FEW = 48
+# Arrays of one word per row that a sort works in.
+SCRATCH = 4
+
+# Bits of a radix digit: as many buckets as the first-level cache has lines to write to, and more
+# would miss it.
+WIDEST_DIGIT = 11
 
 OK = 0
 OVERFLOW = 1
@@ -60,10 +69,10 @@ def key_shifts(columns, order):
 
 
 @njit(nogil=True)
-def pack_rows(columns, order, lowest, shifts):
-    """Return one uint64 key per row."""
+def pack_rows(columns, order, lowest, shifts, keys):
+    """Write one uint64 key per row."""
     rows = columns.shape[1]
-    keys = np.zeros(rows, np.uint64)
+    keys[:] = 0
     for k in range(order.shape[0]):
         column = columns[order[k]]
         low = np.uint64(lowest[k])
@@ -74,26 +83,26 @@ def pack_rows(columns, order, lowest, shifts):
 
 
 @njit(nogil=True)
-def radix_sort(keys, payload, low_bit, high_bit):
+def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     """Stable sort of ``keys`` by their bits ``[low_bit, high_bit)``; ``payload`` follows, if any.
 
-    Returns ``(keys, payload)``, new arrays or the given ones. ``payload`` is empty or as long.
+    Returns ``(keys, payload)``, each one of the two arrays given for it; a payload may be empty.
     """
     rows = keys.shape[0]
     carry = payload.shape[0] > 0
-    other_keys = np.empty(rows, np.uint64)
-    other_payload = np.empty(payload.shape[0], np.int64)
-    places = np.empty(256, np.int64)
-    for low in range(low_bit, high_bit, 8):
+    passes = max((high_bit - low_bit + WIDEST_DIGIT - 1) // WIDEST_DIGIT, 1)
+    width = max((high_bit - low_bit + passes - 1) // passes, 1)
+    places = np.empty(1 << width, np.int64)
+    for low in range(low_bit, high_bit, width):
         shift = np.uint64(low)
-        mask = np.uint64((1 << min(8, high_bit - low)) - 1)
+        mask = np.uint64((1 << min(width, high_bit - low)) - 1)
         places[:] = 0
         for i in range(rows):
             places[(keys[i] >> shift) & mask] += 1
         if places[(keys[0] >> shift) & mask] == rows:
             continue
         total = np.int64(0)
-        for digit in range(256):
+        for digit in range(1 << width):
             count = places[digit]
             places[digit] = total
             total += count
@@ -137,7 +146,9 @@ def row_permutation(columns, order):
         low = np.uint64(lowest[0])
         for i in range(rows):
             keys[i] = np.uint64(columns[order[k], permutation[i]]) - low
-        keys, permutation = radix_sort(keys, permutation, 0, bits)
+        keys, permutation = radix_sort(
+            keys, np.empty(rows, np.uint64), permutation, np.empty(rows, np.int64), 0, bits
+        )
     return permutation
 
 
@@ -172,117 +183,134 @@ def unpack_rows(keys, order, lowest, shifts, bits, columns):
 
 
 @compiled
-def consolidate(columns, weights):
+def consolidate(columns, weights, scratch):
     """Sort rows, add the weights of equal rows, drop rows of weight zero.
 
     Args:
-        columns: int64, shape ``(arity, n)``, arity >= 1.
-        weights: int64, shape ``(n,)``.
+        columns: int64, shape ``(arity, n)``, arity and n at least 1; given away to be written to.
+        weights: int64, shape ``(n,)``; only read, but it may be what is returned.
+        scratch: int64, shape ``(SCRATCH, n)``; may be shorter for up to `FEW` rows.
 
     Returns:
         ``(columns, weights, status)``; status is `OVERFLOW` when a sum passes int64.
     """
     arity, rows = columns.shape
     order = np.arange(arity)
-    if rows <= FEW or is_sorted(columns, order):
-        if rows > FEW or is_sorted(columns, order):
-            zeros = False
-            for i in range(rows):
-                zeros |= weights[i] == 0
-            if not zeros:
-                return columns, weights, OK
-            permutation = order[:0]
-        else:
-            permutation = row_permutation(columns, order)
-    else:
+    if is_sorted(columns, order):
+        if np.all(weights != 0):
+            return columns, weights, OK
+        return drop_zeros(columns, weights)
+    if rows > FEW:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
-            return consolidate_keys(columns, weights, order, lowest, shifts, bits)
-        permutation = row_permutation(columns, order)
-    sorted_already = permutation.shape[0] == 0
+            return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
+    permutation = row_permutation(columns, order)
     result = np.empty((arity, rows), np.int64)
     summed = np.empty(rows, np.int64)
-    kept = 0
-    i = 0
-    while i < rows:
-        row = i if sorted_already else permutation[i]
-        total = weights[row]
-        i += 1
-        while (
-            i < rows and not sorted_already and precedes(columns, order, row, permutation[i]) == 0
-        ):
-            total, overflowed = add(total, weights[permutation[i]])
-            if overflowed:
+    kept = -1
+    for i in range(rows):
+        row = permutation[i]
+        if i > 0 and precedes(columns, order, permutation[i - 1], row) == 0:
+            summed[kept] = add(summed[kept], weights[row])
+            if summed[kept] == OVERFLOWED:
                 return columns, weights, OVERFLOW
-            i += 1
-        if total != 0:
+            continue
+        kept += 1
+        summed[kept] = weights[row]
+        for k in range(arity):
+            result[k, kept] = columns[k, row]
+    return drop_zeros(result[:, : kept + 1], summed[: kept + 1])
+
+
+@njit(nogil=True)
+def all_ones(weights):
+    """Return whether every weight is 1."""
+    ones = True
+    for i in range(weights.shape[0]):
+        ones &= weights[i] == 1
+    return ones
+
+
+@njit(nogil=True)
+def drop_zeros(columns, weights):
+    """Return ``(columns, weights, OK)`` without the rows of weight zero, in arrays of their own."""
+    arity, rows = columns.shape
+    kept = np.count_nonzero(weights)
+    result = np.empty((arity, kept), np.int64)
+    summed = np.empty(kept, np.int64)
+    place = 0
+    for i in range(rows):
+        if weights[i] != 0:
+            summed[place] = weights[i]
             for k in range(arity):
-                result[k, kept] = columns[k, row]
-            summed[kept] = total
-            kept += 1
-    if kept < rows:
-        return np.ascontiguousarray(result[:, :kept]), summed[:kept].copy(), OK
+                result[k, place] = columns[k, i]
+            place += 1
     return result, summed, OK
 
 
 @njit(nogil=True)
-def consolidate_keys(columns, weights, order, lowest, shifts, bits):
+def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     """`consolidate` by packed keys."""
     rows = columns.shape[1]
-    keys = pack_rows(columns, order, lowest, shifts)
-    unit = True
-    for i in range(rows):
-        unit &= weights[i] == 1
-    payload = weights[:0] if unit else weights.copy()
-    keys, payload = radix_sort(keys, payload, 0, bits)
-    summed = np.empty(rows, np.int64)
+    keys = scratch[0].view(np.uint64)
+    pack_rows(columns, order, lowest, shifts, keys)
+    ones = all_ones(weights)
+    payload = scratch[2, :0] if ones else scratch[2]
+    payload[:] = weights[: payload.shape[0]]
+    keys, payload = radix_sort(keys, scratch[1].view(np.uint64), payload, scratch[3], 0, bits)
+    repeated = False
+    for i in range(1, rows):
+        repeated |= keys[i] == keys[i - 1]
+    if not repeated and (ones or np.all(payload != 0)):
+        unpack_rows(keys, order, lowest, shifts, bits, columns)
+        return columns, weights if ones else payload.copy(), OK
+    summed = np.ones(rows, np.int64) if ones else payload
     kept = 0
-    i = 0
-    while i < rows:
-        key = keys[i]
-        total = np.int64(1) if unit else payload[i]
-        i += 1
-        while i < rows and keys[i] == key:
-            total, overflowed = add(total, np.int64(1) if unit else payload[i])
-            if overflowed:
+    for i in range(1, rows):
+        if keys[i] == keys[kept]:
+            summed[kept] = add(summed[kept], summed[i])
+            if summed[kept] == OVERFLOWED:
                 return columns, weights, OVERFLOW
-            i += 1
-        if total != 0:
-            keys[kept] = key
-            summed[kept] = total
-            kept += 1
+            continue
+        # A row whose weights have cancelled makes room for the next one.
+        kept += summed[kept] != 0
+        keys[kept] = keys[i]
+        summed[kept] = summed[i]
+    kept += summed[kept] != 0
     result = np.empty((order.shape[0], kept), np.int64)
     unpack_rows(keys[:kept], order, lowest, shifts, bits, result)
-    return result, summed[:kept].copy() if kept < rows else summed, OK
+    return result, summed[:kept].copy(), OK
 
 
 @njit(nogil=True)
-def sort_rows(columns, weights, order):
+def sort_rows(columns, weights, order, scratch):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 
     The rows are distinct and sorted by their first column, second column and so on. Where the
     tail of ``order`` is a prefix of that (as for the reverse of a binary relation), the sort by
-    the tail is already there and only the other columns' bytes are sorted.
+    the tail is already there and only the other columns' bits are sorted. ``scratch`` has shape
+    ``(SCRATCH + arity, n)`` and may hold the result; it may be shorter for up to `FEW` rows.
     """
     arity, rows = columns.shape
     if rows > FEW:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
-            keys = pack_rows(columns, order, lowest, shifts)
+            keys = scratch[0].view(np.uint64)
+            pack_rows(columns, order, lowest, shifts, keys)
+            # order[first:] is the longest tail that is a prefix.
             first = arity
-            for start in range(arity):
+            for start in range(arity - 1, -1, -1):
                 if is_prefix(order[start:]):
                     first = start
-                    break
-            low_bit = bits if first == 0 else (0 if first == arity else shifts[first - 1])
-            unit = True
-            for i in range(rows):
-                unit &= weights[i] == 1
-            payload = weights[:0] if unit else weights.copy()
-            keys, payload = radix_sort(keys, payload, low_bit, bits)
-            result = np.empty((arity, rows), np.int64)
+            low_bit = 0 if first == arity else shifts[first - 1]
+            ones = all_ones(weights)
+            payload = scratch[2, :0] if ones else scratch[2]
+            payload[:] = weights[: payload.shape[0]]
+            other_keys = scratch[1].view(np.uint64)
+            keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
+            result = scratch[SCRATCH:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
-            return result, weights if unit else payload
+            return result, weights if ones else payload
     permutation = row_permutation(columns, order)
     result = np.empty((arity, rows), np.int64)
     moved = np.empty(rows, np.int64)

@@ -85,6 +85,26 @@ def count_marked(marks, lowest, span, values, first, last):
 
 
 @njit(nogil=True)
+def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, span):
+    """Return the sum of the products of the weights of the common values of two lists.
+
+    ``marks`` is the bitmap in which the first list is marked from ``lowest`` on, or 0.
+    """
+    if load(run_a, layout.WEIGHTS) == 0 and load(run_b, layout.WEIGHTS) == 0:
+        if marks != 0 and end_b - j <= SCAN_RATIO * (end_a - i):
+            part = count_marked(marks, lowest, span, values_b, j, end_b)
+        else:
+            part = count_common(values_a, i, end_a, values_b, j, end_b)
+        return multiply(multiply(part, load(run_a, layout.UNIFORM)), load(run_b, layout.UNIFORM))
+    length = min(end_a - i, end_b - j)
+    largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
+    largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
+    if fits(length, largest_a, largest_b):
+        return dot_common(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
+    return dot_checked(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
+
+
+@njit(nogil=True)
 def choose_marked(program, state, cells, block, inner, count):
     """Return the cell of the list to mark, or 0.
 
@@ -120,7 +140,7 @@ def choose_marked(program, state, cells, block, inner, count):
 
 @njit(nogil=True)
 def sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters):
-    """Return ``(sum, overflowed)`` over all extensions of ``level`` and of the innermost level
+    """Return the sum over all extensions of ``level`` and of the innermost level
     after it, of the product of the weights that they bind.
 
     The cursors of ``level`` have been set; ``marks`` is all zero before and after.
@@ -135,14 +155,12 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
         span = load(values, last - 1) - lowest + 1
         set_marks(marks, values, first, last, lowest, False)
     total = np.int64(0)
-    overflowed = False
     while True:
         found, value = next_value(program, state, cells, block, proposer, counters)
         if not found:
             break
         store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
-        weight, passed = bind_value(program, state, cells, block, np.int64(1))
-        overflowed |= passed
+        weight = bind_value(program, state, cells, block, np.int64(1))
         if weight == 0 or excluded(program, state, block, levels, value):
             continue
         low, high = value_range(program, state, inner, levels, LOWEST, HIGHEST)
@@ -153,39 +171,33 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
             continue
         count_up(counters, PROPOSALS, extensions)
         count_up(counters, INTERSECTIONS, extensions)
-        part, passed = sum_two(program, state, cells, inner, marked, marks, lowest, span)
-        overflowed |= passed
-        part, passed = multiply(weight, part)
-        total, passed_too = add(total, part)
-        overflowed |= passed | passed_too
+        part = sum_two(program, state, cells, inner, marked, marks, lowest, span)
+        total = add(total, multiply(weight, part))
     if marked != 0:
         set_marks(marks, values, first, last, lowest, True)
-    return total, overflowed
+    return total
 
 
 @njit(nogil=True)
 def sum_one(program, state, cells, block):
-    """Return ``(sum, overflowed)`` of the weights of all extensions of the only participant."""
+    """Return the sum of the weights of all extensions of the only participant."""
     depths = load(program, DEPTHS)
     word = block + PARTICIPANTS + 1
     atom = load(program, word)
     depth = load(program, word + 1)
     total = np.int64(0)
-    overflowed = False
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
         cell = cells + CELL_BYTES * (slot * depths + depth)
         first = load(cell, POSITION)
         last = load(cell, END)
         if first < last:
-            part, passed = subtree_weight(load(cell, RUN), depth, first, last)
-            total, passed_too = add(total, part)
-            overflowed |= passed | passed_too
-    return total, overflowed
+            total = add(total, subtree_weight(load(cell, RUN), depth, first, last))
+    return total
 
 
 @njit(nogil=True)
 def sum_two(program, state, cells, block, marked, marks, lowest, span):
-    """Return ``(sum, overflowed)`` over the common extensions of two participants at their leaves.
+    """Return the sum over the common extensions of two participants at their leaves.
 
     ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
     """
@@ -196,7 +208,6 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
     right = load(program, word + PARTICIPANT_WORDS)
     right_depth = load(program, word + PARTICIPANT_WORDS + 1)
     total = np.int64(0)
-    overflowed = False
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cells + CELL_BYTES * (slot * depths + left_depth)
         i = load(a, POSITION)
@@ -204,7 +215,6 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
         if i >= end_a:
             continue
         run_a = load(a, RUN)
-        sums_a = load(run_a, layout.WEIGHTS)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cells + CELL_BYTES * (other * depths + right_depth)
             j = load(b, POSITION)
@@ -212,30 +222,33 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
             if j >= end_b:
                 continue
             run_b = load(b, RUN)
-            sums_b = load(run_b, layout.WEIGHTS)
-            if sums_a == 0 and sums_b == 0:
-                if a == marked and end_b - j <= SCAN_RATIO * (end_a - i):
-                    part = count_marked(marks, lowest, span, load(b, VALUES), j, end_b)
-                elif b == marked and end_a - i <= SCAN_RATIO * (end_b - j):
-                    part = count_marked(marks, lowest, span, load(a, VALUES), i, end_a)
-                else:
-                    part = count_common(load(a, VALUES), i, end_a, load(b, VALUES), j, end_b)
-                part, passed = multiply(part, load(run_a, layout.UNIFORM))
-                part, passed_too = multiply(part, load(run_b, layout.UNIFORM))
-                overflowed |= passed | passed_too
+            if b == marked:
+                part = multiply_lists(
+                    run_b,
+                    load(b, VALUES),
+                    j,
+                    end_b,
+                    run_a,
+                    load(a, VALUES),
+                    i,
+                    end_a,
+                    marks,
+                    lowest,
+                    span,
+                )
             else:
-                length = min(end_a - i, end_b - j)
-                largest_a = load(run_a, layout.MAX_ABS_WEIGHT)
-                largest_b = load(run_b, layout.MAX_ABS_WEIGHT)
-                left_values = load(a, VALUES)
-                right_values = load(b, VALUES)
-                if fits(length, largest_a, largest_b):
-                    part = dot_common(left_values, run_a, i, end_a, right_values, run_b, j, end_b)
-                else:
-                    part, passed = dot_checked(
-                        left_values, run_a, i, end_a, right_values, run_b, j, end_b
-                    )
-                    overflowed |= passed
-            total, passed = add(total, part)
-            overflowed |= passed
-    return total, overflowed
+                part = multiply_lists(
+                    run_a,
+                    load(a, VALUES),
+                    i,
+                    end_a,
+                    run_b,
+                    load(b, VALUES),
+                    j,
+                    end_b,
+                    marks if a == marked else np.int64(0),
+                    lowest,
+                    span,
+                )
+            total = add(total, part)
+    return total

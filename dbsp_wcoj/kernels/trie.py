@@ -6,6 +6,7 @@ Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row 
 import numpy as np
 from numba import njit
 
+from dbsp_wcoj.kernels.arithmetic import difference, wrapping_add
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.layout import (
     ARITY,
@@ -141,7 +142,7 @@ def build_run(columns, order, weights, run):
         total = np.int64(0)
         for i in range(rows):
             run[end + i] = total
-            total += weights[i]
+            total = wrapping_add(total, weights[i])
         run[end + rows] = total
 
 
@@ -157,7 +158,7 @@ def run_words(arity: int, rows: int) -> int:
 
 
 @compiled
-def run_of(columns, weights, order, run):
+def run_of(columns, weights, order, run, scratch):
     """Build the run of a Z-set's rows in a column order, and describe it.
 
     Args:
@@ -165,9 +166,10 @@ def run_of(columns, weights, order, run):
         weights: int64, shape ``(n,)``.
         order: int64 permutation of the columns.
         run: int64, at least `run_words` long.
+        scratch: for `dbsp_wcoj.kernels.sort.sort_rows`, if it has to sort.
     """
     if not is_prefix(order):
-        columns, weights = sort_rows(columns, weights, order)
+        columns, weights = sort_rows(columns, weights, order, scratch)
     build_run(columns, order, weights, run)
     return described(run)
 
@@ -195,5 +197,5 @@ def read_run(run):
             columns[level, first[node] : first[node + 1]] = run[values + node]
     if run[WEIGHTS] > 0:
         for i in range(rows):
-            weights[i] = run[run[WEIGHTS] + i + 1] - run[run[WEIGHTS] + i]
+            weights[i] = difference(run[run[WEIGHTS] + i + 1], run[run[WEIGHTS] + i])
     return columns, weights

@@ -1,0 +1,209 @@
+"""The last two variables of a cycle, summed in one loop: where live counting spends its time.
+
+    sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) )
+
+At the first of the two variables exactly two atoms meet: one is complete there (weight ``w``), the
+other, ``m``, goes on to the innermost variable, where it meets an atom ``f`` that ``v`` does not
+move. A triangle closes this way (``e(a, b)`` complete at b, ``e(b, c)`` goes on, ``e(a, c)`` is
+fixed), and so does every longer cycle.
+
+The sum is linear in each atom and each atom is the sum of its runs, so the runs are taken one by
+one: no union is formed, and for one triple of runs everything but the cursor is in registers.
+
+A look-up at the root of a large run misses the cache three times in a row (directory, node, list).
+The values that will be looked up are known, so each of the three is asked for in time.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels import layout
+from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.cursors import AHEAD, bucket_of, count_up, excluded, subtree_weight
+from dbsp_wcoj.kernels.memory import load, prefetch, store
+from dbsp_wcoj.kernels.program import (
+    BLOCKS,
+    CELL_BYTES,
+    DEPTHS,
+    END,
+    FIRST_SLOT,
+    HIGH,
+    INTERSECTIONS,
+    LEVEL_STATE_WORDS,
+    LOW,
+    OFFSETS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    VALUE,
+    VALUES,
+)
+from dbsp_wcoj.kernels.search import root_seek, seek
+from dbsp_wcoj.kernels.sums import choose_marked, multiply_lists, set_marks
+
+
+@njit(nogil=True)
+def closes(program, level):
+    """Return whether the last two levels have the shape of this module."""
+    block = load(program, load(program, BLOCKS) + level)
+    inner = load(program, load(program, BLOCKS) + level + 1)
+    first = block + PARTICIPANTS + 1
+    if load(program, block + PARTICIPANTS) != 2:
+        return False
+    if load(program, first + 2) + load(program, first + PARTICIPANT_WORDS + 2) != 1:
+        return False
+    moving = first if load(program, first + 2) == 0 else first + PARTICIPANT_WORDS
+    complete = first + PARTICIPANT_WORDS if moving == first else first
+    members = inner + PARTICIPANTS + 1
+    left = load(program, members)
+    right = load(program, members + PARTICIPANT_WORDS)
+    # No comparison at the innermost level, where ranges would depend on v.
+    if load(program, members + 2 * PARTICIPANT_WORDS) != 0:
+        return False
+    atom = load(program, moving)
+    gone = load(program, complete)
+    return (left == atom) != (right == atom) and left != gone and right != gone
+
+
+@njit(nogil=True)
+def fetch(run, cell, values, position, last, goes_on):
+    """Ask for what the values some places ahead will be looked up in, one stage each."""
+    directory = load(run, layout.DIRECTORY)
+    bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
+    prefetch(run, directory + bucket)
+    bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
+    if bucket >= 0:
+        node = load(run, directory + bucket)
+        prefetch(load(cell, VALUES), node)
+        prefetch(load(cell, OFFSETS), node)
+    bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
+    if bucket >= 0 and goes_on:
+        node = load(run, directory + bucket)
+        if node < load(cell, HIGH):
+            prefetch(load(cell + CELL_BYTES, VALUES), load(load(cell, OFFSETS), node))
+
+
+@njit(nogil=True)
+def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
+    """As `dbsp_wcoj.kernels.sums.sum_pairs`, for levels of which `closes` is true."""
+    depths = load(program, DEPTHS)
+    block = load(program, load(program, BLOCKS) + level)
+    inner = load(program, load(program, BLOCKS) + level + 1)
+    marked = choose_marked(program, state, cells, block, inner, count)
+    mark_first: Any = np.int64(0)
+    mark_last: Any = np.int64(0)
+    lowest: Any = np.int64(0)
+    span: Any = np.int64(0)
+    if marked != 0:
+        mark_first, mark_last = load(marked, LOW), load(marked, HIGH)
+        lowest = load(load(marked, VALUES), mark_first)
+        span = load(load(marked, VALUES), mark_last - 1) - lowest + 1
+        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, False)
+
+    first = block + PARTICIPANTS + 1
+    word = first + PARTICIPANT_WORDS * proposer
+    other_word = first + PARTICIPANT_WORDS * (1 - proposer)
+    depth = load(program, word + 1)
+    other_depth = load(program, other_word + 1)
+    proposer_complete = load(program, word + 2) != 0
+    moving = load(program, other_word) if proposer_complete else load(program, word)
+    fixed_word = inner + PARTICIPANTS + 1
+    if load(program, fixed_word) == moving:
+        fixed_word += PARTICIPANT_WORDS
+    fixed = load(program, fixed_word)
+    fixed_depth = load(program, fixed_word + 1)
+    fixed_first = load(state, FIRST_SLOT + fixed)
+    fixed_end = load(state, FIRST_SLOT + fixed + 1)
+    compared = load(program, first + 2 * PARTICIPANT_WORDS) != 0
+    fixed_length = np.int64(0)
+    for slot in range(fixed_first, fixed_end):
+        cell = cells + CELL_BYTES * (slot * depths + fixed_depth)
+        fixed_length += load(cell, HIGH) - load(cell, LOW)
+
+    total: Any = np.int64(0)
+    proposals = np.int64(0)
+    looked_up = np.int64(0)
+    proposer_atom = load(program, word)
+    other_atom = load(program, other_word)
+    if fixed_length == 0:
+        return total
+    for slot in range(
+        load(state, FIRST_SLOT + proposer_atom), load(state, FIRST_SLOT + proposer_atom + 1)
+    ):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        start = load(cell, POSITION)
+        end = load(cell, END)
+        if start >= end:
+            continue
+        run = load(cell, RUN)
+        values = load(cell, VALUES)
+        entry = layout.LEVELS + layout.LEVEL_WORDS * depth + layout.LEVEL_SIZE
+        last = load(run, entry) - 1
+        for other_slot in range(
+            load(state, FIRST_SLOT + other_atom), load(state, FIRST_SLOT + other_atom + 1)
+        ):
+            other = cells + CELL_BYTES * (other_slot * depths + other_depth)
+            at = load(other, POSITION)
+            other_end = load(other, END)
+            if at >= other_end:
+                continue
+            other_run = load(other, RUN)
+            other_values = load(other, VALUES)
+            direct = other_depth == 0 and load(other_run, layout.DIRECTORY) != 0
+            proposals += end - start
+            looked_up += end - start
+            for position in range(start, end):
+                value = load(values, position)
+                if direct:
+                    fetch(other_run, other, values, position, last, proposer_complete)
+                    at = root_seek(other_run, at, other_end, value)
+                else:
+                    at = seek(other_values, at, other_end, value)
+                if at >= other_end:
+                    break
+                if load(other_values, at) != value:
+                    continue
+                if compared:
+                    store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
+                    if excluded(program, state, block, levels, value):
+                        continue
+                if proposer_complete:
+                    leaf_run, leaf_depth, leaf = run, depth, position
+                    going, node = other, at
+                else:
+                    leaf_run, leaf_depth, leaf = other_run, other_depth, at
+                    going, node = cell, position
+                weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
+                child = load(load(going, OFFSETS), node)
+                child_end = load(load(going, OFFSETS), node + 1)
+                proposals += min(child_end - child, fixed_length)
+                looked_up += min(child_end - child, fixed_length)
+                for fixed_slot in range(fixed_first, fixed_end):
+                    fixed_cell = cells + CELL_BYTES * (fixed_slot * depths + fixed_depth)
+                    low = load(fixed_cell, LOW)
+                    high = load(fixed_cell, HIGH)
+                    if low >= high:
+                        continue
+                    part = multiply_lists(
+                        load(fixed_cell, RUN),
+                        load(fixed_cell, VALUES),
+                        low,
+                        high,
+                        load(going, RUN),
+                        load(going + CELL_BYTES, VALUES),
+                        child,
+                        child_end,
+                        marks if fixed_cell == marked else np.int64(0),
+                        lowest,
+                        span,
+                    )
+                    total = add(total, multiply(part, weight))
+    count_up(counters, PROPOSALS, proposals)
+    count_up(counters, INTERSECTIONS, looked_up)
+    if marked != 0:
+        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, True)
+    return total
