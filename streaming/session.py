@@ -16,11 +16,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from streaming.errors import StreamingError
 from streaming.java import use_java
 
 __all__ = ["SETTINGS", "start_session"]
+
+LAST_LINES: Final = 10  # of what Java wrote, when Spark does not start
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -60,8 +64,9 @@ def start_session(
 
     Raises:
         JavaMissingError: There is no Java 17 or newer.
+        StreamingError: Spark did not start.
     """
-    use_java()
+    java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = cores or os.cpu_count() or 1
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
@@ -74,8 +79,14 @@ def start_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports a stopped JVM as an error
-    with _standard_error_to(log) if log else nullcontext():
-        return builder.getOrCreate()
+    try:
+        with _standard_error_to(log) if log else nullcontext():
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        said = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log else []
+        raise StreamingError(
+            "\n".join([f"Spark did not start with {java}: {error}", *said])
+        ) from error
 
 
 @contextmanager

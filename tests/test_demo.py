@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import io
+import os
+import re
 import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from circuits import Circuit
@@ -177,6 +181,41 @@ def test_plain_lines_tell_of_the_stream_and_name_the_leaders(tmp_path):
         display.update()
     assert "triangles 1 (weighted 1, undirected 1), 3-cycles 0; most: ann in 1" in console.lines[0]
     assert "ann (1), bob (1), cy (1)" in display.summary()
+
+
+def test_in_a_terminal_a_table_shows_totals_peaks_leaders_and_comparisons(tmp_path):
+    history = history_of(read_events(small(tmp_path)), 4)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=40)
+    with Display(console, history, {1: "ann", 2: "bob", 3: "cy"}) as display:
+        stepped(history)
+        display.update()
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+    assert "waiting for the first micro-batch" in shown
+    last = shown[shown.rindex("live") :]
+    assert re.search(r"directed triangles, distinct +│ +0 │ +1 │ 2 ", last)
+    assert re.search(r"3-cycles, distinct +│ +0 │ +1 │ 3 ", last)
+    assert "5 of 5 changes, micro-batch 4 of 4; " in last
+    assert "0 differ" in last
+
+
+def test_a_java_that_does_not_run_spark_is_an_error_that_shows_what_it_wrote(tmp_path):
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(
+        "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\nexit 1\n".replace(
+            "exit 1", '[ "$1" = -version ] || { echo no memory >&2; exit 1; }'
+        )
+    )
+    java.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-m", "streaming.demo", "--plot", str(tmp_path / "plot.png")],
+        env=os.environ | {"JAVA_HOME": str(tmp_path / "jdk")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: Spark did not start with Java 17.0.1 (JAVA_HOME)")
+    assert "no memory" in done.stderr
 
 
 @pytest.mark.parametrize(

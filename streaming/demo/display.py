@@ -27,12 +27,12 @@ EPOCH_MINIMUM: Final = 100_000_000  # smaller numbers are no seconds since 1970 
 PLAIN_LINES: Final = 20
 
 ROWS: Final = (
-    ("links", "live messages or links, by weight"),
-    ("edges", "live pairs, distinct"),
-    ("triangles", "directed triangles, distinct edges"),
-    ("weighted", "the same by weights, 3 messages each"),
-    ("cycles", "3-cycles, distinct edges, each once"),
-    ("simple", "undirected triangles, each once"),
+    ("links", "links, by weight"),
+    ("edges", "pairs, distinct"),
+    ("triangles", "directed triangles, distinct"),
+    ("weighted", "directed triangles, by weight"),
+    ("cycles", "3-cycles, distinct"),
+    ("simple", "undirected triangles, distinct"),
 )
 LEADERS: Final = (("corners", "in most directed triangles"), ("turning", "in most 3-cycles"))
 
@@ -68,7 +68,7 @@ class Display:
             self._live = Live(
                 get_renderable=self._frame, console=self.console, refresh_per_second=8
             )
-            self._live.start()
+            self._live.start(refresh=True)
         return self
 
     def __exit__(
