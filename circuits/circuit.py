@@ -9,7 +9,8 @@ named in ``distinct`` becomes a set. Rules may use the heads of other rules, not
 
 For every step the rules run in topological order; a rule gets the deltas of the relations it
 reads, whether these are inputs or heads, so by the chain rule the whole is the composition of
-the incremental parts. No rule sees a relation's state: each keeps the arrangements it needs.
+the incremental parts. All rules share the relations' traces: one arrangement for each column
+order that any of them needs.
 
 Invariant: a step is all or nothing. ``prepare`` encodes and validates every table, then computes
 every delta without touching state; ``commit`` swaps the new state in. An error before ``commit``
@@ -33,7 +34,7 @@ import pyarrow as pa
 from circuits.distinct import Distinct
 from circuits.errors import BrokenCircuitError, RuleError, StaleStepError, UnknownInputError
 from circuits.schema import WEIGHT, Schema
-from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
+from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet
 
 __all__ = ["Circuit", "CircuitStep"]
 
@@ -98,9 +99,16 @@ class Circuit:
                         f"{role}: {name!r} is not the head of a rule; heads are "
                         f"{', '.join(self.views)}: add the rule or drop the name"
                     )
+        self._relations = Relations()
         self._rules = {
             name: tuple(
-                DeltaQuery(query, formula=formula, executor=executor, parts=parts)
+                DeltaQuery(
+                    query,
+                    formula=formula,
+                    executor=executor,
+                    parts=parts,
+                    relations=self._relations,
+                )
                 for query in queries
                 if query.name == name
             )
@@ -132,19 +140,19 @@ class Circuit:
         """Validate and compute a step; the state changes at ``commit`` and not before."""
         self._check_whole()
         deltas = {name: self._encode(name, table) for name, table in tables.items()}
-        operators: list[Prepared] = []
+        shared = self._relations.stage({k: d for k, d in deltas.items() if k in self._relations})
+        operators: list[Prepared] = [shared]
         for name in self._order:
             delta = ZSet.empty(self.views[name].arity)
             for rule in self._rules[name]:
-                read = {key: deltas[key] for key in rule.query.relations if key in deltas}
-                prepared = rule.prepare(read)
-                operators.append(prepared)
-                delta = delta + prepared.delta
+                delta = delta + rule.evaluate(shared)
             if name in self._distinct:
                 distinct = self._distinct[name].prepare(delta)
                 operators.append(distinct)
                 delta = distinct.delta
             deltas[name] = delta
+            if name in self._relations:
+                shared.add(name, delta)
         outputs = {name: self.views[name].to_table(deltas[name]) for name in self.outputs}
         return CircuitStep(outputs, tuple(operators), self, self._version)
 

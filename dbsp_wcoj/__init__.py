@@ -26,6 +26,7 @@ from dbsp_wcoj.errors import (
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.query import Query
+from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.trace import Trace
 from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
@@ -42,6 +43,8 @@ __all__ = [
     "PreparedStep",
     "Query",
     "QuerySyntaxError",
+    "Relations",
+    "RelationsStep",
     "Stats",
     "Trace",
     "UnknownRelationError",

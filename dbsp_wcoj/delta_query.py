@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
+from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, check_constants, exact_scalar, stored
+from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, check_constants, exact_scalar
 from dbsp_wcoj.planner import body_of
 from dbsp_wcoj.product import WHOLE, Product, Ranges, accumulate, value_ranges
 from dbsp_wcoj.query import Query
+from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.schedule import Partial, Schedule
 from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import ZSet
@@ -58,14 +59,12 @@ class Stats:
 class PreparedStep:
     """A step that is computed but has not happened; ``delta`` is the view's delta."""
 
-    __slots__ = ("_done", "_steps", "_version", "_view", "delta")
+    __slots__ = ("_step", "delta")
 
-    def __init__(self, view: DeltaQuery, delta: ZSet, steps: Mapping[str, TraceStep]) -> None:
-        """Stage the traces' steps beside the delta that they give."""
+    def __init__(self, delta: ZSet, step: RelationsStep) -> None:
+        """Keep the staged step beside the delta that it gives."""
         self.delta = delta
-        self._view = view
-        self._steps = steps
-        self._version = view._version
+        self._step = step
 
     def commit(self) -> None:
         """Make the step happen; it cannot fail.
@@ -73,12 +72,7 @@ class PreparedStep:
         Raises:
             DbspWcojError: Another step has happened since this one was prepared, or this one has.
         """
-        if self._view._version != self._version:
-            raise DbspWcojError(
-                f"step prepared at version {self._version}, but the view is at version "
-                f"{self._view._version}; prepare it again"
-            )
-        self._view._commit(self._steps)
+        self._step.commit()
 
 
 class DeltaQuery:
@@ -89,6 +83,8 @@ class DeltaQuery:
         formula: Name of the delta formula (`Formula`).
         executor: Where parts of large steps run at the same time; the engine makes no threads.
         parts: How many parts a large step is cut into; a few per thread balance the load.
+        relations: Traces that the view shares with others; it is then evaluated by `evaluate`
+            only, and the shared step is committed once for all.
 
     Raises:
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
@@ -109,6 +105,7 @@ class DeltaQuery:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
+        relations: Relations | None = None,
     ) -> None:
         self.query = Query.parse(query) if isinstance(query, str) else query
         self.formula = Formula.of(formula)
@@ -117,11 +114,11 @@ class DeltaQuery:
         self._never = body.never
         self._executor = executor
         self._parts = parts
-        self._version = 0
         self._joins = 0
-        self._arity = self.query.relations
-        self._schedule = Schedule(self.query, body, self.formula)
-        self._traces = self._schedule.traces
+        self._shared = relations is not None
+        self._iterating = False
+        self._relations = relations or Relations()
+        self._schedule = Schedule(self.query, body, self.formula, self._relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -142,15 +139,28 @@ class DeltaQuery:
             O(terms * AGM(query with the delta in one place) * log N), independent of how the
             relations came to be; plus the amortised upkeep of the traces.
         """
-        steps = self._stage(deltas)
-        delta = self._delta(steps)
-        self._commit(steps)
+        step = self._stage(deltas)
+        delta = self.evaluate(step)
+        step.commit()
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
         """Compute a step without making it happen; see `step`."""
-        steps = self._stage(deltas)
-        return PreparedStep(self, self._delta(steps), steps)
+        step = self._stage(deltas)
+        return PreparedStep(self.evaluate(step), step)
+
+    def evaluate(self, step: RelationsStep) -> ZSet:
+        """The view's delta in a staged step of its relations; nothing changes.
+
+        For views that share their relations: `Relations.stage`, evaluate each, commit.
+
+        Raises:
+            WeightOverflowError: A weight of the result leaves int64.
+        """
+        self._place(step)
+        if not self.query.head:
+            return exact_scalar(self._total(step.by_name))
+        return accumulate(self._chunks(step.by_name), len(self.query.head))
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """As `step`, in Z-sets of at most 65,536 rows whose sum is the delta of the view.
@@ -158,20 +168,21 @@ class DeltaQuery:
         For steps whose output may be larger than memory. The step happens when the iterator is
         exhausted; if it is dropped before, nothing has changed.
         """
-        steps = self._stage(deltas)
-        version = self._version
         if not self.query.head:
-            yield exact_scalar(self._total(steps))
-        else:
-            for chunk in self._chunks(steps):
-                yield chunk
-                if self._version != version:
-                    raise DbspWcojError("another step happened while chunks were being taken")
-        self._commit(steps)
+            yield self.step(deltas)
+            return
+        step = self._stage(deltas)
+        self._place(step)
+        self._iterating = True
+        try:
+            yield from self._chunks(step.by_name)
+        finally:
+            self._iterating = False
+        step.commit()
 
     def explain(self) -> str:
         """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts."""
-        return explain(self.query, self.formula, self._schedule.terms, self._traces)
+        return explain(self.query, self.formula, self._schedule.terms, self._schedule.traces)
 
     @property
     def stats(self) -> Stats:
@@ -179,7 +190,7 @@ class DeltaQuery:
         products = [term.product for term in self._schedule.terms]
         rows = {}
         size = 0
-        for name, trace in self._traces.items():
+        for name, trace in self._schedule.traces.items():
             for arrangement in trace.arrangements:
                 columns = ",".join(map(str, arrangement.order))
                 rows[f"{name}[{columns}]"] = tuple(run.rows for run in arrangement.spine.runs)
@@ -192,34 +203,20 @@ class DeltaQuery:
             bytes=size,
         )
 
-    def _stage(self, deltas: Mapping[str, ZSet]) -> dict[str, TraceStep]:
-        """Check the deltas and stage them, empty ones left out."""
-        steps = {}
-        for name, delta in deltas.items():
-            arity = self._arity.get(name)
-            if arity is None:
-                raise UnknownRelationError(
-                    f"unknown relation {name!r}; the query has {sorted(self._arity)}"
-                )
-            if delta.arity != arity:
-                raise ArityError(
-                    f"the delta of {name!r} has arity {delta.arity}, the relation has {arity}"
-                )
-            if len(delta):
-                steps[name] = self._traces[name].prepare(stored(delta))
-        self._schedule.place(steps)
-        return steps
+    def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
+        if self._shared:
+            raise DbspWcojError(
+                "the view shares its relations: stage the step there, evaluate all views, commit"
+            )
+        return self._relations.stage(deltas)
 
-    def _commit(self, steps: Mapping[str, TraceStep]) -> None:
-        for step in steps.values():
-            step.commit()
-        self._version += 1
-
-    def _delta(self, steps: Mapping[str, TraceStep]) -> ZSet:
-        """The delta of the view."""
-        if not self.query.head:
-            return exact_scalar(self._total(steps))
-        return accumulate(self._chunks(steps), len(self.query.head))
+    def _place(self, step: RelationsStep) -> None:
+        # The kernel's stack and the places of the deltas belong to one step at a time.
+        if self._iterating:
+            raise DbspWcojError(
+                "a step of this view is still being taken in chunks; exhaust or close it first"
+            )
+        self._schedule.place(step.by_name)
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""
@@ -243,7 +240,7 @@ class DeltaQuery:
         partials: dict[int, list[ZSet]] = {}
         partial: Partial | None = None
         target = 0
-        for term in self._schedule.terms_for(tuple(steps)):
+        for term in self._schedule.terms_for(steps):
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)

@@ -27,9 +27,9 @@ from dbsp_wcoj.query import Constant, Query
 from dbsp_wcoj.reference import reference_join
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.trace import ColumnOrder, run_in_order
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet
+from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, stored
 
-__all__ = ["Views", "check_constants", "generic_join", "generic_join_chunks", "stored"]
+__all__ = ["Views", "check_constants", "generic_join", "generic_join_chunks"]
 
 Views = Sequence[ZSet] | Mapping[str, ZSet]
 Engine = Literal["compiled", "reference"]
@@ -182,13 +182,6 @@ def exact_scalar(total: int) -> ZSet:
             f"nothing was changed: split the step or scale the weights"
         )
     return ZSet.scalar(total)
-
-
-def stored(zset: ZSet) -> ZSet:
-    """The Z-set as runs hold it: rows without columns get one that is always 0."""
-    if zset.arity:
-        return zset
-    return ZSet(np.zeros((1, len(zset)), np.int64), zset._weights)
 
 
 def check_constants(query: Query) -> None:

@@ -1,8 +1,8 @@
 """The terms of a view: planned, bound to the arrangements that they read, and put in order.
 
-A schedule owns the traces of the view's relations and the places where a step puts the addresses of
-its delta runs. For each set of changed relations it keeps the list of terms to run, so that a step
-decides nothing that does not depend on its data.
+A schedule asks for the arrangements of the relations' traces that its terms need, and has the
+places where a step puts the addresses of its delta runs. For each set of changed relations it keeps
+the list of terms to run, so that a step decides nothing that does not depend on its data.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
-from dbsp_wcoj.generic_join import stored
 from dbsp_wcoj.planner import Body, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Comparison, Query
+from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
-from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep, run_in_order
-from dbsp_wcoj.zset import Int64Array, ZSet
+from dbsp_wcoj.trace import ColumnOrder, TraceStep, run_in_order
+from dbsp_wcoj.zset import Int64Array, ZSet, stored
 
 __all__ = ["BoundTerm", "Partial", "Schedule"]
 
@@ -83,7 +83,7 @@ class BoundTerm:
 class Schedule:
     """All terms of a query under a formula."""
 
-    def __init__(self, query: Query, body: Body, formula: Formula) -> None:
+    def __init__(self, query: Query, body: Body, formula: Formula, relations: Relations) -> None:
         """Plan the terms, and with them decide on the arrangements."""
         self._query = query
         self._body = body
@@ -98,9 +98,9 @@ class Schedule:
         atoms = len(query.body)
         planned_ahead = joins(formula, atoms) <= PLANNED_AHEAD * atoms
         # With every term planned the arrangements are known; else rows are kept to build them.
-        orders: tuple[ColumnOrder, ...] | None = () if planned_ahead else None
         self.traces = {
-            name: Trace(max(arity, 1), orders) for name, arity in query.relations.items()
+            name: relations.declare(name, arity, keep_rows=not planned_ahead)
+            for name, arity in query.relations.items()
         }
         for term in terms(formula, atoms) if planned_ahead else ():
             self._bind(term)
@@ -110,8 +110,9 @@ class Schedule:
         """The terms planned so far."""
         return tuple(self._bound.values())
 
-    def terms_for(self, changed: tuple[str, ...]) -> tuple[BoundTerm, ...]:
+    def terms_for(self, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
         """The terms of a step in which these relations change, in the order to run them in."""
+        changed = tuple([name for name in self.traces if name in steps])
         found = self._by_change.get(changed)
         if found is None:
             body = self._query.body
@@ -125,10 +126,12 @@ class Schedule:
         for place in self._placed:
             self.deltas[place] = 0
         self._placed.clear()
-        for name, step in steps.items():
-            for order, place in self._places_of.get(name, ()):
-                self.deltas[place] = step.run(order).address
-                self._placed.append(place)
+        for name, places in self._places_of.items():
+            step = steps.get(name)
+            if step is not None:
+                for order, place in places:
+                    self.deltas[place] = step.run(order).address
+                    self._placed.append(place)
 
     def kept(self, target: int) -> tuple[str, ...]:
         """The variables of ``D_target``: those bound so far that the head, a later atom or a

@@ -231,6 +231,13 @@ class ZSet:
         assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
 
 
+def stored(zset: ZSet) -> ZSet:
+    """The Z-set as runs hold it: rows without columns get one that is always 0."""
+    if zset.arity:
+        return zset
+    return ZSet(np.zeros((1, len(zset)), np.int64), zset._weights)
+
+
 def _ones(rows: int) -> Int64Array:
     return _ONES[:rows] if rows <= len(_ONES) else np.ones(rows, np.int64)
 

@@ -17,6 +17,8 @@ PUBLIC = [
     "PreparedStep",
     "Query",
     "QuerySyntaxError",
+    "Relations",
+    "RelationsStep",
     "Stats",
     "Trace",
     "UnknownRelationError",

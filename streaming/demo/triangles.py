@@ -32,7 +32,7 @@ import pyarrow as pa
 from circuits import Circuit
 from dbsp_wcoj import ZSet
 
-__all__ = ["CYCLE_CORNERS", "RULES", "Counts", "Totals", "compile_kernels", "triangle_circuit"]
+__all__ = ["CYCLE_CORNERS", "RULES", "Counts", "Totals", "triangle_circuit"]
 
 RULES: Final = (
     "linked(a, b) :- link(a, b)",
@@ -75,14 +75,6 @@ def triangle_circuit(formula: str = "collapsed") -> Circuit:
     """The circuit of all views, over the input ``link``."""
     outputs = [*(field.name for field in fields(Counts)), *PER_NODE]
     return Circuit(RULES, {"link": LINK}, distinct=DISTINCT, outputs=outputs, formula=formula)
-
-
-def compile_kernels() -> None:
-    """Run every kernel that the circuit needs once, so that none is compiled while streaming."""
-    circuit = triangle_circuit()
-    edges = pa.table({"src": [1, 2, 1, 3], "dst": [2, 3, 3, 1]})
-    for weight in (1, 1, -1, -1):
-        circuit.step({"link": edges.append_column("weight", pa.array([weight] * 4))})
 
 
 class Totals:

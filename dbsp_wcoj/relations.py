@@ -1,0 +1,123 @@
+"""Named relations and their traces, shared by all queries over them.
+
+One trace per relation, one arrangement per column order that any of the queries needs, one run per
+order for each delta. A step is staged, evaluated by each query, and committed once for all:
+
+    step = relations.stage({"e": delta})
+    deltas = [view.evaluate(step) for view in views]
+    step.commit()
+
+Until it is committed nothing has changed, so an error in any query leaves all of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
+from dbsp_wcoj.trace import Trace, TraceStep
+from dbsp_wcoj.zset import ZSet, stored
+
+__all__ = ["Relations", "RelationsStep"]
+
+
+class Relations:
+    """The traces of named relations.
+
+    >>> from dbsp_wcoj import DeltaQuery
+    >>> relations = Relations()
+    >>> triangles = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)", relations=relations)
+    >>> paths = DeltaQuery("n() :- e(a, b), e(b, c)", relations=relations)
+    >>> step = relations.stage({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
+    >>> triangles.evaluate(step), paths.evaluate(step)
+    (ZSet({(): 1}), ZSet({(): 1}))
+    >>> step.commit()
+    """
+
+    __slots__ = ("_arities", "traces", "version")
+
+    def __init__(self) -> None:
+        """No relations; queries declare those that they read."""
+        self._arities: dict[str, int] = {}
+        self.traces: dict[str, Trace] = {}
+        # How many steps have been committed.
+        self.version = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.traces
+
+    def declare(self, name: str, arity: int, *, keep_rows: bool) -> Trace:
+        """The trace of a relation, new if no query has declared it.
+
+        Args:
+            name: The relation.
+            arity: Its number of columns.
+            keep_rows: Whether an arrangement may be asked for after rows have come; else only
+                those are kept that are asked for before.
+
+        Raises:
+            ArityError: It was declared with another arity.
+        """
+        known = self._arities.setdefault(name, arity)
+        if known != arity:
+            raise ArityError(f"relation {name!r} has arity {known}, not {arity}; rename one")
+        trace = self.traces.get(name)
+        if trace is None:
+            # A relation without columns is stored with one that is always 0.
+            trace = self.traces[name] = Trace(max(arity, 1), ())
+        if keep_rows:
+            trace.arrange(tuple(range(trace.arity)))
+        return trace
+
+    def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
+        """A step with these deltas, for the queries to evaluate.
+
+        Raises:
+            UnknownRelationError: A relation that no query has declared.
+            ArityError: A delta of another arity than its relation.
+            WeightOverflowError: The weight of a row would leave int64.
+        """
+        step = RelationsStep(self)
+        for name, delta in deltas.items():
+            step.add(name, delta)
+        return step
+
+
+class RelationsStep:
+    """The deltas of one step, staged; ``by_name`` has those that are not empty."""
+
+    __slots__ = ("_relations", "_version", "by_name")
+
+    def __init__(self, relations: Relations) -> None:
+        """A step without deltas."""
+        self.by_name: dict[str, TraceStep] = {}
+        self._relations = relations
+        self._version = relations.version
+
+    def add(self, name: str, delta: ZSet) -> None:
+        """Stage the delta of one more relation; see `Relations.stage` for errors."""
+        arity = self._relations._arities.get(name)
+        if arity is None:
+            known = sorted(self._relations._arities)
+            raise UnknownRelationError(f"unknown relation {name!r}; the query has {known}")
+        if delta.arity != arity:
+            raise ArityError(
+                f"the delta of {name!r} has arity {delta.arity}, the relation has {arity}"
+            )
+        if len(delta):
+            self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
+
+    def commit(self) -> None:
+        """Make the step part of the traces; it cannot fail.
+
+        Raises:
+            DbspWcojError: Another step was committed since this one was staged, or this one was.
+        """
+        if self._relations.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the relations are at version "
+                f"{self._relations.version}; prepare it again"
+            )
+        for step in self.by_name.values():
+            step.commit()
+        self._relations.version += 1
