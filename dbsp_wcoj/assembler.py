@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.kernels import program as words
-from dbsp_wcoj.planner import TermPlan
+from dbsp_wcoj.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Variable
 from dbsp_wcoj.zset import Int64Array
 
@@ -21,7 +21,6 @@ OPERATORS: Final = {
     "==": words.EQUAL,
     "!=": words.UNEQUAL,
 }
-FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def assemble(plan: TermPlan) -> Int64Array:
@@ -68,7 +67,8 @@ def assemble(plan: TermPlan) -> Int64Array:
 def _sums_pairs(plan: TermPlan) -> bool:
     """Whether the last two variables are both summed and the last is a sum over two atoms."""
     last = len(plan.order) - 1
-    if last < 1 or last - 1 < plan.emitted:
+    # The innermost variable is not walked by itself then, so it cannot be the one that is split.
+    if last < 1 or last - 1 < plan.emitted or plan.split == last:
         return False
     block = _block(plan, last)
     return block[words.SUMMED] == words.SUM_LAST and block[words.PARTICIPANTS] == 2

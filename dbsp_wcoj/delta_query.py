@@ -21,18 +21,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from threading import Lock
 
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, check_constants, exact_scalar
-from dbsp_wcoj.planner import body_of
-from dbsp_wcoj.product import WHOLE, Product, Ranges, accumulate, value_ranges
+from dbsp_wcoj.generic_join import PARALLEL_MINIMUM
+from dbsp_wcoj.planner import body_of, check_constants
+from dbsp_wcoj.product import Product
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations, RelationsStep
+from dbsp_wcoj.run import WHOLE, Ranges, value_ranges
 from dbsp_wcoj.schedule import Partial, Schedule
 from dbsp_wcoj.trace import TraceStep
-from dbsp_wcoj.zset import ZSet
+from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
 
@@ -67,7 +69,7 @@ class PreparedStep:
         self._step = step
 
     def commit(self) -> None:
-        """Make the step happen; it cannot fail.
+        """Make the step happen; there is nothing left that could fail but memory.
 
         Raises:
             DbspWcojError: Another step has happened since this one was prepared, or this one has.
@@ -77,6 +79,8 @@ class PreparedStep:
 
 class DeltaQuery:
     """A maintained conjunctive query.
+
+    One step at a time: a second thread that comes in between gets an error, not a wrong answer.
 
     Args:
         query: The query, or its text.
@@ -116,7 +120,7 @@ class DeltaQuery:
         self._parts = parts
         self._joins = 0
         self._shared = relations is not None
-        self._iterating = False
+        self._lock = Lock()
         self._relations = relations or Relations()
         self._schedule = Schedule(self.query, body, self.formula, self._relations)
 
@@ -132,20 +136,33 @@ class DeltaQuery:
         Raises:
             UnknownRelationError: A name that is no relation of the query.
             ArityError: A delta of another arity.
-            WeightOverflowError: A weight leaves int64.
+            WeightOverflowError: A weight, or a sum or product on the way to it, leaves int64.
+                Formulas take different ways: close to the limit one may raise, another not.
+            DbspWcojError: Another step of the view is being computed.
             After an error the state is as before the step.
 
         Complexity:
             O(terms * AGM(query with the delta in one place) * log N), independent of how the
             relations came to be; plus the amortised upkeep of the traces.
         """
-        step = self._stage(deltas)
-        delta = self.evaluate(step)
-        step.commit()
+        self._enter()
+        try:
+            step = self._stage(deltas)
+            delta = self._evaluate(step)
+            step.commit()
+        finally:
+            self._lock.release()
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
-        """Compute a step without making it happen; see `step`."""
+        """Compute a step without making it happen, for those who have more to do before it does.
+
+        Args:
+            deltas: As `step`.
+
+        Raises:
+            As `step`.
+        """
         step = self._stage(deltas)
         return PreparedStep(self.evaluate(step), step)
 
@@ -156,29 +173,40 @@ class DeltaQuery:
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
+            DbspWcojError: Another step of the view is being computed.
         """
-        self._place(step)
-        if not self.query.head:
-            return exact_scalar(self._total(step.by_name))
-        return accumulate(self._chunks(step.by_name), len(self.query.head))
+        self._enter()
+        try:
+            return self._evaluate(step)
+        finally:
+            self._lock.release()
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """As `step`, in Z-sets of at most 65,536 rows whose sum is the delta of the view.
 
-        For steps whose output may be larger than memory. The step happens when the iterator is
-        exhausted; if it is dropped before, nothing has changed.
+        For steps whose output may be larger than memory; one thread computes it. The step happens
+        when the iterator is exhausted; if that is closed before, nothing has changed. Until then
+        the view can do nothing else.
+
+        Args:
+            deltas: As `step`.
+
+        Raises:
+            As `step`; what is wrong with the deltas at once, an overflow on the way.
         """
-        if not self.query.head:
-            yield self.step(deltas)
-            return
-        step = self._stage(deltas)
-        self._place(step)
-        self._iterating = True
+        return self._step_chunks(self._stage(deltas))
+
+    def _step_chunks(self, step: RelationsStep) -> Iterator[ZSet]:
+        self._enter()
         try:
-            yield from self._chunks(step.by_name)
+            if self.query.head:
+                self._schedule.place(step.by_name)
+                yield from self._chunks(step.by_name, parallel=False)
+            else:
+                yield self._evaluate(step)
+            step.commit()
         finally:
-            self._iterating = False
-        step.commit()
+            self._lock.release()
 
     def explain(self) -> str:
         """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts."""
@@ -210,25 +238,31 @@ class DeltaQuery:
             )
         return self._relations.stage(deltas)
 
-    def _place(self, step: RelationsStep) -> None:
+    def _enter(self) -> None:
         # The kernel's stack and the places of the deltas belong to one step at a time.
-        if self._iterating:
+        if not self._lock.acquire(blocking=False):
             raise DbspWcojError(
-                "a step of this view is still being taken in chunks; exhaust or close it first"
+                "another step of this view is being computed, or taken in chunks; one at a time: "
+                "wait for it, or exhaust or close its chunks"
             )
+
+    def _evaluate(self, step: RelationsStep) -> ZSet:
         self._schedule.place(step.by_name)
+        if not self.query.head:
+            return ZSet.scalar(self._total(step.by_name))
+        return accumulate(self._chunks(step.by_name), len(self.query.head))
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""
         return sum([product.total(ranges, pool) for product, ranges, pool in self._products(steps)])
 
-    def _chunks(self, steps: Mapping[str, TraceStep]) -> Iterator[ZSet]:
+    def _chunks(self, steps: Mapping[str, TraceStep], *, parallel: bool = True) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""
-        for product, ranges, executor in self._products(steps):
+        for product, ranges, executor in self._products(steps, parallel=parallel):
             yield from product.chunks(ranges, executor)
 
     def _products(
-        self, steps: Mapping[str, TraceStep]
+        self, steps: Mapping[str, TraceStep], *, parallel: bool = True
     ) -> Iterator[tuple[Product, Ranges, Executor | None]]:
         """The products of the step that are not zero and add to ``D_n``, ready to run.
 
@@ -251,8 +285,8 @@ class DeltaQuery:
             product = term.product
             ranges, executor = WHOLE, None
             if term.partial is not None and partial is not None:
-                self._schedule.deltas[term.partial] = partial.run(product.plan.factors[0].order)
-            elif self._parts > 1 and term.split is not None:
+                self._schedule.deltas[term.partial] = partial.address(product.plan.factors[0].order)
+            elif parallel and self._parts > 1 and term.split is not None:
                 name, order = term.split
                 run = steps[name].run(order)
                 if run.rows >= PARALLEL_MINIMUM:
@@ -262,5 +296,5 @@ class DeltaQuery:
             elif product.plan.head:
                 partials.setdefault(target, []).extend(product.chunks(ranges, executor))
             else:
-                total = exact_scalar(product.total(ranges, executor))
+                total = ZSet.scalar(product.total(ranges, executor))
                 partials.setdefault(target, []).append(total)

@@ -15,21 +15,20 @@ import numpy as np
 
 from dbsp_wcoj.errors import (
     ArityError,
-    ColumnTypeError,
     DbspWcojError,
     UnknownRelationError,
-    VariableOrderError,
     WeightOverflowError,
 )
-from dbsp_wcoj.planner import TermPlan, body_of, plan_term
-from dbsp_wcoj.product import WHOLE, Product, Ranges, accumulate, value_ranges
-from dbsp_wcoj.query import Constant, Query
+from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
+from dbsp_wcoj.product import Product
+from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference import reference_join
-from dbsp_wcoj.run import Run
+from dbsp_wcoj.run import WHOLE, Ranges, Run, value_ranges
+from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.trace import ColumnOrder, run_in_order
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, stored
+from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, accumulate, stored
 
-__all__ = ["Views", "check_constants", "generic_join", "generic_join_chunks"]
+__all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks"]
 
 Views = Sequence[ZSet] | Mapping[str, ZSet]
 Engine = Literal["compiled", "reference"]
@@ -142,13 +141,13 @@ class _OneShot:
                 self._runs[key] = run_in_order(stored(view), factor.order)
             deltas[index] = self._runs[key].address
         self._views = views
-        self.product = Product(plan, [(None, i) for i in range(len(views))], deltas)
+        self.product = Product(plan, [(None, i) for i in range(len(views))], deltas, Stack())
 
     def total(self, executor: Executor | None, parts: int) -> ZSet:
         if self.product is None:
             return ZSet.empty(0)
         ranges, executor = self._ranges(executor, parts)
-        return exact_scalar(self.product.total(ranges, executor))
+        return ZSet.scalar(self.product.total(ranges, executor))
 
     def chunks(self, executor: Executor | None, parts: int) -> Iterator[ZSet]:
         if self.product is None:
@@ -168,54 +167,6 @@ class _OneShot:
         if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
             return WHOLE, None
         return value_ranges(smallest, parts), executor
-
-
-def exact_scalar(total: int) -> ZSet:
-    """The Z-set that gives the empty row this weight.
-
-    Raises:
-        WeightOverflowError: The weight leaves int64.
-    """
-    if abs(total) > LIMIT:
-        raise WeightOverflowError(
-            f"the weight of the empty row would be {total}, beyond int64 ({LIMIT}); "
-            f"nothing was changed: split the step or scale the weights"
-        )
-    return ZSet.scalar(total)
-
-
-def check_constants(query: Query) -> None:
-    """Refuse constants that no int64 column can hold.
-
-    Raises:
-        ColumnTypeError: The constant, and what to do about it.
-    """
-    constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
-    for comparison in query.comparisons:
-        constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
-    for constant in constants:
-        value = constant.value
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or not -LIMIT - 1 <= value <= LIMIT
-        ):
-            raise ColumnTypeError(
-                f"constant {constant} is not an int64, which columns hold; "
-                f"encode values with dbsp_wcoj.Dictionary and give their code"
-            )
-
-
-def check_order(query: Query, order: Sequence[str] | None) -> None:
-    """Refuse an order that is not a permutation of the query's variables.
-
-    Raises:
-        VariableOrderError: The order, and the variables.
-    """
-    if order is not None and sorted(order) != sorted(query.variables):
-        raise VariableOrderError(
-            f"order {list(order)} is not a permutation of the variables {list(query.variables)}"
-        )
 
 
 def _per_atom(query: Query, views: Views) -> list[ZSet]:
@@ -238,4 +189,10 @@ def _per_atom(query: Query, views: Views) -> list[ZSet]:
 
 def _reference(query: Query, views: Sequence[ZSet], order: Sequence[str] | None) -> ZSet:
     result = reference_join(query, [view.to_dict() for view in views], order=order)
+    for row, weight in result.items():
+        if abs(weight) > LIMIT:
+            raise WeightOverflowError(
+                f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
+                f"use dbsp_wcoj.reference.reference_join for exact Python integers"
+            )
     return ZSet.from_rows(result.keys(), result.values(), arity=len(query.head))

@@ -7,8 +7,9 @@ A term is a product of views. Its plan is
   no step is a cross product that need not be; variables of the head before the others;
 - for each factor the column order in which it is read: its variables in the order in which they
   are bound, then the columns that nothing else needs. Among equally good variable orders the one
-  that needs the fewest new arrangements wins, so terms share them;
-- the program for `dbsp_wcoj.kernels.join`: the plan that is printed is the array that runs.
+  that needs the fewest new arrangements wins, so terms share them.
+
+`dbsp_wcoj.assembler` turns the plan into the program that runs; `explain` prints the same plan.
 
 Constants and repeated variables are rewritten before planning: ``e(x, x, 7)`` becomes
 ``e(x, x', k), x' == x, k == 7`` with variables of their own, and the join narrows those to a point.
@@ -25,14 +26,59 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
 
+from dbsp_wcoj.errors import ColumnTypeError, QuerySyntaxError, VariableOrderError
 from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Variable
 from dbsp_wcoj.trace import ColumnOrder
+from dbsp_wcoj.zset import LIMIT
 
-__all__ = ["Body", "FactorPlan", "TermPlan", "body_of", "plan_term"]
+__all__ = [
+    "FLIPPED",
+    "Body",
+    "FactorPlan",
+    "TermPlan",
+    "body_of",
+    "check_constants",
+    "check_order",
+    "plan_term",
+]
 
 # A delta of more variables is bound in the order written: its permutations are not all tried.
 MOST_PERMUTATIONS: Final = 24
 FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def check_constants(query: Query) -> None:
+    """Refuse constants that no int64 column can hold.
+
+    Raises:
+        ColumnTypeError: The constant, and what to do about it.
+    """
+    constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
+    for comparison in query.comparisons:
+        constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
+    for constant in constants:
+        value = constant.value
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not -LIMIT - 1 <= value <= LIMIT
+        ):
+            raise ColumnTypeError(
+                f"constant {constant} is not an int64, which columns hold; "
+                f"encode values with dbsp_wcoj.Dictionary and give their code"
+            )
+
+
+def check_order(query: Query, order: Sequence[str] | None) -> None:
+    """Refuse an order that is not a permutation of the query's variables.
+
+    Raises:
+        VariableOrderError: The order, and the variables.
+    """
+    if order is not None and sorted(order) != sorted(query.variables):
+        raise VariableOrderError(
+            f"order {list(order)} is not a permutation of the variables {list(query.variables)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +102,13 @@ def body_of(query: Query) -> Body:
     >>> [str(comparison) for comparison in body.comparisons]
     ['x#0.1 == x', '#1.1 == 7']
     """
+    for name in query.variables:
+        if "#" in name:
+            raise QuerySyntaxError(f"variable {name!r} has a '#', kept for the planner; rename it")
     comparisons: list[Comparison] = []
     columns = []
-    for index, atom in enumerate(query.body):
-        columns.append(_distinct_columns(atom, index, comparisons))
+    for position, atom in enumerate(query.body):
+        columns.append(_distinct_columns(atom, position, comparisons))
     never = False
     for comparison in query.comparisons:
         left, right = comparison.left, comparison.right
@@ -72,20 +121,20 @@ def body_of(query: Query) -> Body:
     return Body(tuple(columns), tuple(comparisons), never)
 
 
-def _distinct_columns(atom: Atom, index: int, comparisons: list[Comparison]) -> tuple[str, ...]:
+def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> tuple[str, ...]:
     names: list[str] = []
-    for position, term in enumerate(atom.terms):
+    for column, term in enumerate(atom.terms):
         if isinstance(term, Constant):
-            name = f"#{index}.{position}"
+            name = f"#{place}.{column}"
             comparisons.append(Comparison(Variable(name), "==", term))
         elif term.name in names:
-            name = f"{term.name}#{index}.{position}"
+            name = f"{term.name}#{place}.{column}"
             comparisons.append(Comparison(Variable(name), "==", term))
         else:
             name = term.name
         names.append(name)
     # A relation without columns is stored with one that is always 0 and that nothing needs.
-    return tuple(names) or (f"#{index}",)
+    return tuple(names) or (f"#{place}",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +254,10 @@ def _greedy(
     chosen = [name for name in everything if name in fixed]
     pending = [name for name in start if name not in chosen]
 
-    def rank(name: str) -> tuple[bool, int, bool, int]:
+    def rank(name: str) -> tuple[int, bool, int]:
         holders = [columns for columns in factors if name in columns]
         connected = sum(any(n in chosen for n in columns) for columns in holders)
-        pinned = bool(equal.get(name, set()) & set(chosen))
-        return (pinned, connected, name in head, len(holders))
+        return (connected, name in head, len(holders))
 
     while len(chosen) < len(everything):
         rest = [name for name in everything if name not in chosen]

@@ -108,7 +108,7 @@ class RelationsStep:
             self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
 
     def commit(self) -> None:
-        """Make the step part of the traces; it cannot fail.
+        """Make the step part of the traces; there is nothing left that could fail but memory.
 
         Raises:
             DbspWcojError: Another step was committed since this one was staged, or this one was.

@@ -8,6 +8,8 @@ directory. Merging is `Merge`: two runs become one, a bounded piece at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,9 +19,13 @@ from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_work
 from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
-__all__ = ["Merge", "Run"]
+__all__ = ["WHOLE", "Merge", "Ranges", "Run", "value_ranges"]
 
 UNBOUNDED: Final = 2**62
+
+# Disjoint inclusive ranges of the values of one variable.
+Ranges = Sequence[tuple[int, int]]
+WHOLE: Final[Ranges] = ((-(2**63), 2**63 - 1),)
 
 
 class Run:
@@ -82,13 +88,12 @@ class Run:
 class Merge:
     """Two runs on their way to become one; both stay readable until it is done."""
 
-    __slots__ = ("_out", "_state", "newer", "older", "rows")
+    __slots__ = ("_out", "_state", "newer", "older")
 
     def __init__(self, older: Run, newer: Run) -> None:
         """Open a merge of two runs of one column order."""
         self.older = older
         self.newer = newer
-        self.rows = older.rows + newer.rows
         self._out = _room(older, newer)
         self._state = merge_open(older.buffer, newer.buffer, self._out)
 
@@ -107,3 +112,27 @@ def _room(older: Run, newer: Run) -> Int64Array:
     arity = int(older.buffer[layout.ARITY])
     buffer: Int64Array = np.empty(run_words(arity, older.rows + newer.rows), np.int64)
     return buffer
+
+
+def value_ranges(run: Run, parts: int) -> Ranges:
+    """Cut all values into ranges that hold about the same number of the run's rows.
+
+    Cuts fall between values of the run's first column, so one value is never divided.
+    """
+    buffer = run.buffer
+    nodes = int(buffer[layout.LEVELS + layout.LEVEL_SIZE])
+    first = int(buffer[layout.LEVELS + layout.LEVEL_VALUES])
+    values = buffer[first : first + nodes]
+    rows = np.arange(nodes + 1)
+    for level in range(int(buffer[layout.ARITY]) - 1):
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level
+        offsets = int(buffer[entry + layout.LEVEL_OFFSETS])
+        size = int(buffer[entry + layout.LEVEL_SIZE])
+        starts = buffer[offsets : offsets + size + 1]
+        rows = starts if level == 0 else starts[rows]
+    wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
+    cuts = np.unique(np.searchsorted(rows[:-1], wanted, side="left"))
+    lows = [int(values[cut]) for cut in cuts if 0 < cut < nodes]
+    (lowest, highest) = WHOLE[0]
+    bounds = [lowest, *lows, highest + 1]
+    return [(low, high - 1) for low, high in pairwise(bounds)]

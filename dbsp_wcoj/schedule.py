@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
 from dbsp_wcoj.planner import Body, plan_term
 from dbsp_wcoj.product import Product, Source
@@ -20,6 +21,7 @@ from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
+from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.trace import ColumnOrder, TraceStep, run_in_order
 from dbsp_wcoj.zset import Int64Array, ZSet, stored
 
@@ -38,7 +40,7 @@ class Partial:
         self.rows = rows
         self._runs: dict[ColumnOrder, Run] = {}
 
-    def run(self, order: ColumnOrder) -> int:
+    def address(self, order: ColumnOrder) -> int:
         """The address of the run in a column order; kept alive by this object."""
         if order not in self._runs:
             self._runs[order] = run_in_order(stored(self.rows), order)
@@ -91,8 +93,9 @@ class Schedule:
         self._bound: dict[Term, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], tuple[BoundTerm, ...]] = {}
         # The place of each (relation or partial delta, order) among the addresses.
-        self._places: dict[tuple[str, ColumnOrder], int] = {}
-        self._places_of: dict[str, list[tuple[ColumnOrder, int]]] = {}
+        self._places: dict[tuple[str | int, ColumnOrder], int] = {}
+        self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
+        self._stack = Stack()
         self._placed: list[int] = []
         self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
         atoms = len(query.body)
@@ -123,11 +126,12 @@ class Schedule:
 
     def place(self, steps: Mapping[str, TraceStep]) -> None:
         """Put the addresses of the steps' runs where the terms read them."""
+        self.terms_for(steps)  # a term planned only now makes a place of its own
         for place in self._placed:
             self.deltas[place] = 0
         self._placed.clear()
         for name, places in self._places_of.items():
-            step = steps.get(name)
+            step = steps.get(name) if isinstance(name, str) else None
             if step is not None:
                 for order, place in places:
                     self.deltas[place] = step.run(order).address
@@ -154,11 +158,12 @@ class Schedule:
 
     def _plan(self, term: Term) -> BoundTerm:
         atoms = self._query.body
-        names: list[str] = []
+        # A partial delta goes by its number, which is the name of no relation.
+        names: list[str | int] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:
             if factor == PARTIAL:
-                names.append(f"D{term.target - 1}/")
+                names.append(term.target - 1)
                 columns.append(self.kept(term.target - 1) or ("#partial",))
             else:
                 names.append(atoms[factor.atom].relation)
@@ -179,12 +184,12 @@ class Schedule:
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
             spine = None
             place = -1
-            if factor.view is not View.delta:
+            if isinstance(name, str) and factor.view is not View.delta:
                 spine = self.traces[name].arrange(planned.order).spine
             if factor.view is not View.old:
                 place = self._place(name, planned.order)
             sources.append((spine, place))
-            if factor == PARTIAL:
+            if isinstance(name, int):
                 partial = place
             elif factor.view is View.old and spine is not None:
                 old.append(spine)
@@ -192,7 +197,7 @@ class Schedule:
                 new.append((spine, name))
             elif plan.splits(planned):
                 split = (name, planned.order)
-        product = Product(plan, sources, self.deltas)
+        product = Product(plan, sources, self.deltas, self._stack)
         return BoundTerm(
             term, product, term.target, term.joins, tuple(old), tuple(new), partial, split
         )
@@ -209,14 +214,19 @@ class Schedule:
             if set(comparison.variables) <= bound and not set(comparison.variables) <= made
         ]
 
-    def _is_arranged(self, name: str, order: ColumnOrder) -> bool:
+    def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         return (name, order) in self._places or (
-            name in self.traces and self.traces[name].has(order)
+            isinstance(name, str) and self.traces[name].has(order)
         )
 
-    def _place(self, name: str, order: ColumnOrder) -> int:
+    def _place(self, name: str | int, order: ColumnOrder) -> int:
         place = self._places.get((name, order))
         if place is None:
-            place = self._places[name, order] = len(self._places)
+            place = len(self._places)
+            if place == MOST_DELTAS:
+                raise FormulaError(
+                    f"the terms need more than {MOST_DELTAS} arranged deltas; use 'collapsed'"
+                )
+            self._places[name, order] = place
             self._places_of.setdefault(name, []).append((order, place))
         return place

@@ -7,7 +7,8 @@ abandoned step leaves no mark.
 
 Invariant: no row's weight, and no sum of neighbouring runs, ever leaves int64. As long as the
 largest weights of all runs add up to less, nothing has to be looked at; beyond that each row of
-the delta is looked up, and the runs are merged into one.
+the delta is looked up, and the runs are merged into one: O(n) for each step in which some weights
+are that large.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import cache
 
 import numpy as np
 
-from dbsp_wcoj.errors import ArityError, WeightOverflowError
+from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
@@ -56,15 +57,16 @@ def _order_array(order: ColumnOrder) -> Int64Array:
 class TraceStep:
     """The delta of one step of one relation: its run in each order, not yet part of the trace."""
 
-    __slots__ = ("_runs", "_trace", "compact", "delta")
+    __slots__ = ("_runs", "_trace", "_version", "compact", "delta")
 
     def __init__(self, trace: Trace, delta: ZSet) -> None:
-        """Stage a non-empty delta of ``trace``."""
+        """Stage a non-empty delta of ``trace``, arranged as the trace is."""
         self.delta = delta
         # Whether a sum of runs might leave int64, so that only one run may be left.
         self.compact = False
         self._trace = trace
-        self._runs: dict[ColumnOrder, Run] = {}
+        self._version = trace.version
+        self._runs = {a.order: run_in_order(delta, a.order) for a in trace.arrangements}
 
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built once."""
@@ -74,8 +76,19 @@ class TraceStep:
         return run
 
     def commit(self) -> None:
-        """Make the delta part of the trace."""
-        for arrangement in self._trace.arrangements:
+        """Make the delta part of the trace.
+
+        Raises:
+            DbspWcojError: The trace has changed since the step was prepared.
+        """
+        trace = self._trace
+        if trace.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the trace is at version "
+                f"{trace.version}; prepare it again"
+            )
+        trace.version += 1
+        for arrangement in trace.arrangements:
             if self.compact:
                 arrangement.spine.compact()
             arrangement.spine.append(self.run(arrangement.order))
@@ -93,7 +106,7 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arrangements", "arity")
+    __slots__ = ("_arrangements", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """An empty trace with the given arrangements, by default one in the columns' own order.
@@ -106,6 +119,8 @@ class Trace:
         if arity < 1:
             raise ArityError(f"a trace has at least 1 column, not {arity}")
         self.arity = arity
+        # How many steps have been committed.
+        self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
         for order in [tuple(range(arity))] if orders is None else orders:
             self.arrange(order)
@@ -127,11 +142,18 @@ class Trace:
     def arrange(self, order: ColumnOrder) -> Arrangement:
         """The arrangement in a column order, built from the rows so far if it is new.
 
+        Raises:
+            ArityError: ``order`` is not a permutation of the columns.
+
         Complexity:
             O(n) the first time, else O(1).
         """
         arrangement = self._arrangements.get(order)
         if arrangement is None:
+            if sorted(order) != list(range(self.arity)):
+                raise ArityError(
+                    f"order {order} is not a permutation of the columns 0 … {self.arity - 1}"
+                )
             arrangement = Arrangement(order)
             if self._arrangements and not self.is_empty:
                 rows = self.to_zset()
@@ -148,13 +170,15 @@ class Trace:
             WeightOverflowError: The weight of a row would leave int64.
         """
         if delta.arity != self.arity:
-            raise ArityError(f"the delta has arity {delta.arity}, the trace {self.arity}")
+            raise ArityError(
+                f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
+            )
         step = TraceStep(self, delta)
-        if not self._arrangements:
-            return step
-        arrangement = next(iter(self._arrangements.values()))
-        largest = step.run(arrangement.order).max_abs_weight
-        if arrangement.spine.weight_bound + largest <= LIMIT:
+        for arrangement in self._arrangements.values():
+            largest = step.run(arrangement.order).max_abs_weight
+            if arrangement.spine.weight_bound + largest > LIMIT:
+                break
+        else:
             return step
         sums = [
             (row, weight + int(old))
@@ -178,7 +202,9 @@ class Trace:
         if len(delta):
             self.prepare(delta).commit()
         elif delta.arity != self.arity:
-            raise ArityError(f"the delta has arity {delta.arity}, the trace {self.arity}")
+            raise ArityError(
+                f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
+            )
 
     def weights_of(self, rows: ZSet) -> Int64Array:
         """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.
@@ -187,8 +213,10 @@ class Trace:
             O(log n) per row and run.
         """
         if rows.arity != self.arity:
-            raise ArityError(f"the rows have arity {rows.arity}, the trace {self.arity}")
-        arrangement = next(iter(self._arrangements.values()))
+            raise ArityError(
+                f"the rows have arity {rows.arity}, the trace {self.arity}; project them"
+            )
+        arrangement = self._any_arrangement()
         weights: Int64Array = row_weights(
             rows._rows, _order_array(arrangement.order), arrangement.spine.table
         )
@@ -200,7 +228,7 @@ class Trace:
         Complexity:
             O(n).
         """
-        arrangement = next(iter(self._arrangements.values()))
+        arrangement = self._any_arrangement()
         pieces = []
         for run in arrangement.spine.runs:
             columns, weights = run.read()
@@ -213,3 +241,8 @@ class Trace:
             np.concatenate([rows for rows, _ in pieces], axis=1),
             np.concatenate([weights for _, weights in pieces]),
         )
+
+    def _any_arrangement(self) -> Arrangement:
+        for arrangement in self._arrangements.values():
+            return arrangement
+        raise DbspWcojError("the trace has no arrangement, so it keeps no rows; arrange it first")

@@ -22,7 +22,15 @@ import numpy.typing as npt
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
 
-__all__ = ["Int64Array", "ZSet"]
+__all__ = [
+    "LIMIT",
+    "Int64Array",
+    "ZSet",
+    "accumulate",
+    "consolidated_rows",
+    "sort_scratch",
+    "stored",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -91,7 +99,9 @@ class ZSet:
             arity = len(listed[0])
         for row in listed:
             if len(row) != arity:
-                raise ArityError(f"row {row!r} has {len(row)} columns, expected {arity}")
+                raise ArityError(
+                    f"row {row!r} has {len(row)} columns, the Z-set {arity}; make them equal"
+                )
         columns = [_integers([row[k] for row in listed], k) for k in range(arity)]
         given = np.ones(len(listed), np.int64) if weights is None else _weights(list(weights))
         if len(given) != len(listed):
@@ -126,7 +136,9 @@ class ZSet:
         rows = len(arrays[0])
         for k in range(1, len(arrays)):
             if len(arrays[k]) != rows:
-                raise ArityError(f"column {k} has {len(arrays[k])} rows, column 0 has {rows}")
+                raise ArityError(
+                    f"column {k} has {len(arrays[k])} rows, column 0 has {rows}; give equal lengths"
+                )
         given = _ones(rows) if weights is None else _weights(weights)
         if len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
@@ -145,11 +157,19 @@ class ZSet:
     def scalar(weight: int) -> ZSet:
         """The Z-set of arity 0 that gives the empty row a weight.
 
+        Raises:
+            WeightOverflowError: The weight leaves int64.
+
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
         """
         if weight == 0:
             return ZSet.empty(0)
+        if abs(weight) > LIMIT:
+            raise WeightOverflowError(
+                f"the weight of the empty row would be {weight}, beyond int64 ({LIMIT}); "
+                f"nothing was changed: split the step or scale the weights"
+            )
         return ZSet(_NO_COLUMNS, np.array([weight]))
 
     @property
@@ -191,7 +211,9 @@ class ZSet:
         if not isinstance(other, ZSet):
             return NotImplemented
         if other.arity != self.arity:
-            raise ArityError(f"cannot add Z-sets of arity {self.arity} and {other.arity}")
+            raise ArityError(
+                f"cannot add Z-sets of arity {self.arity} and {other.arity}; project one first"
+            )
         if not len(other):
             return self
         if not len(self):
@@ -231,6 +253,20 @@ class ZSet:
         assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
 
 
+def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
+    """Add up Z-sets, pairing those of like size: O(rows log pieces)."""
+    stack: list[ZSet] = []
+    for piece in pieces:
+        stack.append(piece)
+        while len(stack) > 1 and 2 * len(stack[-1]) >= len(stack[-2]):
+            piece = stack.pop()
+            stack[-1] = stack[-1] + piece
+    while len(stack) > 1:
+        piece = stack.pop()
+        stack[-1] = stack[-1] + piece
+    return stack[0] if stack else ZSet.empty(arity)
+
+
 def stored(zset: ZSet) -> ZSet:
     """The Z-set as runs hold it: rows without columns get one that is always 0."""
     if zset.arity:
@@ -252,8 +288,13 @@ def _integers(values: Any, column: int) -> Int64Array:
     """Return the values of a column as a one-dimensional int64 array."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return values
-    array = np.asarray(values)
     what = f"column {column}"
+    if np.ma.isMaskedArray(values):
+        raise ColumnTypeError(
+            f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
+            f"or encode them with dbsp_wcoj.Dictionary"
+        )
+    array = np.asarray(values)
     if array.ndim != 1:
         raise ColumnTypeError(
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
@@ -294,10 +335,7 @@ def _weights(values: Any) -> Int64Array:
 
 def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
-        total = sum(weights.tolist())
-        if abs(total) > LIMIT:
-            raise WeightOverflowError(f"weights add up to {total}, beyond int64 ({LIMIT})")
-        return ZSet.scalar(total)
+        return ZSet.scalar(sum(weights.tolist()))
     rows = np.concatenate(columns).reshape(len(columns), len(weights))
     return consolidated_rows(rows, weights)
 

@@ -9,9 +9,6 @@ fixed), and so does every longer cycle.
 
 The sum is linear in each atom and each atom is the sum of its runs, so the runs are taken one by
 one: no union is formed, and for one triple of runs everything but the cursor is in registers.
-
-A look-up at the root of a large run misses the cache three times in a row (directory, node, list).
-The values that will be looked up are known, so each of the three is asked for in time.
 """
 
 from typing import Any
@@ -21,8 +18,8 @@ from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, multiply
-from dbsp_wcoj.kernels.cursors import AHEAD, bucket_of, count_up, excluded, subtree_weight
-from dbsp_wcoj.kernels.memory import load, prefetch, store
+from dbsp_wcoj.kernels.cursors import count_up, excluded, fetch, subtree_weight
+from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
@@ -70,24 +67,6 @@ def closes(program, level):
 
 
 @njit(nogil=True)
-def fetch(run, cell, values, position, last, goes_on):
-    """Ask for what the values some places ahead will be looked up in, one stage each."""
-    directory = load(run, layout.DIRECTORY)
-    bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
-    prefetch(run, directory + bucket)
-    bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
-    if bucket >= 0:
-        node = load(run, directory + bucket)
-        prefetch(load(cell, VALUES), node)
-        prefetch(load(cell, OFFSETS), node)
-    bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
-    if bucket >= 0 and goes_on:
-        node = load(run, directory + bucket)
-        if node < load(cell, HIGH):
-            prefetch(load(cell + CELL_BYTES, VALUES), load(load(cell, OFFSETS), node))
-
-
-@njit(nogil=True)
 def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for levels of which `closes` is true."""
     depths = load(program, DEPTHS)
@@ -97,11 +76,11 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
     mark_first: Any = np.int64(0)
     mark_last: Any = np.int64(0)
     lowest: Any = np.int64(0)
-    span: Any = np.int64(0)
+    highest: Any = np.int64(0)
     if marked != 0:
         mark_first, mark_last = load(marked, LOW), load(marked, HIGH)
         lowest = load(load(marked, VALUES), mark_first)
-        span = load(load(marked, VALUES), mark_last - 1) - lowest + 1
+        highest = load(load(marked, VALUES), mark_last - 1)
         set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, False)
 
     first = block + PARTICIPANTS + 1
@@ -199,7 +178,7 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
                         child_end,
                         marks if fixed_cell == marked else np.int64(0),
                         lowest,
-                        span,
+                        highest,
                     )
                     total = add(total, multiply(part, weight))
     count_up(counters, PROPOSALS, proposals)

@@ -268,12 +268,32 @@ def bucket_of(run, value):
 
 
 @njit(nogil=True)
-def look_ahead(program, state, cells, block, proposer):
-    """Fetch what the next values of the proposer will be looked up in, in three stages.
+def fetch(run, cell, values, position, last, goes_on):
+    """Ask for what the values some places ahead will be looked up in, in three stages.
 
     A look-up at the root of a large run misses the cache three times in a row (directory, node,
-    list); the values that will be looked up are known, so each stage is asked for in time. The
-    proposer's nodes are contiguous across its parents, so this reaches beyond the present prefix.
+    list). The values that will be looked up are known, so each of the three is asked for in time.
+    """
+    directory = load(run, layout.DIRECTORY)
+    bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
+    prefetch(run, directory + bucket)
+    bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
+    if bucket >= 0:
+        node = load(run, directory + bucket)
+        prefetch(load(cell, VALUES), node)
+        prefetch(load(cell, OFFSETS), node)
+    bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
+    if bucket >= 0 and goes_on:
+        node = load(run, directory + bucket)
+        if node < load(cell, HIGH):
+            prefetch(load(cell + CELL_BYTES, VALUES), load(load(cell, OFFSETS), node))
+
+
+@njit(nogil=True)
+def look_ahead(program, state, cells, block, proposer):
+    """Fetch what the next values of the proposer will be looked up in.
+
+    The proposer's nodes are contiguous across its parents, so this reaches beyond the prefix.
     """
     depths = load(program, DEPTHS)
     first = block + PARTICIPANTS + 1
@@ -296,21 +316,8 @@ def look_ahead(program, state, cells, block, proposer):
         # The oldest run is the largest, and the one that is not in the cache.
         cell = cells + CELL_BYTES * (slot * depths)
         run = load(cell, RUN)
-        directory = load(run, layout.DIRECTORY)
-        if directory == 0:
-            continue
-        bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
-        prefetch(run, directory + bucket)
-        bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
-        if bucket >= 0:
-            node = load(run, directory + bucket)
-            prefetch(load(cell, VALUES), node)
-            prefetch(load(cell, OFFSETS), node)
-        bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
-        if bucket >= 0 and load(program, word + 2) == 0:
-            node = load(run, directory + bucket)
-            if node < load(cell, HIGH):
-                prefetch(load(cell + CELL_BYTES, VALUES), load(load(cell, OFFSETS), node))
+        if load(run, layout.DIRECTORY) != 0:
+            fetch(run, cell, values, position, last, load(program, word + 2) == 0)
 
 
 @njit(nogil=True)

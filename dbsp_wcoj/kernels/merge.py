@@ -269,7 +269,7 @@ def add_leaves(a, b, out, i, j, written, state):
         part = run[UNIFORM]
         if start > 0:
             part = difference(run[start + leaf + 1], run[start + leaf])
-        weight += part
+        weight = wrapping_add(weight, part)
     if weight == 0:
         return
     if weight != out[UNIFORM] and out[WEIGHTS] == 0:

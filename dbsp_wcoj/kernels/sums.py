@@ -71,12 +71,12 @@ def set_marks(marks, values, first, last, lowest, erase):
 
 
 @njit(nogil=True)
-def count_marked(marks, lowest, span, values, first, last):
-    """Return how many of the values ``[first, last)`` are marked, of ``span`` from ``lowest``."""
+def count_marked(marks, lowest, highest, values, first, last):
+    """Return how many of the values ``[first, last)`` are marked, from ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
         first = seek(values, first, last, lowest)
-    if first < last and load(values, last - 1) >= lowest + span:
-        last = seek(values, first, last, lowest + span)
+    if first < last and load(values, last - 1) > highest:
+        last = seek(values, first, last, highest + 1)
     common = np.int64(0)
     for position in range(first, last):
         bit = load(values, position) - lowest
@@ -85,14 +85,14 @@ def count_marked(marks, lowest, span, values, first, last):
 
 
 @njit(nogil=True)
-def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, span):
+def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, highest):
     """Return the sum of the products of the weights of the common values of two lists.
 
     ``marks`` is the bitmap in which the first list is marked from ``lowest`` on, or 0.
     """
     if load(run_a, layout.WEIGHTS) == 0 and load(run_b, layout.WEIGHTS) == 0:
         if marks != 0 and end_b - j <= SCAN_RATIO * (end_a - i):
-            part = count_marked(marks, lowest, span, values_b, j, end_b)
+            part = count_marked(marks, lowest, highest, values_b, j, end_b)
         else:
             part = count_common(values_a, i, end_a, values_b, j, end_b)
         return multiply(multiply(part, load(run_a, layout.UNIFORM)), load(run_b, layout.UNIFORM))
@@ -148,11 +148,11 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
     marked = choose_marked(program, state, cells, block, inner, count)
-    first = last = values = lowest = span = np.int64(0)
+    first = last = values = lowest = highest = np.int64(0)
     if marked != 0:
         first, last, values = load(marked, LOW), load(marked, HIGH), load(marked, VALUES)
         lowest = load(values, first)
-        span = load(values, last - 1) - lowest + 1
+        highest = load(values, last - 1)
         set_marks(marks, values, first, last, lowest, False)
     total = np.int64(0)
     while True:
@@ -171,7 +171,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
             continue
         count_up(counters, PROPOSALS, extensions)
         count_up(counters, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner, marked, marks, lowest, span)
+        part = sum_two(program, state, cells, inner, marked, marks, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked != 0:
         set_marks(marks, values, first, last, lowest, True)
@@ -196,7 +196,7 @@ def sum_one(program, state, cells, block):
 
 
 @njit(nogil=True)
-def sum_two(program, state, cells, block, marked, marks, lowest, span):
+def sum_two(program, state, cells, block, marked, marks, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
     ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
@@ -234,7 +234,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
                     end_a,
                     marks,
                     lowest,
-                    span,
+                    highest,
                 )
             else:
                 part = multiply_lists(
@@ -248,7 +248,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, span):
                     end_b,
                     marks if a == marked else np.int64(0),
                     lowest,
-                    span,
+                    highest,
                 )
             total = add(total, part)
     return total

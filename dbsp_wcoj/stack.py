@@ -1,0 +1,58 @@
+"""The stack: what a running join writes to, shared by all terms of a view.
+
+A join needs room for its cursors, for one chunk of output rows, and a bitmap for marked lists. All
+of it is reserved at the size of the largest term and only touched where it is used. A stack serves
+one join at a time; parts that run at the same time have a stack each.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.kernels import program as words
+from dbsp_wcoj.spine import MOST_RUNS
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["CHUNK", "Stack", "address_of"]
+
+# Rows that leave a join at a time.
+CHUNK: Final = 1 << 16
+
+
+class Stack:
+    """Room for one running join of any program that has been announced by `fit`."""
+
+    __slots__ = ("_marks", "_out", "_state", "arguments")
+
+    def __init__(self) -> None:
+        """Room for nothing yet."""
+        self._state: Int64Array = np.empty(0, np.int64)
+        self._out: Int64Array = np.empty(1, np.int64)
+        self._marks: Int64Array = np.zeros(words.MARK_WORDS, np.int64)
+        # What the kernel is given: addresses of the cursors, of the output, and of the bitmap.
+        self.arguments: tuple[int, int, int] = (0, 0, 0)
+
+    def fit(self, program: Int64Array) -> None:
+        """Make room for a program."""
+        atoms, levels = int(program[words.ATOMS]), int(program[words.LEVELS])
+        slots = atoms * (MOST_RUNS + 1)
+        size = words.state_words(atoms, levels, slots, int(program[words.DEPTHS]))
+        if size > len(self._state):
+            self._state = np.empty(size, np.int64)
+        head = int(program[words.HEAD_SIZE])
+        if head and (head + 1) * CHUNK > len(self._out):
+            self._out = np.empty((head + 1) * CHUNK, np.int64)
+        self.arguments = (address_of(self._state), address_of(self._out), address_of(self._marks))
+
+    def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
+        """Copies of the rows, shape ``(head, rows)``, and of the weights, shape ``(rows,)``."""
+        out = self._out[: (head + 1) * CHUNK].reshape(head + 1, CHUNK)
+        return out[:-1, :rows].copy(), out[-1, :rows].copy()
+
+
+def address_of(array: Int64Array) -> int:
+    """The address of an array's first word; the array has to be kept for as long as it is used."""
+    address: int = array.__array_interface__["data"][0]
+    return address
