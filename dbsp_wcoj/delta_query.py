@@ -200,7 +200,6 @@ class DeltaQuery:
         self._enter()
         try:
             if self.query.head:
-                self._schedule.place(step.by_name)
                 yield from self._chunks(step.by_name, parallel=False)
             else:
                 yield self._evaluate(step)
@@ -247,7 +246,6 @@ class DeltaQuery:
             )
 
     def _evaluate(self, step: RelationsStep) -> ZSet:
-        self._schedule.place(step.by_name)
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name))
         return accumulate(self._chunks(step.by_name), len(self.query.head))
@@ -274,7 +272,7 @@ class DeltaQuery:
         partials: dict[int, list[ZSet]] = {}
         partial: Partial | None = None
         target = 0
-        for term in self._schedule.terms_for(steps):
+        for term in self._schedule.ready(steps):
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)

@@ -40,7 +40,7 @@ class Product:
     was built.
     """
 
-    __slots__ = ("_arguments", "_kept", "_program", "_stack", "counters", "plan", "runs")
+    __slots__ = ("_arguments", "_count", "_kept", "_program", "_stack", "counters", "plan", "runs")
 
     def __init__(
         self, plan: TermPlan, sources: Sequence[Source], deltas: Int64Array, stack: Stack
@@ -64,6 +64,7 @@ class Product:
         # The kernel gets addresses: these objects are kept because it reads them.
         self._kept = (views, deltas, [spine for spine, _ in sources])
         self._arguments = (address_of(self._program), address_of(views), address_of(deltas))
+        self._count = address_of(self.counters)
         self._stack = stack
         stack.fit(self._program)
 
@@ -81,7 +82,7 @@ class Product:
         total = 0
         if executor is None:
             for low, high in ranges:
-                total += self._total(low, high, self._stack, self.counters)
+                total += self._total(low, high, self._stack, self._count)
             return total
         for part, counters in _at_once(executor, self._total_apart, ranges):
             total += part
@@ -99,27 +100,25 @@ class Product:
         self.runs += 1
         if executor is None:
             for low, high in ranges:
-                yield from self._chunks(low, high, self._stack, self.counters)
+                yield from self._chunks(low, high, self._stack, self._count)
             return
         for pieces, counters in _at_once(executor, self._chunks_apart, ranges):
             self.counters += counters
             yield from pieces
 
-    def _total(self, low: int, high: int, stack: Stack, counters: Int64Array) -> int:
+    def _total(self, low: int, high: int, stack: Stack, counters: int) -> int:
         state, out, marks = stack.arguments
-        status, _, total = join(
-            *self._arguments, low, high, 0, state, out, CHUNK, marks, address_of(counters)
-        )
+        status, _, total = join(*self._arguments, low, high, 0, state, out, CHUNK, marks, counters)
         if status == words.OVERFLOW:
             raise _overflow(self.plan)
         return int(total)
 
-    def _chunks(self, low: int, high: int, stack: Stack, counters: Int64Array) -> Iterator[ZSet]:
+    def _chunks(self, low: int, high: int, stack: Stack, counters: int) -> Iterator[ZSet]:
         state, out, marks = stack.arguments
         resumed, status = 0, words.FULL
         while status == words.FULL:
             status, written, _ = join(
-                *self._arguments, low, high, resumed, state, out, CHUNK, marks, address_of(counters)
+                *self._arguments, low, high, resumed, state, out, CHUNK, marks, counters
             )
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)
@@ -129,11 +128,11 @@ class Product:
 
     def _total_apart(self, bounds: tuple[int, int]) -> tuple[int, Int64Array]:
         stack, counters = self._own_stack()
-        return self._total(*bounds, stack, counters), counters
+        return self._total(*bounds, stack, address_of(counters)), counters
 
     def _chunks_apart(self, bounds: tuple[int, int]) -> tuple[list[ZSet], Int64Array]:
         stack, counters = self._own_stack()
-        return list(self._chunks(*bounds, stack, counters)), counters
+        return list(self._chunks(*bounds, stack, address_of(counters))), counters
 
     def _own_stack(self) -> tuple[Stack, Int64Array]:
         stack = Stack()

@@ -113,8 +113,12 @@ class Schedule:
         """The terms planned so far."""
         return tuple(self._bound.values())
 
-    def terms_for(self, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
-        """The terms of a step in which these relations change, in the order to run them in."""
+    def ready(self, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
+        """The terms of a step, in the order to run them in; they read the step's deltas from now.
+
+        Args:
+            steps: The staged deltas of the relations that change, none empty.
+        """
         changed = tuple([name for name in self.traces if name in steps])
         found = self._by_change.get(changed)
         if found is None:
@@ -122,20 +126,15 @@ class Schedule:
             atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
             wanted = terms(self._formula, len(body), changed=atoms)
             found = self._by_change[changed] = tuple(map(self._bind, wanted))
-        return found
-
-    def place(self, steps: Mapping[str, TraceStep]) -> None:
-        """Put the addresses of the steps' runs where the terms read them."""
-        self.terms_for(steps)  # a term planned only now makes a place of its own
         for place in self._placed:
             self.deltas[place] = 0
         self._placed.clear()
-        for name, places in self._places_of.items():
-            step = steps.get(name) if isinstance(name, str) else None
-            if step is not None:
-                for order, place in places:
-                    self.deltas[place] = step.run(order).address
-                    self._placed.append(place)
+        for name in changed:
+            step = steps[name]
+            for order, place in self._places_of.get(name, ()):
+                self.deltas[place] = step.run(order).address
+                self._placed.append(place)
+        return found
 
     def kept(self, target: int) -> tuple[str, ...]:
         """The variables of ``D_target``: those bound so far that the head, a later atom or a

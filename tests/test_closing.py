@@ -73,8 +73,8 @@ def paths(view: DeltaQuery) -> tuple[bool, bool]:
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_triangles_of_several_runs_with_any_weights_equal_the_oracle(text, weights):
     for seed, layout in enumerate(LAYOUTS):
-        # Every layout with some weights, and the first two with all of them.
-        if seed < 2 or (seed + list(WEIGHTS).index(weights)) % 3 == 0:
+        # Every layout with some weights, and the first one with all of them.
+        if seed < 1 or (seed + list(WEIGHTS).index(weights)) % 3 == 0:
             check(text, seed, layout, weights)
 
 
@@ -93,7 +93,6 @@ def check(text: str, seed: int, layout: str, weights: str) -> None:
     assert paths(view) == TRIANGLES[text]
 
 
-@pytest.mark.xfail(strict=True, reason="count_marked: lowest + span wraps at 2**63 - 1")
 def test_triangles_at_the_highest_value_of_int64_are_counted():
     values = range(HIGHEST - 11, HIGHEST + 1)
     edges = {(x, y): 1 for x in values for y in values if x < y}

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.product import CHUNK, WHOLE, accumulate, value_ranges
-from dbsp_wcoj.run import Run
+from dbsp_wcoj.product import CHUNK, WHOLE
+from dbsp_wcoj.run import Run, value_ranges
+from dbsp_wcoj.zset import accumulate
 from tests import columnar
 from tests.naive import add
 from tests.strategies import DOMAINS, LAW, relation_deltas, zset

@@ -72,7 +72,7 @@ def set_marks(marks, values, first, last, lowest, erase):
 
 @njit(nogil=True)
 def count_marked(marks, lowest, highest, values, first, last):
-    """Return how many of the values ``[first, last)`` are marked, from ``lowest`` to ``highest``."""
+    """Return how many of the values ``[first, last)`` are marked, ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
         first = seek(values, first, last, lowest)
     if first < last and load(values, last - 1) > highest:
