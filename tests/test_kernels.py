@@ -219,12 +219,11 @@ class Marks:
         self.words = np.zeros(program.MARK_WORDS, np.int64)
 
     def set(self, values: np.ndarray, *, erase: bool) -> tuple[int, int, int]:
-        lowest = int(values[0])
-        span = int(values[-1]) - lowest + 1
-        assert span < program.MOST_MARKS
+        lowest, highest = int(values[0]), int(values[-1])
+        assert highest - lowest < program.MOST_MARKS
         where = address(self.words)
         sums.set_marks(where, address(values), 0, len(values), lowest, erase)
-        return where, lowest, span
+        return where, lowest, highest
 
 
 def check_marked(marks: Marks, a: np.ndarray, b: np.ndarray) -> None:
