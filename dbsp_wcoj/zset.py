@@ -317,6 +317,8 @@ def _all_integers(array: npt.NDArray[Any]) -> bool:
 
 def _weights(values: Any) -> Int64Array:
     """Return weights as an int64 array, each of which has a negative."""
+    if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
+        return _negatable(values.copy())  # a copy: the caller may write to the original
     array = np.asarray(values)
     if array.ndim != 1:
         raise WeightError(f"weights have shape {array.shape}; give one integer per row")
@@ -327,9 +329,15 @@ def _weights(values: Any) -> Int64Array:
             f"weights have dtype {array.dtype} (first value {array[0]!r}); "
             f"give integers in [-{LIMIT}, {LIMIT}]"
         )
-    weights: Int64Array = array.astype(np.int64)  # a copy: the caller may write to the original
-    if weights.min() < -LIMIT:
-        raise WeightError(f"weight {weights.min()} has no negative; give integers from -{LIMIT} on")
+    return _negatable(array.astype(np.int64))
+
+
+def _negatable(weights: Int64Array) -> Int64Array:
+    """Refuse a weight without a negative."""
+    # Python's min is faster than a reduction over a handful.
+    lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
+    if lowest < -LIMIT:
+        raise WeightError(f"weight {lowest} has no negative; give integers from -{LIMIT} on")
     return weights
 
 
