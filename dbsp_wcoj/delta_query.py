@@ -173,8 +173,10 @@ class DeltaQuery:
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
-            DbspWcojError: Another step of the view is being computed.
+            DbspWcojError: The step is of other relations or of an earlier version of them, or
+                another step of the view is being computed.
         """
+        step.check(self._relations)
         self._enter()
         try:
             return self._evaluate(step)

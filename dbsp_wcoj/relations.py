@@ -107,17 +107,27 @@ class RelationsStep:
         if len(delta):
             self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
 
+    def check(self, relations: Relations) -> None:
+        """Refuse a step of other relations, or of an earlier version of them.
+
+        Raises:
+            DbspWcojError: What the step belongs to, and what to do.
+        """
+        if relations is not self._relations:
+            raise DbspWcojError("the step was staged for other relations; stage it for the view's")
+        if relations.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the relations are at version "
+                f"{relations.version}; prepare it again"
+            )
+
     def commit(self) -> None:
         """Make the step part of the traces; there is nothing left that could fail but memory.
 
         Raises:
             DbspWcojError: Another step was committed since this one was staged, or this one was.
         """
-        if self._relations.version != self._version:
-            raise DbspWcojError(
-                f"step prepared at version {self._version}, but the relations are at version "
-                f"{self._relations.version}; prepare it again"
-            )
+        self.check(self._relations)
         for step in self.by_name.values():
             step.commit()
         self._relations.version += 1

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.kernels import layout
-from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_work
+from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_tail, merge_work
 from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
@@ -65,6 +65,22 @@ class Run:
         """
         buffer = _room(older, newer)
         return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+
+    @staticmethod
+    def merged_tail(runs: Sequence[Run], table: Int64Array, first: int) -> Run:
+        """The sum of the runs from position ``first`` on, at once; it may have no rows.
+
+        Args:
+            runs: All runs of a spine.
+            table: Their number and addresses.
+            first: Position of the first run; at least one more follows.
+
+        Complexity:
+            O(runs * rows).
+        """
+        rows = sum([run.rows for run in runs[first:]])
+        buffer = np.empty(run_words(int(runs[first].buffer[layout.ARITY]), rows), np.int64)
+        return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @property
     def nbytes(self) -> int:

@@ -4,7 +4,8 @@ Each step appends its delta as a run. Two neighbouring runs are merged when the 
 smaller than the older (`GROWTH`), so sizes grow geometrically and a trace of n rows has
 O(log n / log GROWTH) runs when it is at rest. A merge gets fuel in proportion to the rows of the
 step, enough to be done before the next one of its size is due, and a little on every step; so no
-step pays for the rewrite of a large run. Small merges are done at once.
+step pays for the rewrite of a large run. Small merges are done at once. The runs of steps of a few
+rows are collected first: up to `TINY_RUNS` stand at the end as they came, then one call merges all.
 
 Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
 O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step.
@@ -27,6 +28,9 @@ __all__ = ["Spine"]
 
 GROWTH: Final = 8
 SMALL: Final = 256
+# Runs of so few rows are collected, and merged by one call when there are so many of them.
+TINY: Final = 8
+TINY_RUNS: Final = 8
 FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
 IDLE_FUEL: Final = 512
 AT_ONCE: Final = 8192
@@ -40,12 +44,14 @@ class Spine:
     changes.
     """
 
-    __slots__ = ("_merges", "_runs", "table", "table_address", "weight_bound")
+    __slots__ = ("_merges", "_runs", "_tiny", "table", "table_address", "weight_bound")
 
     def __init__(self) -> None:
         """An empty spine."""
         self._runs: list[Run] = []
         self._merges: list[Merge] = []
+        # How many of the newest runs are tiny and wait to be merged together.
+        self._tiny = 0
         self.table: Int64Array = np.zeros(1 + MOST_RUNS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
         # No row of the trace, nor of any sum of its runs, has a larger absolute weight.
@@ -83,24 +89,41 @@ class Spine:
         merging = bool(self._merges)
         for merge in self._merges[:]:
             self._advance(merge, fuel)
-        changed = len(runs) - 1
-        position = changed
-        # Usually only the newest runs are due; a merge that ended may have made others so.
+        changed = 0 if merging else len(runs) - 1
+        if run.rows <= TINY:
+            self._refresh(changed)
+            self._tiny += 1
+            if self._tiny < TINY_RUNS:
+                return
+            changed = len(runs) - self._tiny
+            merged = Run.merged_tail(runs, self.table, changed)
+            runs[changed:] = [merged] if merged.rows else []
+        self._tiny = 0
+        changed = min(changed, self._merge_due(len(runs) - 1, fuel, everywhere=merging))
+        if len(runs) > MOST_RUNS:
+            self.compact()
+        else:
+            self._refresh(changed)
+
+    def _merge_due(self, position: int, fuel: int, *, everywhere: bool) -> int:
+        """Merge neighbours from ``position`` back; return the first position that changed.
+
+        Usually only the newest runs are due; a merge that has ended may have made others so.
+        """
+        changed = position
         while position > 0:
             if self._is_due(position):
                 self._merge(position, max(fuel, AT_ONCE))
                 changed = min(changed, position - 1)
-            elif not merging:
+            elif not everywhere:
                 break
-            position = min(position, len(runs)) - 1
-        if len(runs) > MOST_RUNS:
-            self.compact()
-        else:
-            self._refresh(0 if merging else changed)
+            position = min(position, len(self._runs)) - 1
+        return max(changed, 0)
 
     def compact(self) -> None:
         """Merge everything into one run, or none if all rows cancel."""
         self._merges.clear()
+        self._tiny = 0
         while len(self._runs) > 1:
             merged = Run.merged(self._runs[-2], self._runs[-1])
             self._runs[-2:] = [merged] if merged.rows else []

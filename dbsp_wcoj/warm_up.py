@@ -8,7 +8,8 @@ loads them in a fraction of a second. Without this call that happens in the firs
 from __future__ import annotations
 
 from dbsp_wcoj.delta_query import DeltaQuery
-from dbsp_wcoj.run import Merge
+from dbsp_wcoj.run import Merge, Run
+from dbsp_wcoj.spine import TINY_RUNS, Spine
 from dbsp_wcoj.trace import Trace, run_in_order
 from dbsp_wcoj.zset import ZSet
 
@@ -30,3 +31,7 @@ def warm_up() -> None:
     trace.to_zset()
     run = run_in_order(rows, (1, 0))
     Merge(run, run).work()
+    Run.merged(run, run)
+    spine = Spine()
+    for _ in range(TINY_RUNS):
+        spine.append(run)

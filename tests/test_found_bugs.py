@@ -12,6 +12,7 @@ from dbsp_wcoj import (
     DeltaQuery,
     Query,
     QuerySyntaxError,
+    Relations,
     Trace,
     WeightOverflowError,
     ZSet,
@@ -47,6 +48,21 @@ def test_a_view_does_one_thing_at_a_time():
         view.prepare(pairs(view))
     assert len(first) + sum(map(len, chunks)) == 1_000_000
     assert len(view.step({"r": ZSet.from_rows([(-1,)])})) == 1000
+
+
+def test_a_view_evaluates_only_a_fresh_step_of_its_own_relations():
+    relations, others = Relations(), Relations()
+    view = DeltaQuery("n() :- r(a), r(b)", relations=relations)
+    DeltaQuery("n() :- r(a), r(b)", relations=others)
+    step = relations.stage({"r": UNARY})
+    assert view.evaluate(step).to_dict() == {(): 1_000_000}
+    step.commit()
+    for stale in (step, others.stage({"r": UNARY})):
+        with pytest.raises(DbspWcojError, match="stage|prepare"):
+            view.evaluate(stale)
+    with pytest.raises(DbspWcojError, match="shares its relations"):
+        view.step({"r": UNARY})
+    assert view.evaluate(relations.stage({"r": -UNARY})).to_dict() == {(): -1_000_000}
 
 
 def test_chunks_that_are_closed_leave_the_view_as_it_was():

@@ -52,6 +52,16 @@ def store(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def words_at(typingctx: Any, address: Any) -> Any:
+    """Return a pointer to the words at an address, for `numba.carray`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], _WORD.as_pointer())
+
+    return types.CPointer(types.int64)(types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
     """Ask for the cache line of word ``i`` after address ``base``; any address is allowed."""
 

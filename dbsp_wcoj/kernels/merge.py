@@ -14,7 +14,7 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 """
 
 import numpy as np
-from numba import njit
+from numba import carray, njit
 
 from dbsp_wcoj.kernels.arithmetic import difference, wrapping_add
 from dbsp_wcoj.kernels.compiled import compiled
@@ -31,6 +31,7 @@ from dbsp_wcoj.kernels.layout import (
     UNIFORM,
     WEIGHTS,
 )
+from dbsp_wcoj.kernels.memory import words_at
 from dbsp_wcoj.kernels.trie import described, directory_fill, directory_open
 
 # state[PHASE]: walking the tries, filling the directory, finished.
@@ -327,4 +328,24 @@ def merge_runs(a, b, out):
     """Merge ``a`` and ``b`` into ``out``, and describe it (see `dbsp_wcoj.kernels.trie`)."""
     state = open_merge(a, b, out)
     work_merge(a, b, out, state, np.int64(1) << 62)
+    return described(out)
+
+
+@compiled
+def merge_tail(table, first, longest, out):
+    """Merge all runs from ``first`` on into ``out``, one after the other, and describe the result.
+
+    Args:
+        table: number of runs, then their addresses.
+        first: position of the first of them; at least one more follows.
+        longest: words that hold the merge of all of them; `dbsp_wcoj.kernels.trie.run_words`.
+        out: int64, of that length.
+    """
+    merged = carray(words_at(table[1 + first]), (longest,))
+    for position in range(first + 1, table[0]):
+        run = carray(words_at(table[1 + position]), (longest,))
+        target = np.empty(longest, np.int64) if position < table[0] - 1 else out
+        state = open_merge(merged, run, target)
+        work_merge(merged, run, target, state, np.int64(1) << 62)
+        merged = target
     return described(out)
