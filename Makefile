@@ -53,7 +53,7 @@ bench: $(VENV)/.bench $(VENV)/.kernel
 		$(RMAT) --place --scaling --json $(RESULTS)/live.json
 	$(BIN)/python -m benchmarks.static $(WEB) --peers kuzu --peer-repeat 1 \
 		--json $(RESULTS)/static.json
-	$(BIN)/python -m benchmarks.static $(WEB) --peers duckdb,kuzu-binary --threads 2 --limit 100 \
+	$(BIN)/python -m benchmarks.static $(WEB) --peers duckdb,kuzu-binary --threads 2 --limit 150 \
 		--peer-repeat 1 --json $(RESULTS)/static-binary.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.report

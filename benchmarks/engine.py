@@ -11,6 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
+import dbsp_wcoj
 from benchmarks.cost import Clock, Cost
 from benchmarks.graph import Graph
 from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
@@ -46,6 +47,7 @@ def count_once(graph: Graph, threads: int) -> Counted:
 
 def warm_up(threads: int) -> None:
     """Compile or load every kernel, and run it on enough rows to be cut into parts."""
+    dbsp_wcoj.warm_up()
     rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
     edges = ZSet.from_rows(rows)
     with workers(threads) as executor:
