@@ -40,7 +40,17 @@ class Product:
     was built.
     """
 
-    __slots__ = ("_arguments", "_count", "_kept", "_program", "_stack", "counters", "plan", "runs")
+    __slots__ = (
+        "_arguments",
+        "_call",
+        "_count",
+        "_kept",
+        "_program",
+        "_stack",
+        "counters",
+        "plan",
+        "runs",
+    )
 
     def __init__(
         self, plan: TermPlan, sources: Sequence[Source], deltas: Int64Array, stack: Stack
@@ -65,6 +75,8 @@ class Product:
         self._kept = (views, deltas, [spine for spine, _ in sources])
         self._arguments = (address_of(self._program), address_of(views), address_of(deltas))
         self._count = address_of(self.counters)
+        # The stack's addresses, and the call that they are part of.
+        self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self._stack = stack
         stack.fit(self._program)
 
@@ -79,6 +91,8 @@ class Product:
             WeightOverflowError: The weight, or a part of it, leaves int64.
         """
         self.runs += 1
+        if executor is None and ranges is WHOLE:
+            return self._finish(join(*self._whole()))
         total = 0
         if executor is None:
             for low, high in ranges:
@@ -108,10 +122,25 @@ class Product:
 
     def _total(self, low: int, high: int, stack: Stack, counters: int) -> int:
         state, out, marks = stack.arguments
-        status, _, total = join(*self._arguments, low, high, 0, state, out, CHUNK, marks, counters)
+        return self._finish(
+            join(*self._arguments, low, high, 0, state, out, CHUNK, marks, counters)
+        )
+
+    def _finish(self, result: tuple[int, int, int]) -> int:
+        status, _, total = result
         if status == words.OVERFLOW:
             raise _overflow(self.plan)
-        return int(total)
+        return total
+
+    def _whole(self) -> tuple[int, ...]:
+        """The kernel's arguments for all values, the same in every step until the stack grows."""
+        stack, arguments = self._call
+        if stack is not self._stack.arguments:
+            stack = state, out, marks = self._stack.arguments
+            ((low, high),) = WHOLE
+            arguments = (*self._arguments, low, high, 0, state, out, CHUNK, marks, self._count)
+            self._call = (stack, arguments)
+        return arguments
 
     def _chunks(self, low: int, high: int, stack: Stack, counters: int) -> Iterator[ZSet]:
         state, out, marks = stack.arguments
