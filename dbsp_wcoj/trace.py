@@ -180,16 +180,16 @@ class Trace:
                 break
         else:
             return step
-        sums = [
-            (row, weight + int(old))
-            for (row, weight), old in zip(delta, self.weights_of(delta), strict=True)
-        ]
-        for row, weight in sums:
-            if abs(weight) > LIMIT:
-                raise WeightOverflowError(
-                    f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
-                    f"split or scale the weights"
-                )
+        old, change = self.weights_of(delta), delta.weights
+        new = old + change  # wraps around where it overflows, which shows in the signs
+        beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -LIMIT)
+        if beyond.any():
+            first = int(beyond.argmax())
+            raise WeightOverflowError(
+                f"row {tuple(delta.rows[:, first].tolist())} would get weight "
+                f"{int(old[first]) + int(change[first])}, beyond int64 ({LIMIT}); "
+                f"split or scale the weights"
+            )
         step.compact = True
         return step
 
