@@ -1,0 +1,102 @@
+"""Expressions over the columns of a row: a column, a literal, or a call of a named function.
+
+A value of one of three frozen classes, typed where it is built (`call` infers the type and inserts
+the casts), free of names and of any query language, so that SQL and Datalog make the same ones.
+Columns are numbered from 0; what row they number is said by who holds the expression.
+
+Evaluation is by whole columns in Arrow (`circuits.evaluation`); no expression loops over rows.
+Three-valued logic as in SQL: a comparison with NULL is NULL, `and`, `or` are Kleene's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Call", "Column", "Expression", "Literal", "columns_of", "conjuncts", "substitute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The value of column ``index``."""
+
+    index: int
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"#{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant; ``None`` is NULL. The value is what ``pa.scalar(value, type).as_py()`` gives."""
+
+    value: Any
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return "NULL" if self.value is None else repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of `circuits.functions`, applied; ``type`` is the type of the result.
+
+    Build one with `circuits.functions.call`, which checks and casts the arguments.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+Expression = Column | Literal | Call
+
+
+def columns_of(expression: Expression) -> frozenset[int]:
+    """The columns that an expression reads.
+
+    >>> columns_of(Call("add", (Column(2, pa.int64()), Literal(1, pa.int64())), pa.int64()))
+    frozenset({2})
+    """
+    return frozenset(node.index for node in _walk(expression) if isinstance(node, Column))
+
+
+def substitute(
+    expression: Expression, replacement: Sequence[Expression] | Callable[[Column], Expression]
+) -> Expression:
+    """The expression with each column replaced, by its index or by a function of the column.
+
+    >>> substitute(Column(0, pa.int64()), [Literal(7, pa.int64())])
+    Literal(value=7, type=DataType(int64))
+    """
+    if isinstance(expression, Column):
+        if callable(replacement):
+            return replacement(expression)
+        return replacement[expression.index]
+    if isinstance(expression, Literal):
+        return expression
+    arguments = tuple(substitute(a, replacement) for a in expression.arguments)
+    return Call(expression.function, arguments, expression.type)
+
+
+def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:
+    """The parts of a conjunction: all must be true for a row to stay."""
+    for predicate in predicates:
+        if isinstance(predicate, Call) and predicate.function == "and":
+            yield from conjuncts(predicate.arguments)
+        elif not (isinstance(predicate, Literal) and predicate.value is True):
+            yield predicate
+
+
+def _walk(expression: Expression) -> Iterator[Expression]:
+    yield expression
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _walk(argument)

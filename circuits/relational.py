@@ -1,0 +1,284 @@
+"""Relational plans: what SQL and Datalog are translated to, and what circuits are made from.
+
+A plan is a tree (shared parts make it a DAG) of frozen nodes over bags: each node has ``fields``
+(names and Arrow types) and a meaning on Z-sets. Columns are addressed by position; the columns of
+several inputs are numbered through, first input first. A row stays in a filter, join, semijoin or
+outer join iff the predicate is TRUE, not FALSE or NULL.
+
+========== ==========================================================================
+Scan       the rows of an input, or of another view
+Values     constant rows
+Cross      all combinations; weights multiply
+Filter     the rows for which the predicate is true
+Map        expressions of each row (project, rename, compute); equal results add up
+Semi       the left rows that have (anti: that have no) right row with the predicate true
+Outer      left: Cross + Filter, and left rows without partner beside NULLs; full: both sides
+Union      the sum of the inputs (UNION ALL)
+Negate     every weight negated
+Distinct   weight 1 where the weight is positive
+Positive   the weight where it is positive (EXCEPT ALL is Positive of Union of a and Negate of b)
+Aggregate  per key one row: the key, then the aggregates; without keys always exactly one row
+TopK       per key the first rows in an order
+========== ==========================================================================
+
+INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
+them as they read; `circuits.lowering` makes N-way joins of Cross, Filter, Semi and Outer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from circuits.expression import Column, Expression
+
+__all__ = [
+    "Aggregate",
+    "AggregateCall",
+    "Cross",
+    "Distinct",
+    "Field",
+    "Filter",
+    "Map",
+    "Negate",
+    "Order",
+    "Outer",
+    "Plan",
+    "Positive",
+    "Scan",
+    "Semi",
+    "TopK",
+    "Union",
+    "Values",
+    "columns",
+]
+
+
+@dataclass(frozen=True)
+class Field:
+    """The name and the type of a column."""
+
+    name: str
+    type: pa.DataType
+
+
+Fields = tuple[Field, ...]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of the relation or view of this name."""
+
+    relation: str
+    fields: Fields
+
+
+@dataclass(frozen=True)
+class Values:
+    """Constant rows, there from the first step on; ``SELECT 1 AS x`` is one of them."""
+
+    fields: Fields
+    rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Cross:
+    """All combinations of the rows of the inputs."""
+
+    inputs: tuple[Plan, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        return tuple(field for plan in self.inputs for field in plan.fields)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows for which ``predicate`` (boolean, over the input's columns) is true."""
+
+    input: Plan
+    predicate: Expression
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+
+@dataclass(frozen=True)
+class Map:
+    """One column per expression over the input's columns."""
+
+    input: Plan
+    expressions: tuple[Expression, ...]
+    names: tuple[str, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        pairs = zip(self.names, self.expressions, strict=True)
+        return tuple(Field(name, expression.type) for name, expression in pairs)
+
+
+@dataclass(frozen=True)
+class Semi:
+    """The left rows for which some (``anti``: no) right row makes ``predicate`` true.
+
+    The predicate is over the left columns, then the right ones. Weights are those of the left.
+    ``x NOT IN (q)`` is the anti form with ``x = q OR x IS NULL OR q IS NULL``.
+    """
+
+    left: Plan
+    right: Plan
+    predicate: Expression
+    anti: bool = False
+
+    @property
+    def fields(self) -> Fields:
+        return self.left.fields
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Left or full outer join; a right one is a left one with the sides exchanged and a Map."""
+
+    left: Plan
+    right: Plan
+    predicate: Expression
+    kind: Literal["left", "full"] = "left"
+
+    @cached_property
+    def fields(self) -> Fields:
+        return self.left.fields + self.right.fields
+
+
+@dataclass(frozen=True)
+class Union:
+    """The sum of the inputs, which have the same types; the first names the columns."""
+
+    inputs: tuple[Plan, ...]
+
+    @property
+    def fields(self) -> Fields:
+        return self.inputs[0].fields
+
+
+@dataclass(frozen=True)
+class Negate:
+    """Every weight negated."""
+
+    input: Plan
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Each row of positive weight once; NULL is the same as NULL."""
+
+    input: Plan
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+
+@dataclass(frozen=True)
+class Positive:
+    """The rows of positive weight, with that weight."""
+
+    input: Plan
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+
+AggregateFunction = Literal["count", "sum", "avg", "min", "max"]
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An aggregate of column ``argument`` of the input; ``None`` is ``count(*)``.
+
+    NULLs are left out; without any value ``count`` is 0 and the others are NULL. ``type`` is the
+    type of the result (`circuits.functions.aggregate_type`).
+    """
+
+    function: AggregateFunction
+    argument: int | None
+    type: pa.DataType
+    name: str
+    distinct: bool = False
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One row per key that has rows (sum of weights positive); without keys always one row."""
+
+    input: Plan
+    keys: tuple[int, ...]
+    aggregates: tuple[AggregateCall, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        keys = tuple(self.input.fields[key] for key in self.keys)
+        return keys + tuple(Field(call.name, call.type) for call in self.aggregates)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A column to order by."""
+
+    column: int
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Per key the rows at positions ``offset <= i < offset + limit`` in the order.
+
+    A row of weight w takes w positions. Ties are decided by the other columns, ascending, NULLs
+    last, first to last column, so that the result is a function of the input. ``limit`` None: all
+    from ``offset`` on.
+    """
+
+    input: Plan
+    keys: tuple[int, ...]
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int = 0
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+
+Plan = (
+    Scan
+    | Values
+    | Cross
+    | Filter
+    | Map
+    | Semi
+    | Outer
+    | Union
+    | Negate
+    | Distinct
+    | Positive
+    | Aggregate
+    | TopK
+)
+
+
+def columns(plan: Plan) -> tuple[Column, ...]:
+    """The columns of a plan as expressions.
+
+    >>> columns(Scan("e", (Field("src", pa.int64()),)))
+    (Column(index=0, type=DataType(int64)),)
+    """
+    return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
