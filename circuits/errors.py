@@ -7,6 +7,12 @@
         ├── RuleError                  the rules do not make a circuit
         ├── SchemaError                a table does not fit the schema of its relation
         ├── UnknownInputError          a table for what is no input (UnknownRelationError)
+        ├── FunctionError              no such function, or not for arguments of these types
+        ├── EvaluationError            an expression has no value for a row: overflow, bad cast
+        ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
+        │   ├── SqlError               ... in SQL
+        │   │   └── UnsupportedSqlError    SQL that is right but not supported
+        │   └── DatalogError           ... in Datalog: syntax, unsafe variable, recursion
         ├── StaleStepError             a prepared step is committed late or twice
         └── BrokenCircuitError         a commit failed half-way; the state cannot be trusted
 
@@ -20,10 +26,16 @@ from dbsp_wcoj.errors import DbspWcojError, UnknownRelationError
 __all__ = [
     "BrokenCircuitError",
     "CircuitError",
+    "DatalogError",
+    "EvaluationError",
+    "FunctionError",
     "RuleError",
     "SchemaError",
+    "SqlError",
     "StaleStepError",
+    "TextError",
     "UnknownInputError",
+    "UnsupportedSqlError",
 ]
 
 
@@ -41,6 +53,44 @@ class SchemaError(CircuitError):
 
 class UnknownInputError(CircuitError, UnknownRelationError):
     """A table is given for a relation that is not an input of the circuit."""
+
+
+class FunctionError(CircuitError):
+    """A function does not exist, or does not take arguments of these types or this number."""
+
+
+class EvaluationError(CircuitError):
+    """An expression has no value for some row: a number overflows, a text is no date."""
+
+
+class TextError(CircuitError, ValueError):
+    """A text that does not make a circuit.
+
+    Args:
+        message: What was found, what is possible, and an excerpt with a caret.
+        line: Line of the fault, from 1.
+        column: Column of the fault, from 1.
+    """
+
+    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
+        super().__init__(message, line, column)
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class SqlError(TextError):
+    """The text is no SQL, or names what is not there."""
+
+
+class UnsupportedSqlError(SqlError):
+    """The text is SQL of a kind that is not supported; never a wrong answer instead."""
+
+
+class DatalogError(TextError):
+    """The text is no Datalog program, or one that is unsafe, unstratified or recursive."""
 
 
 class StaleStepError(CircuitError):
