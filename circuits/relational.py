@@ -19,10 +19,12 @@ Distinct   weight 1 where the weight is positive
 Positive   the weight where it is positive (EXCEPT ALL is Positive of Union of a and Negate of b)
 Aggregate  per key one row: the key, then the aggregates; without keys always exactly one row
 TopK       per key the first rows in an order
+Join       lowered plans only: an N-way join, by shared variables
 ========== ==========================================================================
 
 INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
-them as they read; `circuits.lowering` makes N-way joins of Cross, Filter, Semi and Outer.
+them as they read; `circuits.lowering` makes one N-way join of each connected part of Cross, Filter, Semi
+and Outer. A lowered plan is a DAG: equal parts are one operator.
 """
 
 from __future__ import annotations
@@ -38,10 +40,13 @@ from circuits.expression import Column, Expression
 __all__ = [
     "Aggregate",
     "AggregateCall",
+    "Between",
     "Cross",
     "Distinct",
     "Field",
+    "Fields",
     "Filter",
+    "Join",
     "Map",
     "Negate",
     "Order",
@@ -258,6 +263,38 @@ class TopK:
         return self.input.fields
 
 
+@dataclass(frozen=True)
+class Between:
+    """``left op right`` between two variables, by their codes."""
+
+    left: int
+    op: str
+    right: int
+
+
+@dataclass(frozen=True)
+class Join:
+    """All combinations of rows that agree on their shared variables.
+
+    Column ``c`` of input ``i`` is bound to the variable ``variables[i][c]``; NULL agrees with NULL
+    (who wants SQL's ``=`` filters NULLs out before). Weights multiply, and are summed over the
+    variables that are not in ``head``, of which the rest is the columns of the result.
+    """
+
+    inputs: tuple[Plan, ...]
+    variables: tuple[tuple[int, ...], ...]
+    comparisons: tuple[Between, ...]
+    head: tuple[int, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        bound: dict[int, Field] = {}
+        for plan, variables in zip(self.inputs, self.variables, strict=True):
+            for field, variable in zip(plan.fields, variables, strict=True):
+                bound.setdefault(variable, field)
+        return tuple(bound[variable] for variable in self.head)
+
+
 Plan = (
     Scan
     | Values
@@ -272,6 +309,7 @@ Plan = (
     | Positive
     | Aggregate
     | TopK
+    | Join
 )
 
 
