@@ -1,0 +1,171 @@
+"""Casts: ``cast`` fails for a value that the target cannot hold, ``try_cast`` gives NULL for it.
+
+As in DuckDB a float becomes an integer by rounding to the nearest, half to even; a decimal, and a
+text with a point, half away from zero; a timestamp becomes a date by dropping the time.
+
+Deviations from DuckDB: bytes and text become each other as UTF-8, without ``\\x`` escapes; a
+timestamp with a zone becomes one without by the wall clock of its own zone, not of a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.errors import EvaluationError, FunctionError
+from circuits.expression import Literal
+from circuits.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.functions.reading import read_text
+from circuits.functions.types import is_binary, is_number, is_text, plain
+from circuits.functions.writing import write_text
+
+__all__ = ["FUNCTIONS", "cast_scalar", "convert"]
+
+_FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+
+
+def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values in the (plain) type ``target``; ArrowInvalid if one of them has no value there."""
+    source = values.type
+    if source == target:
+        return values
+    if arrow.is_null(source):
+        return pa.nulls(len(values), target)
+    if is_text(source):
+        return read_text(values, target)
+    if is_text(target):
+        return write_text(values, target)
+    if arrow.is_boolean(target):
+        return pc.not_equal(values, pa.scalar(0, source))
+    if arrow.is_boolean(source):
+        return convert(pc.cast(values, pa.int8()), target)
+    if arrow.is_decimal(target) or arrow.is_integer(target):
+        return _to_exact(values, target)
+    if arrow.is_timestamp(target):
+        return _to_timestamp(values, target)
+    if arrow.is_timestamp(source) and source.tz is not None:
+        return convert(pc.local_timestamp(values), target)
+    exact = not (arrow.is_time(target) or arrow.is_duration(target) or arrow.is_floating(target))
+    return pc.cast(values, target, safe=exact)
+
+
+def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    if arrow.is_integer(target):
+        if arrow.is_floating(source):
+            values = pc.round(values, round_mode="half_to_even")
+        elif arrow.is_decimal(source) and source.scale > 0:
+            values = _rounded(values, 0)
+    elif arrow.is_integer(source):
+        digits = 20 if arrow.is_uint64(source) else 19
+        values = pc.cast(values, pa.decimal128(digits, 0))
+    elif arrow.is_decimal(source) and source.scale > target.scale:
+        values = _rounded(values, target.scale)
+    return pc.cast(values, target)
+
+
+def _rounded(values: pa.Array, digits: int) -> pa.Array:
+    """Half away from zero; in a wider decimal, where 9.99 has room to become 10.00."""
+    source = values.type
+    wide = pa.decimal256(min(source.precision + 1, 76), source.scale)
+    return pc.round(pc.cast(values, wide), ndigits=digits, round_mode="half_towards_infinity")
+
+
+def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
+    source = values.type
+    zone = source.tz if arrow.is_timestamp(source) else None
+    if zone is None and target.tz is not None:
+        local = convert(values, pa.timestamp(target.unit))
+        return pc.assume_timezone(local, target.tz)
+    if zone is not None and target.tz is None:
+        values = pc.local_timestamp(values)
+    if arrow.is_date(source):
+        return pc.cast(values, target)
+    order = ("s", "ms", "us", "ns")
+    return pc.cast(values, target, safe=order.index(target.unit) > order.index(source.unit))
+
+
+def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
+    """The value of a literal in another type.
+
+    Raises:
+        EvaluationError: It has none there.
+    """
+    try:
+        array = pa.array([literal.value], literal.type).cast(plain(literal.type))
+        return convert(array, plain(target)).cast(target)[0]
+    except _FAILURES as error:
+        raise EvaluationError(
+            f"{literal} of type {literal.type} has no value of type {target}: {error}"
+        ) from error
+
+
+def _lenient(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """NULL where `convert` fails; found by halving, so that good stretches stay whole columns."""
+    try:
+        return convert(values, target)
+    except _FAILURES:
+        if len(values) == 1:
+            return pa.nulls(1, target)
+    half = len(values) // 2
+    parts = [_lenient(part, target) for part in (values[:half], values[half:])]
+    return pa.concat_arrays(parts)
+
+
+def _cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return convert(arguments[0], of)
+
+
+def _try_cast_kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    distinct = pc.dictionary_encode(arguments[0])
+    if isinstance(distinct, pa.DictionaryArray):
+        return _lenient(distinct.dictionary, of).take(distinct.indices)
+    return _lenient(arguments[0], of)
+
+
+def _cast_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 1)
+    if of is None:
+        raise refuse(name, arguments, "it needs the type to cast to, as type=...")
+    source, target = plain(arguments[0].type), plain(of)
+    if not any(test(source) and other(target) for test, other in _POSSIBLE) and source != target:
+        raise FunctionError(f"a {arguments[0].type} cannot be cast to {of}; cast to string first")
+    return arguments, of
+
+
+_Test = Callable[[pa.DataType], bool]
+
+
+def _anything(of: pa.DataType) -> bool:
+    return not arrow.is_nested(of) and not arrow.is_null(of)
+
+
+def _number(of: pa.DataType) -> bool:
+    return is_number(of) or bool(arrow.is_boolean(of))
+
+
+def _clock(of: pa.DataType) -> bool:
+    return bool(arrow.is_date(of) or arrow.is_timestamp(of))
+
+
+_POSSIBLE: tuple[tuple[_Test, _Test], ...] = (
+    (arrow.is_null, _anything),
+    (is_text, _anything),
+    (_anything, is_text),
+    (_number, _number),
+    (_clock, _clock),
+    (arrow.is_timestamp, arrow.is_time),
+    (arrow.is_time, arrow.is_time),
+    (arrow.is_duration, arrow.is_duration),
+    (is_binary, is_binary),
+)
+
+FUNCTIONS = (
+    Function("cast", "the value in another type; fails if it has none", _cast_rule, _cast_kernel),
+    Function(
+        "try_cast", "the value in another type, NULL if it has none", _cast_rule, _try_cast_kernel
+    ),
+)

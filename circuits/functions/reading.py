@@ -1,0 +1,98 @@
+"""Text read as values of another type, by whole columns, as generously as DuckDB does.
+
+Around the text white space is ignored. Well-formed columns take Arrow's parsers; only where these
+fail is the text taken apart by regular expressions: ``1.5`` and ``1e3`` as integers, digits
+beyond a decimal's scale, ``2024-1-5`` as a date.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.functions.types import is_text
+
+__all__ = ["read_text"]
+
+_TRUE = pa.array(["true", "t", "yes", "y", "1"])
+_FALSE = pa.array(["false", "f", "no", "n", "0"])
+_NUMBER = r"^(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?(?:[eE](?P<power>[+-]?\d+))?$"
+_DATE = r"^(?P<year>\d{1,6})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})(?:[T ].*)?$"
+
+
+def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values that a column of text spells; ArrowInvalid if one is no ``target``."""
+    if is_text(target) or arrow.is_binary(target) or arrow.is_large_binary(target):
+        return pc.cast(values, target)
+    values = pc.utf8_trim_whitespace(values)
+    if arrow.is_boolean(target):
+        return _boolean(values)
+    try:
+        if arrow.is_time(target):
+            return _time(values, target)
+        return pc.cast(values, target)
+    except pa.ArrowInvalid:
+        if arrow.is_integer(target):
+            return pc.cast(_decimal(values, pa.decimal256(76, 0)), target)
+        if arrow.is_decimal(target):
+            return _decimal(values, target)
+        if arrow.is_date(target):
+            return pc.cast(_date(values), target)
+        raise
+
+
+def _boolean(values: pa.Array) -> pa.Array:
+    lower = pc.utf8_lower(values)
+    true = pc.is_in(lower, value_set=_TRUE.cast(values.type))
+    known = pc.or_(true, pc.is_in(lower, value_set=_FALSE.cast(values.type)))
+    _all_valid(values, pc.or_(known, pc.is_null(values)), "bool")
+    return pc.if_else(pc.is_valid(values), true, None)
+
+
+def _time(values: pa.Array, target: pa.DataType) -> pa.Array:
+    day = pc.binary_join_element_wise(pa.scalar("1970-01-01", values.type), values, "T")
+    return pc.cast(pc.cast(day, pa.timestamp(target.unit)), target)
+
+
+def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals rounded half away from zero; exponents move the point, digit for digit."""
+    parts = pc.extract_regex(values, pattern=_NUMBER)
+    valid = pc.or_(pc.is_valid(parts), pc.is_null(values))
+    _all_valid(values, valid, str(target))
+    shown = pc.replace_substring_regex(values, r"^\+", "")
+    scientific = pc.match_substring_regex(values, "[eE]")
+    if pc.any(scientific).as_py():
+        wide = pa.decimal256(76, min(38, target.scale + 20))
+        return _rounded(pc.cast(shown, wide), target)
+    scale = target.scale + 1
+    cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
+    return _rounded(pc.cast(cut, pa.decimal256(76, scale)), target)
+
+
+def _rounded(values: pa.Array, target: pa.DataType) -> pa.Array:
+    mode = "half_towards_infinity"
+    return pc.cast(pc.round(values, ndigits=target.scale, round_mode=mode), target)
+
+
+def _date(values: pa.Array) -> pa.Array:
+    parts = pc.extract_regex(values, pattern=_DATE)
+    _all_valid(values, pc.or_(pc.is_valid(parts), pc.is_null(values)), "date")
+    year, month, day = (
+        pc.fill_null(pc.cast(pc.struct_field(parts, name), pa.int64()), 1).to_numpy()
+        for name in ("year", "month", "day")
+    )
+    months = (year - 1970) * 12 + month - 1
+    first = months.astype("datetime64[M]").astype("datetime64[D]")
+    days = first + (day - 1)
+    right = (1 <= month) & (month <= 12) & (day >= 1) & (days.astype("datetime64[M]") == first)
+    _all_valid(values, pa.array(right), "date")
+    array = pa.array(days.astype(np.int64).astype(np.int32), pa.int32())
+    return pc.if_else(pc.is_valid(values), array.view(pa.date32()), None)
+
+
+def _all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
+    if not pc.all(valid, min_count=0).as_py():
+        wrong = pc.filter(values, pc.invert(valid))[0].as_py()
+        raise pa.ArrowInvalid(f"{wrong!r} is no {wanted}")

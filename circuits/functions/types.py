@@ -1,0 +1,230 @@
+"""Types of expressions: which are alike, what two have in common, what an aggregate gives.
+
+The common type of two types holds every value of both: integers widen, an integer and a decimal
+make a decimal with room for both, anything and a float makes a float64 (the one lossy step, as in
+SQL), timestamps take the finer unit, NULL's type gives way to any other. Text is never a number or
+a date, and a bool is no number, but by an explicit cast.
+
+Deviations from DuckDB: uint64 beside a signed integer makes decimal(20, 0), not a 128-bit integer;
+decimals that need more than 38 digits in common become decimal256 (DuckDB drops digits); an integer
+beside a float32 makes float64; a timestamp with a zone and one without do not meet, since there is
+no session whose zone could decide.
+
+``plain`` names the type that a kernel works on for types that Arrow has few kernels for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import cast
+
+import pyarrow as pa
+from pyarrow import types as arrow
+
+from circuits.errors import FunctionError
+
+__all__ = [
+    "aggregate_type",
+    "common_type",
+    "decimal_type",
+    "digits_of",
+    "is_binary",
+    "is_number",
+    "is_temporal",
+    "is_text",
+    "plain",
+]
+
+_DIGITS = {
+    pa.int8(): 3,
+    pa.int16(): 5,
+    pa.int32(): 10,
+    pa.int64(): 19,
+    pa.uint8(): 3,
+    pa.uint16(): 5,
+    pa.uint32(): 10,
+    pa.uint64(): 20,
+}
+_SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
+_UNITS = ("s", "ms", "us", "ns")
+
+
+def is_text(of: pa.DataType) -> bool:
+    """Is it one of the string types?"""
+    return bool(arrow.is_string(of) or arrow.is_large_string(of) or arrow.is_string_view(of))
+
+
+def is_binary(of: pa.DataType) -> bool:
+    """Is it one of the binary types?"""
+    return bool(
+        arrow.is_binary(of)
+        or arrow.is_large_binary(of)
+        or arrow.is_binary_view(of)
+        or arrow.is_fixed_size_binary(of)
+    )
+
+
+def is_number(of: pa.DataType) -> bool:
+    """Is it an integer, a decimal or a float? A bool is none."""
+    return bool(arrow.is_integer(of) or arrow.is_decimal(of) or arrow.is_floating(of))
+
+
+def is_temporal(of: pa.DataType) -> bool:
+    """Is it a date or a timestamp?"""
+    return bool(arrow.is_date(of) or arrow.is_timestamp(of))
+
+
+def plain(of: pa.DataType) -> pa.DataType:
+    """The type in which values of a type are computed with.
+
+    >>> plain(pa.decimal64(15, 2)), plain(pa.string_view()), plain(pa.int8())
+    (Decimal128Type(decimal128(15, 2)), DataType(large_string), DataType(int8))
+    """
+    if arrow.is_dictionary(of):
+        return plain(of.value_type)
+    if arrow.is_string_view(of):
+        return pa.large_string()
+    if arrow.is_binary_view(of) or arrow.is_fixed_size_binary(of):
+        return pa.large_binary()
+    if arrow.is_float16(of):
+        return pa.float32()
+    if arrow.is_decimal(of) and of.bit_width < 128:
+        return pa.decimal128(of.precision, of.scale)
+    return of
+
+
+def digits_of(of: pa.DataType) -> tuple[int, int]:
+    """Precision and scale of the decimal that holds an integer or decimal type."""
+    return (of.precision, of.scale) if arrow.is_decimal(of) else (_DIGITS[of], 0)
+
+
+def decimal_type(precision: int, scale: int) -> pa.DataType:
+    """The decimal of 128 bits with this precision and scale, or of 256 where that is too small."""
+    return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, scale)
+
+
+def common_type(types: Iterable[pa.DataType]) -> pa.DataType:
+    """The type that values of all these types are compared in, or put into one column in.
+
+    >>> common_type([pa.int32(), pa.null(), pa.decimal128(10, 2)])
+    Decimal128Type(decimal128(12, 2))
+
+    Raises:
+        FunctionError: There is none, as for text and numbers, or no types are given.
+    """
+    some = list(types)
+    if not some:
+        raise FunctionError("no type is common to no types; give at least one")
+    return reduce(_common, some)
+
+
+def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left == right or arrow.is_null(right):
+        return left
+    if arrow.is_null(left):
+        return right
+    if arrow.is_dictionary(left) or arrow.is_dictionary(right):
+        return _common(_decoded(left), _decoded(right))
+    if is_number(left) and is_number(right):
+        return _common_number(left, right)
+    if is_text(left) and is_text(right):
+        large = plain(left) == pa.large_string() or plain(right) == pa.large_string()
+        return pa.large_string() if large else pa.string()
+    if is_binary(left) and is_binary(right):
+        large = arrow.is_large_binary(left) or arrow.is_large_binary(right)
+        return pa.large_binary() if large else pa.binary()
+    if is_temporal(left) and is_temporal(right):
+        return _common_temporal(left, right)
+    for alike, make in ((arrow.is_time, _time), (arrow.is_duration, pa.duration)):
+        if alike(left) and alike(right):
+            return make(_finer(left.unit, right.unit))
+    raise FunctionError(
+        f"{left} and {right} have no common type; cast one of them to the type of the other"
+    )
+
+
+def _decoded(of: pa.DataType) -> pa.DataType:
+    return of.value_type if arrow.is_dictionary(of) else of
+
+
+def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if arrow.is_floating(left) or arrow.is_floating(right):
+        narrow = {pa.float16(), pa.float32()}
+        return pa.float32() if {left, right} <= narrow else pa.float64()
+    if arrow.is_integer(left) and arrow.is_integer(right):
+        if arrow.is_signed_integer(left) == arrow.is_signed_integer(right):
+            return left if left.bit_width > right.bit_width else right
+        signed, other = (left, right) if arrow.is_signed_integer(left) else (right, left)
+        size = max(signed.bit_width, 2 * other.bit_width) // 8
+        return _SIGNED[size] if size <= 8 else pa.decimal128(20, 0)
+    (precision, scale), (other_precision, other_scale) = digits_of(left), digits_of(right)
+    widest = max(scale, other_scale)
+    needed = max(precision - scale, other_precision - other_scale) + widest
+    if needed > 76:
+        raise FunctionError(
+            f"{left} and {right} need {needed} digits in common, a decimal has at most 76; "
+            "cast one of them to a smaller decimal or to double"
+        )
+    return decimal_type(needed, widest)
+
+
+def _common_temporal(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if arrow.is_date(left) and arrow.is_date(right):
+        return pa.date32()
+    zones = {_zone(left), _zone(right)}
+    if None in zones and len(zones) > 1:
+        raise FunctionError(
+            f"{left} and {right} have no common type: one has a time zone, the other has none; "
+            "cast one of them"
+        )
+    units = [of.unit for of in (left, right) if arrow.is_timestamp(of)]
+    zone = _zone(left) if arrow.is_timestamp(left) else _zone(right)
+    return pa.timestamp(reduce(_finer, units), zone)
+
+
+def _zone(of: pa.DataType) -> str | None:
+    return cast("str | None", of.tz) if arrow.is_timestamp(of) else None
+
+
+def _finer(left: str, right: str) -> str:
+    return max(left, right, key=_UNITS.index)
+
+
+def _time(unit: str) -> pa.DataType:
+    return (pa.time32 if unit in ("s", "ms") else pa.time64)(unit)
+
+
+def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.DataType:
+    """The type of an aggregate; ``argument`` is None for ``count(*)``.
+
+    >>> aggregate_type("sum", pa.decimal64(15, 2))
+    Decimal128Type(decimal128(38, 2))
+
+    Raises:
+        FunctionError: There is no such aggregate, or not of this type.
+    """
+    if function not in ("count", "sum", "avg", "min", "max"):
+        raise FunctionError(
+            f"there is no aggregate {function!r}; there are count, sum, avg, min, max"
+        )
+    if function == "count":
+        return pa.int64()
+    if argument is None:
+        raise FunctionError(f"{function}() needs a column; only count can do without")
+    if function in ("min", "max"):
+        return argument
+    argument = _decoded(argument)
+    if function == "avg" and (is_number(argument) or arrow.is_null(argument)):
+        return pa.float64()
+    if function == "sum":
+        if arrow.is_integer(argument) or arrow.is_null(argument):
+            return pa.int64()
+        if arrow.is_floating(argument):
+            return pa.float64()
+        if arrow.is_decimal(argument):
+            wide = argument.bit_width == 256
+            return pa.decimal256(76, argument.scale) if wide else pa.decimal128(38, argument.scale)
+    raise FunctionError(
+        f"{function}({argument}) does not exist; {function} takes numbers: cast the column to one"
+    )
