@@ -1,0 +1,153 @@
+"""Byte strings in raw memory: hash, compare, copy; eight bytes at a time, at any alignment.
+
+A string is an address and a length. Words are read inside the string only: one of eight bytes or
+more ends with a word that overlaps the one before, so there is no loop over single bytes and no
+read beyond a buffer. Bits are int64 throughout, because numba makes a float of int64 and uint64.
+
+`digest` follows wyhash (Wang Yi, "wyhash", final version 4, public domain): the 128-bit product of
+two words, folded. It keeps the factors (`mix`), so that no chosen word can make a product forget
+the other one. It has no secret: who chooses strings to collide makes look-ups slow, never wrong.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+__all__ = ["big_endian", "copy", "digest", "put_word", "same", "word"]
+
+_WORD = ir.IntType(64)
+
+# Odd numbers with 32 of 64 bits set, from wyhash, as int64.
+_FIRST = 0xA0761D6478BD642F - (1 << 64)
+_SECOND = 0xE7037ED1A0B428DB - (1 << 64)
+
+
+def _reader(bits: int) -> Any:
+    pointee = ir.IntType(bits)
+
+    def read(typingctx: Any, address: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], pointee.as_pointer())
+            value = builder.load(pointer, align=1)
+            return value if bits == 64 else builder.zext(value, _WORD)
+
+        return types.int64(types.int64), codegen
+
+    return intrinsic(read)
+
+
+def _writer(bits: int) -> Any:
+    pointee = ir.IntType(bits)
+
+    def write(typingctx: Any, address: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], pointee.as_pointer())
+            value = args[1] if bits == 64 else builder.trunc(args[1], pointee)
+            builder.store(value, pointer, align=1)
+            return context.get_dummy_value()
+
+        return types.none(types.int64, types.int64), codegen
+
+    return intrinsic(write)
+
+
+word, put_word = _reader(64), _writer(64)
+half, put_half = _reader(32), _writer(32)
+byte, put_byte = _reader(8), _writer(8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def mix(typingctx: Any, a: Any, b: Any) -> Any:
+    """Return both halves of the 128-bit product of two words, and the words, xored."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        low = builder.trunc(product, _WORD)
+        high = builder.trunc(builder.lshr(product, wide(64)), _WORD)
+        return builder.xor(builder.xor(low, high), builder.xor(args[0], args[1]))
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def reversed_bytes(typingctx: Any, value: Any) -> Any:
+    """Return a word with its bytes in the opposite order."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bswap(args[0])
+
+    return types.int64(types.int64), codegen
+
+
+@njit(nogil=True)
+def digest(address, length):
+    """Return a hash of 64 bits, all of them good."""
+    state = np.int64(_SECOND)
+    left = length
+    while left > 16:
+        state = mix(word(address) ^ _FIRST, word(address + 8) ^ state)
+        address += 16
+        left -= 16
+    if left >= 8:
+        a = word(address)
+        b = word(address + left - 8)
+    elif left >= 4:
+        a = half(address)
+        b = half(address + left - 4)
+    elif left > 0:
+        a = (byte(address) << 16) | (byte(address + (left >> 1)) << 8) | byte(address + left - 1)
+        b = np.int64(0)
+    else:
+        a = np.int64(0)
+        b = np.int64(0)
+    return mix(_FIRST ^ length, mix(a ^ _FIRST, b ^ state))
+
+
+@njit(nogil=True)
+def same(x, y, length):
+    """Tell whether two strings of one length are equal."""
+    if length >= 8:
+        last = length - 8
+        for i in range(0, last, 8):
+            if word(x + i) != word(y + i):
+                return False
+        return word(x + last) == word(y + last)
+    if length >= 4:
+        last = length - 4
+        return half(x) == half(y) and half(x + last) == half(y + last)
+    for i in range(length):  # noqa: SIM110 - numba has no all()
+        if byte(x + i) != byte(y + i):
+            return False
+    return True
+
+
+@njit(nogil=True)
+def copy(source, target, length):
+    """Copy a string to where it does not overlap."""
+    if length >= 8:
+        last = length - 8
+        for i in range(0, last, 8):
+            put_word(target + i, word(source + i))
+        put_word(target + last, word(source + last))
+    elif length >= 4:
+        last = length - 4
+        put_half(target, half(source))
+        put_half(target + last, half(source + last))
+    else:
+        for i in range(length):
+            put_byte(target + i, byte(source + i))
+
+
+@njit(nogil=True)
+def big_endian(address, length):
+    """Return the first eight bytes, filled up with zeros, as a big-endian unsigned number."""
+    if length >= 8:
+        return reversed_bytes(word(address))
+    number = np.int64(0)
+    for i in range(length):
+        number |= byte(address + i) << (56 - 8 * i)
+    return number
