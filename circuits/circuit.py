@@ -1,122 +1,85 @@
-"""Circuit: named rules over named relations, stepped together and all or nothing.
+"""Circuit: views over changing relations, stepped together and all or nothing.
 
-A rule is a conjunctive query; several rules with one head name add up (union of Z-sets); a head
-named in ``distinct`` becomes a set. Rules may use the heads of other rules, not their own::
+A step takes a table of changed rows per input and gives a table of changed rows per view. Values are
+encoded at the edge, operators work on Z-sets of codes (`circuits.graph`), and what comes out is
+decoded again. By the chain rule the circuit of incremental operators is the incremental circuit::
 
-    e(a, b) :- message(a, b), a != b                        distinct: e
-    reach(a) :- e(a, b), e(b, c), e(a, c)                   adds up with ...
-    reach(c) :- e(a, b), e(b, c), e(a, c)
-
-For every step the rules run in topological order; a rule gets the deltas of the relations it
-reads, whether these are inputs or heads, so by the chain rule the whole is the composition of
-the incremental parts. All rules share the relations' traces: one arrangement for each column
-order that any of them needs.
+    Σ outputs of step(d_t)  =  view(Σ d_t)
 
 Invariant: a step is all or nothing. ``prepare`` encodes and validates every table, then computes
 every delta without touching state; ``commit`` swaps the new state in. An error before ``commit``
 leaves the circuit as it was; one inside ``commit`` (out of memory, say) closes it for good.
 ``prepare`` and ``commit`` are apart so that a durable sink can write the delta in between.
 
-This is the small first form: int64 columns and conjunctive rules. Typed columns, SQL and Datalog
-compile to circuits in a later one; the signature of ``step`` stays.
+Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from typing import Protocol
+from time import perf_counter
 
 import pyarrow as pa
 
-from circuits.distinct import Distinct
-from circuits.errors import BrokenCircuitError, RuleError, StaleStepError, UnknownInputError
-from circuits.schema import WEIGHT, Schema
-from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet
+from circuits.codec import Codecs
+from circuits.drawing import mermaid, tree
+from circuits.errors import BrokenCircuitError, CircuitError, StaleStepError, UnknownInputError
+from circuits.graph import Graph, GraphStep, Joining
+from circuits.lowering import lowered
+from circuits.relational import Plan
+from circuits.schema import Schema
+from circuits.snapshot import Snapshot, fingerprint, restored, taken
+from circuits.views import Views
+from dbsp_wcoj import Formula, ZSet
 
 __all__ = ["Circuit", "CircuitStep"]
-
-
-class Prepared(Protocol):
-    """What an operator hands back before its state changes."""
-
-    def commit(self) -> None: ...
 
 
 class Circuit:
     """Views over changing relations, maintained by deltas.
 
     Args:
-        rules: Conjunctive queries, as text or values; the head's variables name the columns.
-        schemas: The input relations, with integer columns.
-        distinct: Heads that are sets: weight 1 where the summed weight is positive.
-        outputs: Heads that ``step`` returns; all of them when not given.
-        formula: The delta formula of every rule.
+        plans: The plan of each view, in an order in which views come after those they read.
+        schemas: The input relations.
+        outputs: The views that ``step`` returns; all of them when not given.
+        materialize: Which views and inputs are kept whole, for `views` and `query`: a collection of
+            names, or True for all.
+        formula: The delta formula of every join.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
+        clock: Seconds, for the times in `explain`.
 
     Raises:
-        RuleError: The rules are recursive, disagree on a head, or name what is not there.
-        QuerySyntaxError, UnsafeVariableError, ArityError, FormulaError: A rule is no query.
-
-    >>> edge = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
-    >>> circuit = Circuit(
-    ...     ["e(a, b) :- link(a, b), a != b", "triangles() :- e(a, b), e(b, c), e(a, c)"],
-    ...     {"link": edge},
-    ...     distinct=["e"],
-    ...     outputs=["triangles"],
-    ... )
-    >>> link = pa.table({"src": [1, 2, 1, 1], "dst": [2, 3, 3, 3]})
-    >>> circuit.step({"link": link})["triangles"].to_pylist()
-    [{'weight': 1}]
-    >>> gone = pa.table({"src": [1], "dst": [3], "weight": [-2]})
-    >>> circuit.step({"link": gone})["triangles"].to_pylist()
-    [{'weight': -1}]
+        SchemaError: A schema has a column of a type that cannot be held.
+        CircuitError: ``outputs`` or ``materialize`` name what is not there.
     """
 
     def __init__(
         self,
-        rules: Sequence[Query | str],
+        plans: Mapping[str, Plan],
         schemas: Mapping[str, pa.Schema],
         *,
-        distinct: Collection[str] = (),
         outputs: Collection[str] | None = None,
+        materialize: bool | Collection[str] = False,
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        queries = [Query.parse(rule) if isinstance(rule, str) else rule for rule in rules]
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
-        self.views = _heads(queries, self.inputs)
-        self._order = _stratified(queries, {**self.inputs, **self.views})
-        self.outputs = tuple(self._order if outputs is None else outputs)
-        for role, names in (("distinct", distinct), ("outputs", self.outputs)):
-            for name in names:
-                if name not in self.views:
-                    raise RuleError(
-                        f"{role}: {name!r} is not the head of a rule; heads are "
-                        f"{', '.join(self.views)}: add the rule or drop the name"
-                    )
-        self._relations = Relations()
-        self._rules = {
-            name: tuple(
-                DeltaQuery(
-                    query,
-                    formula=formula,
-                    executor=executor,
-                    parts=parts,
-                    relations=self._relations,
-                )
-                for query in queries
-                if query.name == name
-            )
-            for name in self._order
-        }
-        self._distinct = {name: Distinct(self.views[name].arity) for name in distinct}
+        self.plans = dict(plans)
+        known = [*self.inputs, *self.plans]
+        self.outputs = self._named("outputs", list(self.plans) if outputs is None else outputs)
+        kept = known if materialize is True else (materialize or ())
+        self.materialized = self._named("materialize", kept)
+        self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
+        self._joining = Joining(Formula.of(formula), executor, parts)
+        self._clock = clock
         self._version = 0
         self._broken = False
+        self._build(Codecs())
 
     def step(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Apply the changes of one moment and return the change of every output.
@@ -130,6 +93,7 @@ class Circuit:
 
         Raises:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
+            EvaluationError: An expression has no value for a row; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
         """
         prepared = self.prepare(tables)
@@ -140,35 +104,84 @@ class Circuit:
         """Validate and compute a step; the state changes at ``commit`` and not before."""
         self._check_whole()
         deltas = {name: self._encode(name, table) for name, table in tables.items()}
-        shared = self._relations.stage({k: d for k, d in deltas.items() if k in self._relations})
-        operators: list[Prepared] = [shared]
-        for name in self._order:
-            delta = ZSet.empty(self.views[name].arity)
-            for rule in self._rules[name]:
-                delta = delta + rule.evaluate(shared)
-            if name in self._distinct:
-                distinct = self._distinct[name].prepare(delta)
-                operators.append(distinct)
-                delta = distinct.delta
-            deltas[name] = delta
-            if name in self._relations:
-                shared.add(name, delta)
-        outputs = {name: self.views[name].to_table(deltas[name]) for name in self.outputs}
-        return CircuitStep(outputs, tuple(operators), self, self._version)
+        step = self._graph.prepare(deltas)
+        outputs = {
+            name: self._schemas[name].to_table(step.deltas[self._graph.views[name]], self._codecs)
+            for name in self.outputs
+        }
+        return CircuitStep(outputs, step, self, self._version)
 
-    def explain(self) -> str:
-        """The rules in the order in which they run, each with its plan."""
-        blocks = []
-        for name in self._order:
-            kind = "distinct sum of" if name in self._distinct else "sum of"
-            blocks.append(f"{name}({', '.join(self.views[name].columns)}): {kind}")
-            blocks.extend(rule.explain() for rule in self._rules[name])
-        return "\n".join(blocks)
+    @property
+    def views(self) -> Views:
+        """The materialized views and inputs as they are now: a mapping from names to tables.
+
+        Each is put together when it is asked for, in O(rows).
+        """
+        return Views(self._integrals, {**self.inputs, **self._schemas}, self._codecs)
+
+    def explain(self, format: str = "text") -> str:
+        """The operators that run, with the rows and the time that each has taken so far.
+
+        Args:
+            format: "text" for a tree per view, "mermaid" for a drawing.
+
+        Raises:
+            CircuitError: There is no such format.
+        """
+        drawings = {"text": tree, "mermaid": mermaid}
+        if format not in drawings:
+            raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
+        return drawings[format](self._graph)
+
+    def snapshot(self) -> Snapshot:
+        """All state, as a value that can be pickled: O(state)."""
+        self._check_whole()
+        return taken(self._graph, fingerprint(self.plans, self.inputs, self.materialized))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back, or on, to the state of a snapshot of a circuit with the same views.
+
+        The formula and the number of threads may differ.
+
+        Raises:
+            SnapshotError: The snapshot is of other views or inputs; nothing has changed.
+        """
+        wanted = fingerprint(self.plans, self.inputs, self.materialized)
+        codecs = restored(snapshot, wanted)
+        self._build(codecs)
+        snapshot.fill(self._graph)
+        self._version += 1
+        self._broken = False
+
+    def _build(self, codecs: Codecs) -> None:
+        graph = Graph(codecs, self._joining, self._clock)
+        for name, schema in self.inputs.items():
+            graph.add_input(name, schema.fields)
+        for name, plan in self.plans.items():
+            graph.add_view(name, lowered(plan))
+        numbers = {
+            **{name: graph.add_input(name, self.inputs[name].fields) for name in self.inputs},
+            **graph.views,
+        }
+        self._integrals = {name: graph.integrate(numbers[name]) for name in self.materialized}
+        self._codecs = codecs
+        self._graph = graph
+
+    def _named(self, role: str, names: Collection[str]) -> tuple[str, ...]:
+        known = list(self.plans) if role == "outputs" else [*self.inputs, *self.plans]
+        for name in names:
+            if name not in known:
+                raise CircuitError(
+                    f"{role}: {name!r} is not there; known are {', '.join(known)}: "
+                    "add its definition or drop the name"
+                )
+        return tuple(names)
 
     def _check_whole(self) -> None:
         if self._broken:
             raise BrokenCircuitError(
-                "an earlier commit failed half-way: build a new circuit and feed it again"
+                "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
+                "feed it again"
             )
 
     def _encode(self, name: str, table: pa.Table) -> ZSet:
@@ -177,7 +190,7 @@ class Circuit:
                 f"{name!r} is not an input; inputs are {', '.join(self.inputs)}: "
                 "rename the relation or add its schema"
             )
-        return self.inputs[name].to_zset(table)
+        return self.inputs[name].to_zset(table, self._codecs)
 
 
 @dataclass(frozen=True)
@@ -185,7 +198,7 @@ class CircuitStep:
     """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state."""
 
     outputs: dict[str, pa.Table]
-    operators: tuple[Prepared, ...]
+    step: GraphStep
     circuit: Circuit
     version: int
 
@@ -204,53 +217,6 @@ class CircuitStep:
                 f"{circuit._version}: prepare it again"
             )
         circuit._broken = True
-        for operator in self.operators:
-            operator.commit()
+        self.step.commit()
         circuit._broken = False
         circuit._version += 1
-
-
-def _heads(queries: Sequence[Query], inputs: Mapping[str, Schema]) -> dict[str, Schema]:
-    """The schema of every head: the variables of its first rule name the columns."""
-    views: dict[str, Schema] = {}
-    for query in queries:
-        if query.name in inputs:
-            raise RuleError(f"{query.name!r} is an input and the head of {query}: rename one")
-        if len(set(query.head)) != len(query.head) or WEIGHT in query.head:
-            raise RuleError(
-                f"the head of {query} names columns: its variables must differ from each other "
-                f"and from {WEIGHT!r}: rename them"
-            )
-        first = views.setdefault(query.name, Schema(query.name, tuple(query.head)))
-        if first.arity != len(query.head):
-            raise RuleError(
-                f"rules for {query.name!r} have heads of {first.arity} and of {len(query.head)} "
-                f"columns, the latter in {query}: rules with one head name are added up"
-            )
-    return views
-
-
-def _stratified(queries: Sequence[Query], known: Mapping[str, Schema]) -> tuple[str, ...]:
-    """The heads in an order in which each comes after the heads that it reads."""
-    reads: dict[str, set[str]] = {}
-    for query in queries:
-        for relation, arity in query.relations.items():
-            if relation not in known:
-                raise RuleError(
-                    f"{query} reads {relation!r}, which is neither an input nor a head; known "
-                    f"are {', '.join(known)}: add its schema or its rule"
-                )
-            if known[relation].arity != arity:
-                raise RuleError(
-                    f"{query} reads {relation!r} with {arity} terms, it has "
-                    f"{known[relation].arity} columns"
-                )
-        reads.setdefault(query.name, set()).update(query.relations)
-    try:
-        order = tuple(TopologicalSorter(reads).static_order())
-    except CycleError as error:
-        raise RuleError(
-            f"rules read each other in a circle: {' <- '.join(error.args[1])}; recursion is not "
-            "supported here: break the circle"
-        ) from error
-    return tuple(name for name in order if name in reads)

@@ -7,6 +7,8 @@
         ├── RuleError                  the rules do not make a circuit
         ├── SchemaError                a table does not fit the schema of its relation
         ├── UnknownInputError          a table for what is no input (UnknownRelationError)
+        ├── UnknownViewError           a view that is not there, or not materialized (KeyError)
+        ├── SnapshotError              a snapshot of other views or of another format
         ├── FunctionError              no such function, or not for arguments of these types
         ├── EvaluationError            an expression has no value for a row: overflow, bad cast
         ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
@@ -31,10 +33,12 @@ __all__ = [
     "FunctionError",
     "RuleError",
     "SchemaError",
+    "SnapshotError",
     "SqlError",
     "StaleStepError",
     "TextError",
     "UnknownInputError",
+    "UnknownViewError",
     "UnsupportedSqlError",
 ]
 
@@ -53,6 +57,16 @@ class SchemaError(CircuitError):
 
 class UnknownInputError(CircuitError, UnknownRelationError):
     """A table is given for a relation that is not an input of the circuit."""
+
+
+class UnknownViewError(CircuitError, KeyError):
+    """A view that the circuit does not have, or does not keep whole."""
+
+    __str__ = Exception.__str__  # KeyError would show its message in quotes
+
+
+class SnapshotError(CircuitError):
+    """A snapshot is of other views or inputs, or of a format that is not known here."""
 
 
 class FunctionError(CircuitError):

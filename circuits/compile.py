@@ -1,0 +1,120 @@
+"""From a text to a circuit: SQL by `circuits.sql`, Datalog by `circuits.datalog`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import Executor
+
+import pyarrow as pa
+
+from circuits.circuit import Circuit
+from circuits.datalog import plan_datalog
+from circuits.schema import Schema
+from circuits.sql import plan_sql
+from dbsp_wcoj import Formula
+
+__all__ = ["compile_datalog", "compile_sql"]
+
+
+def compile_sql(
+    text: str,
+    schemas: Mapping[str, pa.Schema],
+    *,
+    name: str = "view",
+    dialect: str = "duckdb",
+    outputs: Collection[str] | None = None,
+    materialize: bool | Collection[str] = False,
+    formula: Formula | str = Formula.collapsed,
+    executor: Executor | None = None,
+    parts: int = 1,
+) -> Circuit:
+    """Make a circuit of SQL: bags of rows, NULLs as in SQL.
+
+    Args:
+        text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
+        schemas: The input relations; ``nullable=False`` on a field spares tests for NULL.
+        name: What the view of a plain SELECT is called.
+        dialect: The dialect of the text, as sqlglot calls it.
+        outputs: The views that ``step`` returns; all when not given.
+        materialize: Which views and inputs are kept whole, for ``views`` and ``query``.
+        formula: The delta formula of every join.
+        executor: Threads for large steps; none by default.
+        parts: Into how many parts a delta is split over the executor.
+
+    Raises:
+        SqlError: The text is no SQL, or names what is not there.
+        UnsupportedSqlError: It uses what is not supported; the message says what and where.
+        SchemaError: A schema has a column of a type that cannot be held.
+
+    >>> circuit = compile_sql(
+    ...     "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src "
+    ...     "JOIN e z ON z.src = x.src AND z.dst = y.dst",
+    ...     {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])},
+    ...     name="triangles",
+    ... )
+    >>> circuit.step({"e": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})})["triangles"].to_pylist()
+    [{'n': 1, 'weight': 1}]
+    """
+    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
+    plans = plan_sql(
+        text, {n: schema.fields for n, schema in inputs.items()}, name=name, dialect=dialect
+    )
+    return Circuit(
+        plans,
+        schemas,
+        outputs=outputs,
+        materialize=materialize,
+        formula=formula,
+        executor=executor,
+        parts=parts,
+    )
+
+
+def compile_datalog(
+    text: str,
+    schemas: Mapping[str, pa.Schema],
+    *,
+    outputs: Collection[str] | None = None,
+    materialize: bool | Collection[str] = False,
+    formula: Formula | str = Formula.collapsed,
+    executor: Executor | None = None,
+    parts: int = 1,
+) -> Circuit:
+    """Make a circuit of Datalog rules: every head is a set.
+
+    Args:
+        text: Rules; those of one head are alternatives, and they may use each other's heads.
+        schemas: The input relations.
+        outputs: The heads that ``step`` returns; all when not given.
+        materialize: Which heads and inputs are kept whole, for ``views`` and ``query``.
+        formula: The delta formula of every join.
+        executor: Threads for large steps; none by default.
+        parts: Into how many parts a delta is split over the executor.
+
+    Raises:
+        DatalogError: The text is no program, or one that is unsafe, unstratified or recursive.
+        SchemaError: A schema has a column of a type that cannot be held.
+
+    >>> circuit = compile_datalog(
+    ...     "open(x) :- edge(x, y), not closed(y).",
+    ...     {
+    ...         "edge": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
+    ...         "closed": pa.schema([("node", pa.int64())]),
+    ...     },
+    ... )
+    >>> circuit.step({"edge": pa.table({"src": [1, 2], "dst": [2, 3]})})["open"].to_pylist()
+    [{'x': 1, 'weight': 1}, {'x': 2, 'weight': 1}]
+    >>> circuit.step({"closed": pa.table({"node": [3]})})["open"].to_pylist()
+    [{'x': 2, 'weight': -1}]
+    """
+    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
+    plans = plan_datalog(text, {n: schema.fields for n, schema in inputs.items()})
+    return Circuit(
+        plans,
+        schemas,
+        outputs=outputs,
+        materialize=materialize,
+        formula=formula,
+        executor=executor,
+        parts=parts,
+    )

@@ -1,0 +1,243 @@
+"""Graph: the operators of a circuit in the order in which they run, and one step through them.
+
+Made from lowered plans by the chain rule: each plan node becomes the incremental form of its
+operator, equal nodes become one. For every step each node gets the deltas of its inputs; nodes that
+are inputs of joins are relations too, whose deltas are staged in the shared traces before any join
+reads them. Nothing changes until the step is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+
+from circuits.codec import Codecs
+from circuits.operators.aggregate import AggregateRows
+from circuits.operators.distinct import CutRows, to_bag, to_set
+from circuits.operators.integrate import Integrate
+from circuits.operators.join import JoinRows
+from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
+from circuits.operators.operator import Moment, Operator, Prepared
+from circuits.operators.top_k import TopKRows
+from circuits.operators.values import ConstantRows
+from circuits.relational import (
+    Aggregate,
+    Distinct,
+    Fields,
+    Filter,
+    Join,
+    Map,
+    Negate,
+    Plan,
+    Positive,
+    Scan,
+    TopK,
+    Union,
+    Values,
+)
+from dbsp_wcoj import Formula, Relations, Trace, ZSet
+
+__all__ = ["Graph", "GraphStep", "Joining", "Node"]
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Joining:
+    """How the joins of a graph are made."""
+
+    formula: Formula | str = Formula.collapsed
+    executor: Executor | None = None
+    parts: int = 1
+
+
+@dataclass
+class Node:
+    """One operator, or an input (which has none), and what it has done so far."""
+
+    name: str
+    plan: Plan
+    inputs: tuple[int, ...]
+    operator: Operator | None
+    rows: int = 0
+    seconds: float = 0.0
+    arranged: bool = False
+
+
+@dataclass(frozen=True)
+class GraphStep:
+    """The computed deltas of all nodes, and what commits them."""
+
+    deltas: Sequence[ZSet]
+    prepared: Sequence[Prepared]
+    spent: Sequence[float]
+    graph: Graph
+
+    def commit(self) -> None:
+        """Make the step the state of all operators."""
+        for prepared in self.prepared:
+            prepared.commit()
+        for node, delta, spent in zip(self.graph.nodes, self.deltas, self.spent, strict=True):
+            node.rows += len(delta)
+            node.seconds += spent
+        self.graph.steps += 1
+
+
+@dataclass
+class Graph:
+    """Operators over named inputs.
+
+    Args:
+        codecs: The codes of values, shared by the whole circuit.
+        joining: How joins are made.
+        clock: Seconds, for `Node.seconds`.
+    """
+
+    codecs: Codecs
+    joining: Joining
+    clock: Clock
+    nodes: list[Node] = field(default_factory=list)
+    views: dict[str, int] = field(default_factory=dict)
+    relations: Relations = field(default_factory=Relations)
+    steps: int = 0
+    _numbers: dict[object, int] = field(default_factory=dict)
+
+    def add_input(self, name: str, fields: Fields) -> int:
+        """An input relation."""
+        return self._add(("input", name), name, Scan(name, fields), ())
+
+    def add_view(self, name: str, plan: Plan) -> int:
+        """A named view, by its lowered plan."""
+        self.views[name] = self.add(plan)
+        return self.views[name]
+
+    def add(self, plan: Plan) -> int:
+        """The node of a lowered plan, new if there is no equal one."""
+        match plan:
+            case Scan(relation):
+                known = self._numbers.get(("input", relation))
+                return self.views[relation] if known is None else known
+            case Join(inputs) | Union(inputs):
+                below = tuple(map(self.add, inputs))
+            case Values():
+                below = ()
+            case _:
+                below = (self.add(plan.input),)  # type: ignore[union-attr]
+        return self._add(_key(plan, below), f"#{len(self.nodes)}", plan, below)
+
+    def integrate(self, number: int) -> Integrate:
+        """Keep the sum of a node's deltas."""
+        plan = self.nodes[number].plan
+        key = ("integrate", number)
+        place = self._add(key, f"#{len(self.nodes)}", plan, (number,))
+        operator = self.nodes[place].operator
+        assert isinstance(operator, Integrate)
+        return operator
+
+    def prepare(self, inputs: Mapping[str, ZSet]) -> GraphStep:
+        """Compute all deltas of one step; nothing changes until it is committed."""
+        shared = self.relations.stage({})
+        moment = Moment(self.steps == 0, shared)
+        deltas: list[ZSet] = []
+        prepared: list[Prepared] = [shared]
+        spent = []
+        for node in self.nodes:
+            start = self.clock()
+            if node.operator is None:
+                delta = inputs.get(node.name)
+                if delta is None:
+                    delta = ZSet.empty(len(node.plan.fields))
+            else:
+                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
+                if state is not None:
+                    prepared.append(state)
+            if node.arranged and len(delta):
+                shared.add(node.name, delta)
+            deltas.append(delta)
+            spent.append(self.clock() - start)
+        return GraphStep(deltas, prepared, spent, self)
+
+    def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
+        """The views of whole inputs, by what the operators mean; no state is used or changed."""
+        values: list[ZSet] = []
+        for node in self.nodes:
+            if node.operator is None:
+                value = inputs.get(node.name, ZSet.empty(len(node.plan.fields)))
+            else:
+                value = node.operator.meaning([values[i] for i in node.inputs])
+            values.append(value)
+        return {name: values[number] for name, number in self.views.items()}
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        """All state: the joined relations' traces and those of the operators, by name."""
+        found = {f"relation {name}": trace for name, trace in self.relations.traces.items()}
+        for node in self.nodes:
+            for index, trace in enumerate(getattr(node.operator, "traces", ())):
+                found[f"operator {node.name} {index}"] = trace
+        return found
+
+    def _add(self, key: object, name: str, plan: Plan, inputs: tuple[int, ...]) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            integrates = isinstance(key, tuple) and key[0] == "integrate"
+            operator = Integrate(len(plan.fields)) if integrates else self._operator(plan, inputs)
+            number = self._numbers[key] = len(self.nodes)
+            self.nodes.append(Node(name, plan, inputs, operator))
+        return number
+
+    def _operator(self, plan: Plan, inputs: tuple[int, ...]) -> Operator | None:
+        match plan:
+            case Values():
+                return ConstantRows(plan, self.codecs)
+            case Filter(below, predicate):
+                return FilterRows(predicate, below.fields, self.codecs)
+            case Map(below, expressions):
+                return MapRows(expressions, below.fields, self.codecs)
+            case Union():
+                return UnionRows(len(plan.fields))
+            case Negate():
+                return NegateRows()
+            case Distinct():
+                return CutRows(len(plan.fields), to_set)
+            case Positive():
+                return CutRows(len(plan.fields), to_bag)
+            case Aggregate():
+                return AggregateRows(plan, self.codecs)
+            case TopK():
+                return TopKRows(plan, self.codecs)
+            case Join():
+                for number in inputs:
+                    self.nodes[number].arranged = True
+                names = [self.nodes[number].name for number in inputs]
+                joining = self.joining
+                return JoinRows(
+                    plan,
+                    names,
+                    self.relations,
+                    formula=joining.formula,
+                    executor=joining.executor,
+                    parts=joining.parts,
+                )
+        return None
+
+
+def _key(plan: Plan, below: tuple[int, ...]) -> object:
+    """What makes two nodes equal: the operator and its inputs, not the names of columns."""
+    types = tuple(f.type for f in plan.fields)
+    match plan:
+        case Values(_, rows):
+            return "values", types, rows
+        case Filter(_, predicate):
+            return "filter", below, predicate
+        case Map(_, expressions):
+            return "map", below, expressions
+        case Join(_, variables, comparisons, head):
+            return "join", below, variables, comparisons, head
+        case Aggregate(_, keys, calls):
+            named = tuple((c.function, c.argument, c.distinct, c.type) for c in calls)
+            return "aggregate", below, keys, named
+        case TopK(_, keys, order, limit, offset):
+            return "top-k", below, keys, order, limit, offset
+    return type(plan).__name__, below

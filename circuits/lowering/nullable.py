@@ -1,0 +1,72 @@
+"""Which columns of a plan can be NULL: those for which nothing says that they are not."""
+
+from __future__ import annotations
+
+from circuits.expression import Call, Column, Expression, Literal, conjuncts
+from circuits.relational import (
+    Aggregate,
+    Distinct,
+    Filter,
+    Join,
+    Map,
+    Negate,
+    Plan,
+    Positive,
+    Scan,
+    TopK,
+    Union,
+)
+
+__all__ = ["is_nullable"]
+
+
+def is_nullable(plan: Plan, expression: Expression) -> bool:
+    """Whether an expression over the plan's columns may be NULL.
+
+    >>> import pyarrow as pa
+    >>> from circuits.relational import Field
+    >>> e = Scan("e", (Field("src", pa.int64()), Field("dst", pa.int64(), nullable=False)))
+    >>> [is_nullable(e, Column(k, pa.int64())) for k in range(2)]
+    [True, False]
+    """
+    if isinstance(expression, Literal):
+        return expression.value is None
+    if isinstance(expression, Call):
+        if expression.function == "cast":
+            return is_nullable(plan, expression.arguments[0])
+        return expression.function not in ("is_null", "is_true", "same")
+    column = expression.index
+    match plan:
+        case Scan(_, fields):
+            return fields[column].nullable
+        case Filter(below, predicate):
+            return is_nullable(below, expression) and not any(
+                _says_present(part, column) for part in conjuncts([predicate])
+            )
+        case Map(below, expressions):
+            return is_nullable(below, expressions[column])
+        case Union(inputs):
+            return any(is_nullable(p, expression) for p in inputs)
+        case Negate(below) | Distinct(below) | Positive(below) | TopK(below):
+            return is_nullable(below, expression)
+        case Aggregate(below, keys, calls):
+            if column < len(keys):
+                return is_nullable(below, Column(keys[column], expression.type))
+            return calls[column - len(keys)].function != "count"
+        case Join(inputs, variables, _, head):
+            return all(
+                is_nullable(p, Column(names.index(head[column]), expression.type))
+                for p, names in zip(inputs, variables, strict=True)
+                if head[column] in names
+            )
+    return True
+
+
+def _says_present(part: Expression, column: int) -> bool:
+    if not (isinstance(part, Call) and part.function == "not"):
+        return False
+    (inner,) = part.arguments
+    if not (isinstance(inner, Call) and inner.function == "is_null"):
+        return False
+    (subject,) = inner.arguments
+    return isinstance(subject, Column) and subject.index == column

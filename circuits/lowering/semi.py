@@ -1,0 +1,70 @@
+"""Semijoins and antijoins: the keys of the right that match, as a set, joined or subtracted.
+
+::
+
+    A ⋉ R  =  A ⋈ distinct(keys(R))
+    A ▷ R  =  A - A ⋈ distinct(keys(R))
+
+A disjunction of an antijoin is one antijoin after the other; of a semijoin, the union of the sets.
+So EXISTS adds an atom to the one N-way join, and NOT EXISTS makes it a difference of two, of which
+a count never lists the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from circuits.expression import Column, Expression
+from circuits.functions import call
+from circuits.lowering.block import Absent, Block
+from circuits.lowering.join import finish
+from circuits.lowering.matching import Matching, alternatives, match
+from circuits.lowering.project import projected
+from circuits.relational import Distinct, Plan, Union, columns
+
+__all__ = ["absent_keys", "anti", "matching_keys", "semi"]
+
+
+def semi(block: Block, right: Plan, predicate: Expression) -> Block:
+    """The rows of the block that have a partner."""
+    choices = alternatives(predicate)
+    if len(choices) > 1:
+        # The rows' own columns are the keys: those that any of the alternatives matches.
+        whole = Block.of(finish(block))
+        sets = [
+            Distinct(
+                finish(semi(whole, right, call("and", *parts) if len(parts) > 1 else parts[0]))
+            )
+            for parts in choices
+        ]
+        keys = whole.outputs
+        return _joined(Matching(whole, keys, Union(tuple(sets))), whole.outputs)
+    matching = match(block, right, choices[0])
+    return _joined(matching, matching.block.outputs)
+
+
+def anti(block: Block, right: Plan, predicate: Expression) -> Block:
+    """The rows of the block that have no partner."""
+    for parts in alternatives(predicate):
+        matching = match(block, right, parts)
+        block = absent_keys(matching.block, matching)
+    return block
+
+
+def absent_keys(block: Block, matching: Matching) -> Block:
+    """The rows of the block whose keys no partner has."""
+    absent = Absent(matching_keys(matching), matching.keys)
+    return replace(block, absent=(*block.absent, absent))
+
+
+def matching_keys(matching: Matching) -> Plan:
+    """The set of keys that have a partner."""
+    return Distinct(projected(matching.right, columns(matching.right)[: len(matching.keys)]))
+
+
+def _joined(matching: Matching, outputs: tuple[Expression, ...]) -> Block:
+    block, keys = matching.block, matching.keys
+    both = block.times(Block.of(matching_keys(matching)))
+    width = block.width
+    same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
+    return replace(both, predicates=(*both.predicates, *same), outputs=outputs)

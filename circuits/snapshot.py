@@ -1,0 +1,98 @@
+"""Snapshot: all state of a circuit as one value, to go back to or to carry elsewhere.
+
+It holds the rows of every trace, the tables of codes, and a fingerprint of the views and inputs that
+they belong to. How the joins are made (formula, arrangements, threads) is not part of it: the same
+state serves all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import pyarrow as pa
+
+from circuits.codec import Codecs
+from circuits.errors import SnapshotError
+from circuits.graph import Graph
+from circuits.relational import Plan
+from circuits.schema import Schema
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["Snapshot", "fingerprint", "restored", "taken"]
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a circuit after ``steps`` steps.
+
+    Attributes:
+        format: The version of this layout.
+        fingerprint: What the state belongs to (`fingerprint`).
+        steps: How many steps made it.
+        traces: Rows, of shape ``(columns, n)``, and weights of each trace.
+        tables: The values of each table of codes, in the order of their codes.
+    """
+
+    format: int
+    fingerprint: str
+    steps: int
+    traces: Mapping[str, tuple[Int64Array, Int64Array]]
+    tables: Mapping[str, pa.Array]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the rows, weights and values."""
+        rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
+        return rows + sum(table.nbytes for table in self.tables.values())
+
+    def fill(self, graph: Graph) -> None:
+        """Put the state into a new graph of the same plans."""
+        traces = graph.traces
+        for name, (rows, weights) in self.traces.items():
+            if len(weights):
+                traces[name].update(ZSet(rows, weights))
+        graph.steps = self.steps
+
+
+def taken(graph: Graph, belongs_to: str) -> Snapshot:
+    """The state of a graph."""
+    traces = {}
+    for name, trace in graph.traces.items():
+        zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
+        traces[name] = (zset.rows, zset.weights)
+    return Snapshot(FORMAT, belongs_to, graph.steps, traces, dict(graph.codecs.tables()))
+
+
+def restored(snapshot: Snapshot, wanted: str) -> Codecs:
+    """The codes of a snapshot, once it is known to fit.
+
+    Raises:
+        SnapshotError: It is of another format, or of other views or inputs.
+    """
+    if snapshot.format != FORMAT:
+        raise SnapshotError(
+            f"the snapshot has format {snapshot.format}, this version reads {FORMAT}: "
+            "use the version that wrote it"
+        )
+    if snapshot.fingerprint != wanted:
+        raise SnapshotError(
+            f"the snapshot belongs to views with fingerprint {snapshot.fingerprint}, these have "
+            f"{wanted}: compile the text and schemas that it was taken with"
+        )
+    codecs = Codecs()
+    codecs.append(dict(snapshot.tables))
+    return codecs
+
+
+def fingerprint(
+    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], materialized: Collection[str]
+) -> str:
+    """What a state depends on: the views' plans, the inputs and what is kept, as 16 hex digits."""
+    text = repr((list(plans.items()), list(inputs.items()), sorted(materialized)))
+    return sha256(text.encode()).hexdigest()[:16]
