@@ -1,6 +1,6 @@
 """Circuit: views over changing relations, stepped together and all or nothing.
 
-A step takes a table of changed rows per input and gives a table of changed rows per view. Values are
+A step takes a table of changed rows per input and gives one per view. Values are
 encoded at the edge, operators work on Z-sets of codes (`circuits.graph`), and what comes out is
 decoded again. By the chain rule the circuit of incremental operators is the incremental circuit::
 

@@ -23,8 +23,8 @@ Join       lowered plans only: an N-way join, by shared variables
 ========== ==========================================================================
 
 INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
-them as they read; `circuits.lowering` makes one N-way join of each connected part of Cross, Filter, Semi
-and Outer. A lowered plan is a DAG: equal parts are one operator.
+them as they read; `circuits.lowering` makes one N-way join of each connected part of Cross, Filter,
+Semi and Outer. A lowered plan is a DAG: equal parts are one operator.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Field:
-    """The name and the type of a column."""
+    """The name and the type of a column; ``nullable`` False promises that it has no NULL."""
 
     name: str
     type: pa.DataType
+    nullable: bool = True
 
 
 Fields = tuple[Field, ...]
