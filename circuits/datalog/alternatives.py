@@ -1,0 +1,109 @@
+"""Bodies as alternatives: disjunctive normal form, but only where an or is no relation by itself.
+
+An ``or`` whose every alternative binds all variables that it shares with the rest is a relation:
+the union of its alternatives, joined as one atom. One of comparisons only is a condition. Any other
+one is distributed over the rest of its conjunction, ``a, or(b ; c)`` = ``a, b`` or ``a, c``; an
+alternative may then use what the rest binds. Two alternatives may derive the same row, so weights
+grow; they stay positive, and every head is distinct.
+
+Distribution is exponential in the number of such ors, hence ``MOST``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from circuits.datalog.program import (
+    Atom,
+    Comparison,
+    Condition,
+    Item,
+    Items,
+    Not,
+    Or,
+    variables_of,
+    walk,
+)
+from circuits.datalog.scope import bound
+from circuits.datalog.source import Source
+
+__all__ = ["alternatives", "firmly_bound", "is_condition"]
+
+MOST: Final = 256
+
+
+def alternatives(
+    items: Items, needed: Collection[str], outer: Collection[str], source: Source
+) -> list[Items]:
+    """Conjunctions whose disjunction is the conjunction ``items``.
+
+    Args:
+        items: Flat and hygienic, see `circuits.datalog.scope`.
+        needed: Variables whose values are asked for.
+        outer: Variables that are bound outside, around a negation.
+        source: For errors.
+
+    Raises:
+        DatalogError: More than ``MOST`` alternatives.
+
+    >>> from circuits.datalog.parser import parse
+    >>> [rule] = parse("p(x) :- d(x, y), or(e(x) ; f(x)), or(y < 3 ; g(y)).").rules
+    >>> [len(items) for items in alternatives(rule.body, ["x"], (), Source(""))]
+    [3, 3]
+    """
+    done: list[Items] = []
+    pending = [items]
+    while pending:
+        conjunction = pending.pop(0)
+        place = _to_distribute(conjunction, needed, outer)
+        if place is None:
+            done.append(conjunction)
+            continue
+        disjunction = conjunction[place]
+        assert isinstance(disjunction, Or)
+        before, after = conjunction[:place], conjunction[place + 1 :]
+        pending += [(*before, *branch, *after) for branch in disjunction.alternatives]
+        if len(done) + len(pending) > MOST:
+            raise source.error(
+                f"the ors of this rule multiply to more than {MOST} alternatives; "
+                f"give this one a rule of its own",
+                disjunction.at,
+            )
+    return done
+
+
+def _to_distribute(items: Items, needed: Collection[str], outer: Collection[str]) -> int | None:
+    for place, item in enumerate(items):
+        if not isinstance(item, Or):
+            continue
+        rest = (*items[:place], *items[place + 1 :])
+        if is_condition(item, firmly_bound(items, outer)):
+            continue
+        elsewhere = set(variables_of(*rest)).union(needed, outer)
+        shared = elsewhere.intersection(variables_of(item))
+        if not all(shared <= bound(branch) for branch in item.alternatives):
+            return place
+    return None
+
+
+def firmly_bound(items: Items, outer: Collection[str]) -> frozenset[str]:
+    """The variables that a conjunction binds without those ors that have no atoms.
+
+    Such an or may be a condition, ``or(x = 1 ; x = 2)``, but only if something else binds ``x``.
+    """
+    firm = (i for i in items if not isinstance(i, Or) or _has_atoms(i))
+    return bound(tuple(firm), outer).union(outer)
+
+
+def _has_atoms(item: Item) -> bool:
+    return any(isinstance(node, Atom) for node in walk(item))
+
+
+def is_condition(item: Item, known: Collection[str]) -> bool:
+    """Whether an item only tests variables that are ``known``, by comparisons and functions."""
+    if not isinstance(item, Comparison | Condition | Not | Or):
+        return False
+    if _has_atoms(item):
+        return False
+    return all(name in known for name in variables_of(item))

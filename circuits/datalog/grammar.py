@@ -1,0 +1,123 @@
+"""The grammar of Datalog texts, LALR(1), read by lark with its contextual lexer.
+
+A superset of the texts of `dbsp_wcoj.query`, but that ``not``, ``or`` and ``and`` name no relation
+and ``true``, ``false``, ``null`` no variable here (``?true`` does).
+
+- A rule ends with a dot; the last one may go without.
+- ``%`` and ``//`` start a comment to the end of the line, ``/* */`` encloses one. So modulo is the
+  function ``mod``.
+- A name may contain ``-``, ``.`` and ``/`` where a relation can stand (``last-name(``, ``r/to(``),
+  so ``x - f(y)`` at the start of a comparison needs its blanks; so does ``?x - 1``, because
+  ``?x-1`` is a variable.
+- An operator may stand before its operands as in the seeds' Datalog: ``<(a, 3)``, ``*(x, 2)``.
+- ``or`` separates its alternatives by all commas or all semicolons, never by both, since readers
+  disagree about what binds more tightly; ``and(...)`` says it.
+
+The three rules of sums stand there twice: what starts a body item may turn out an atom, so its
+name is read as a relation's there (NAME), and as a function's elsewhere (FUNCTION).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["EXPECTED", "GRAMMAR"]
+
+GRAMMAR: Final = r"""
+start: rule ("." rule)* "."?
+rule: head [":-" body]
+head: NAME "(" [head_term ("," head_term)*] ")"
+head_term: _term ["as" ALIAS]
+body: _item ("," _item)*
+
+_item: atom | comparison | negation | disjunction | conjunction
+atom: call
+negation: _NOT (atom | conjunction | disjunction | negation) | _NOT "(" body ")"
+conjunction: _AND "(" body ")"
+disjunction: _OR "(" _item ("," _item)* ")" | _OR "(" _item (";" _item)+ ")"
+comparison: _first OPERATOR _term
+    | OPERATOR "(" _term "," _term ")" -> prefix_comparison
+
+_first: first_sum
+?first_sum: first_product | first_sum (PLUS | MINUS) product -> binary
+?first_product: first_factor | first_product (STAR | SLASH) factor -> binary
+?first_factor: call | plain
+
+_term: sum
+?sum: product | sum (PLUS | MINUS) product -> binary
+?product: factor | product (STAR | SLASH) factor -> binary
+?factor: function_call | plain
+?plain: variable | literal | "(" sum ")"
+    | MINUS factor -> negative
+    | (PLUS | STAR | MINUS) "(" sum ("," sum)+ ")" -> prefix
+
+call: NAME "(" [_argument ("," _argument)*] ")"
+function_call: FUNCTION "(" [_argument ("," _argument)*] ")"
+_argument: sum | pattern | star
+star: STAR
+pattern: PATTERN
+variable: VARIABLE
+literal: INTEGER | DECIMAL | FLOAT | STRING | TRUE | FALSE | NULL
+    | DATE STRING -> date
+    | TIMESTAMP STRING -> timestamp
+
+_NOT.4: /not(?![A-Za-z0-9_.\/?-])/
+_AND.4: /and(?=\s*\()/
+_OR.4: /or(?=\s*\()/
+NAME.3: /[$A-Za-z_][A-Za-z0-9_.\/-]*\??(?=\s*\()/
+FUNCTION.3: /(count-distinct|re-find|[A-Za-z_][A-Za-z0-9_]*\??)(?=\s*\()/
+TRUE.2: /true(?![A-Za-z0-9_])/
+FALSE.2: /false(?![A-Za-z0-9_])/
+NULL.2: /null(?![A-Za-z0-9_])/
+DATE.2: /date(?=\s*["'])/
+TIMESTAMP.2: /timestamp(?=\s*["'])/
+VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
+ALIAS: /\??[A-Za-z_][A-Za-z0-9_]*/
+FLOAT.2: /[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+/
+DECIMAL.1: /[0-9]+\.[0-9]+/
+INTEGER: /[0-9]+/
+STRING: /"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'/
+PATTERN: /\/(\\.|[^\/\\\n*])(\\.|[^\/\\\n])*\//
+OPERATOR: /<=|>=|==|!=|<>|:=|<|>|=/
+PLUS: "+"
+MINUS: "-"
+STAR: "*"
+SLASH: "/"
+COMMENT: /(%|\/\/)[^\n]*|\/\*(.|\n)*?\*\//
+%ignore COMMENT
+%ignore /\s+/
+"""
+
+# What each terminal of the grammar is called in an error message.
+EXPECTED: Final[Mapping[str, str]] = {
+    "NAME": "a relation name before '('",
+    "FUNCTION": "a function before '('",
+    "VARIABLE": "a variable",
+    "ALIAS": "a column name",
+    "INTEGER": "a number",
+    "DECIMAL": "a number",
+    "FLOAT": "a number",
+    "STRING": "a quoted string",
+    "TRUE": "a constant",
+    "FALSE": "a constant",
+    "NULL": "a constant",
+    "DATE": "a constant",
+    "TIMESTAMP": "a constant",
+    "PATTERN": "a pattern as in /an/",
+    "OPERATOR": "one of < <= > >= = == !=",
+    "PLUS": "'+'",
+    "MINUS": "'-'",
+    "STAR": "'*'",
+    "SLASH": "'/'",
+    "LPAR": "'('",
+    "RPAR": "')'",
+    "COMMA": "','",
+    "DOT": "'.'",
+    "SEMICOLON": "';'",
+    "AS": "'as'",
+    "_NOT": "'not'",
+    "_AND": "'and('",
+    "_OR": "'or('",
+    "$END": "the end of the text",
+}

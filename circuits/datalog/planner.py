@@ -1,0 +1,267 @@
+"""Datalog programs as relational plans, one per head.
+
+``plan_datalog`` is parse, resolve, check, order, then for each head the Distinct of the Union of
+its rules. A head that uses another scans it by name, so its plan stays as small as its own rules.
+
+Aggregates range over a set [1]: the distinct bindings of all variables that the body binds by name
+(not ``_``, not the variables local to an or or a not). Per value of the other head terms there is
+one row; ``count()`` counts the bindings, ``count(x)`` those in which ``x`` is not NULL,
+``count_distinct(x)`` its values, ``sum(x)`` adds ``x`` once per binding. Without other terms there
+is always one row, as in SQL, with count 0 and the others NULL where nothing is bound. Each rule
+aggregates by itself.
+
+A column is called as its alias, else as the variable of the first rule, else as its aggregate, else
+``c`` and its position; names are made unique and are never ``weight``, which is the Z-set's.
+
+References:
+    [1] Jordan, Scholz, Subotić. Soufflé: On Synthesis of Program Analyzers. CAV 2016 (aggregates
+        over the bindings of a body).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import pyarrow as pa
+
+from circuits.datalog.body import Bodies, united
+from circuits.datalog.parser import parse
+from circuits.datalog.program import (
+    Apply,
+    Constant,
+    HeadTerm,
+    Program,
+    Rule,
+    Term,
+    Variable,
+    variables_of,
+    walk,
+)
+from circuits.datalog.safety import check_safety, resolved
+from circuits.datalog.scope import bound, hygienic
+from circuits.datalog.source import Source
+from circuits.datalog.strata import refuse_recursion
+from circuits.datalog.terms import AGGREGATES, apply, expression
+from circuits.errors import FunctionError
+from circuits.expression import Expression, Literal
+from circuits.functions import aggregate_type, common_type
+from circuits.relational import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    Distinct,
+    Field,
+    Map,
+    Plan,
+    Values,
+    columns,
+)
+
+__all__ = ["plan_datalog"]
+
+RESERVED: Final = "weight"
+
+
+def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, Plan]:
+    """Translate a Datalog program.
+
+    Args:
+        text: Rules ``head(terms) :- body.``; see `circuits.datalog.grammar`.
+        relations: The columns of each input relation.
+
+    Returns:
+        A plan per head, each after all that it scans. Rows have weight 1.
+
+    Raises:
+        DatalogError: The text is no program; a name is unknown or has another arity; a variable
+            is unbound; types do not fit; rules are recursive. Message, line and column say where.
+
+    Complexity:
+        O(len(text)) but for ors that must be distributed, see `circuits.datalog.alternatives`.
+
+    >>> e = {"e": (Field("src", pa.int64()), Field("dst", pa.int64()))}
+    >>> plans = plan_datalog("hop(a, c) :- e(a, b), e(b, c). far(a, count()) :- hop(a, _).", e)
+    >>> list(plans), [field.name for field in plans["far"].fields]
+    (['hop', 'far'], ['a', 'count'])
+    """
+    program = parse(text)
+    program = resolved(program, {name: len(fields) for name, fields in relations.items()})
+    check_safety(program)
+    order = refuse_recursion(program)
+    known = dict(relations)
+    plans: dict[str, Plan] = {}
+    heads = program.heads
+    for head in order:
+        plans[head] = _head(heads[head], Bodies(known, program.source), program)
+        known[head] = plans[head].fields
+    return plans
+
+
+def _head(rules: Sequence[Rule], bodies: Bodies, program: Program) -> Plan:
+    """All rules of one head."""
+    source = program.source
+    names = _names(rules[0], source)
+    facts = [rule for rule in rules if _is_fact(rule)]
+    others = [rule for rule in rules if not _is_fact(rule)]
+    maps: list[tuple[Plan, Sequence[Expression]]] = []
+    if facts:
+        values = _facts(facts, names, source)
+        maps.append((values, columns(values)))
+    for rule in others:
+        maps += _aggregated(rule, bodies) if _aggregates(rule) else _projected(rule, bodies)
+    plan = united(maps, names, source, rules[0].at)
+    if len(rules) == 1 and _aggregates(rules[0]):
+        return plan  # one row per group is distinct already
+    return Distinct(plan)
+
+
+def _is_fact(rule: Rule) -> bool:
+    return not rule.body and all(isinstance(term.term, Constant) for term in rule.terms)
+
+
+def _facts(rules: Sequence[Rule], names: Sequence[str], source: Source) -> Values:
+    """Facts as constant rows, each column in the type common to all."""
+    rows = [[cast(Constant, term.term) for term in rule.terms] for rule in rules]
+    fields, lists = [], []
+    for place, name in enumerate(names):
+        constants = [row[place] for row in rows]
+        try:
+            of = common_type([constant.type for constant in constants])
+        except FunctionError as error:
+            raise source.error(f"column {name!r}: {error}", constants[-1].at) from None
+        fields.append(Field(name, of))
+        lists.append([pa.scalar(c.value, c.type).cast(of).as_py() for c in constants])
+    distinct = dict.fromkeys(zip(*lists, strict=True) if lists else [()])
+    return Values(tuple(fields), tuple(distinct))
+
+
+def _projected(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Expression]]]:
+    """A rule without aggregates: the head's terms over each alternative of the body."""
+    terms = [term.term for term in rule.terms]
+    return [
+        (found.plan, [expression(term, found.variables, bodies.source) for term in terms])
+        for found in bodies.plans(hygienic(rule.body), list(variables_of(*terms)))
+    ]
+
+
+def _aggregated(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Expression]]]:
+    """A rule with aggregates: distinct bindings, keys and arguments, groups, the head's terms."""
+    source = bodies.source
+    named = bound(rule.body)
+    names = [name for name in variables_of(*rule.body) if name in named]
+    maps = [
+        (found.plan, [found.variables[name] for name in names])
+        for found in bodies.plans(hygienic(rule.body), names)
+    ]
+    bindings = Distinct(united(maps, names, source, rule.at))
+    scope = dict(zip(names, columns(bindings), strict=True))
+    keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
+    keys = [key for key in keys if not isinstance(key, Constant)]
+    calls = list(dict.fromkeys(
+        node
+        for term in rule.terms
+        for node in walk(term)
+        if isinstance(node, Apply) and node.function in AGGREGATES
+    ))  # fmt: skip
+    inputs = [expression(key, scope, source) for key in keys]
+    aggregates = []
+    for number, call in enumerate(calls):
+        argument = _argument(call, source)
+        if argument is not None:
+            inputs.append(expression(argument, scope, source))
+        of = None if argument is None else inputs[-1].type
+        aggregates.append(_call(call, f"a{number}", len(inputs) - 1, of, source))
+    labels = [f"k{number}" for number in range(len(inputs))]
+    mapped = Map(bindings, tuple(inputs), tuple(labels))
+    grouped = Aggregate(mapped, tuple(range(len(keys))), tuple(aggregates))
+    known: dict[Term, Expression] = dict(zip([*keys, *calls], columns(grouped), strict=True))
+    return [(grouped, [_over_groups(t.term, known, rule, source) for t in rule.terms])]
+
+
+def _argument(call: Apply, source: Source) -> Term | None:
+    """The term that is aggregated; None where bindings are counted."""
+    match call.arguments:
+        case () | (Apply(function="*"),) if call.function == "count":
+            return None
+        case (argument,):
+            return argument
+        case _:
+            number = len(call.arguments)
+            raise source.error(f"{call.function} takes 1 term, not {number}", call.at)
+
+
+def _call(
+    call: Apply, name: str, place: int, of: pa.DataType | None, source: Source
+) -> AggregateCall:
+    distinct = call.function in ("count_distinct", "count-distinct")
+    function = cast(AggregateFunction, "count" if distinct else call.function)
+    try:
+        result = aggregate_type(function, of)
+    except FunctionError as error:
+        raise source.error(str(error), call.at) from None
+    return AggregateCall(function, None if of is None else place, result, name, distinct)
+
+
+def _over_groups(
+    term: Term, known: Mapping[Term, Expression], rule: Rule, source: Source
+) -> Expression:
+    """A head's term over the columns of the groups: keys, aggregates, and functions of them."""
+    if (column := known.get(term)) is not None:
+        return column
+    match term:
+        case Constant():
+            return Literal(term.value, term.type)
+        case Apply():
+            arguments = [_over_groups(a, known, rule, source) for a in term.arguments]
+            return apply(term.function, arguments, source, term.at)
+        case Variable():
+            raise source.error(
+                f"variable {term.name!r} in a rule of {rule.head!r} stands beside an aggregate, "
+                f"but is no column of its own to group by; make it one, or aggregate it",
+                term.at,
+            )
+        case _:
+            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+
+
+def _aggregates(rule: Rule) -> bool:
+    return any(_has_aggregate(term.term) for term in rule.terms)
+
+
+def _has_aggregate(term: Term) -> bool:
+    return any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term))
+
+
+def _names(rule: Rule, source: Source) -> list[str]:
+    """The names of a head's columns."""
+    aliases = [term.alias for term in rule.terms if term.alias is not None]
+    for term in rule.terms:
+        if term.alias == RESERVED:
+            message = f"{RESERVED!r} is the name of the weights; choose another alias"
+            raise source.error(message, term.at)
+        if term.alias is not None and aliases.count(term.alias) > 1:
+            message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
+            raise source.error(message, term.at)
+    taken = {RESERVED, *aliases}
+    names: list[str] = []
+    for place, term in enumerate(rule.terms):
+        name = term.alias
+        if name is None:
+            wanted = _wanted(term, place)
+            name, number = wanted, 2
+            while name in taken:
+                name, number = f"{wanted}_{number}", number + 1
+            taken.add(name)
+        names.append(name)
+    return names
+
+
+def _wanted(term: HeadTerm, place: int) -> str:
+    match term.term:
+        case Variable(name=name):
+            return name
+        case Apply(function=function) if function in AGGREGATES:
+            return function.replace("-", "_")
+        case _:
+            return f"c{place}"

@@ -1,0 +1,226 @@
+"""What names mean and whether every variable is bound: a program that passes has a plan.
+
+``resolved`` finds the relation or function of every name and checks arities; ``check_safety``
+checks that each variable is bound where it is used [1]:
+
+- a variable of a head, a comparison, a condition or a computed term is bound by the body;
+- a variable of a negation is bound outside of it, or is joined within it: one that stands alone
+  there would only say "some value", and is more often a slip of the pen, so that is written ``_``;
+- aggregates stand in heads only and not within each other.
+
+References:
+    [1] Abiteboul, Hull, Vianu. Foundations of Databases, 1995, section 12.2 (range restriction).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+
+from circuits.datalog.program import (
+    And,
+    Apply,
+    Atom,
+    Comparison,
+    Condition,
+    Item,
+    Items,
+    Node,
+    Not,
+    Or,
+    Pattern,
+    Program,
+    Rule,
+    Variable,
+    Wildcard,
+    parts,
+    variables_of,
+    walk,
+)
+from circuits.datalog.scope import bound
+from circuits.datalog.source import Source
+from circuits.datalog.terms import AGGREGATES, is_function
+
+__all__ = ["check_safety", "resolved", "resolved_items"]
+
+
+def resolved(program: Program, arities: Mapping[str, int]) -> Program:
+    """The program with every name known; an atom that names a function becomes a condition.
+
+    Args:
+        program: As parsed.
+        arities: The arity of each input relation.
+
+    Raises:
+        DatalogError: An unknown name, an arity that does not fit, a head that is an input.
+    """
+    source, known = program.source, dict(arities)
+    for rule in program.rules:
+        if rule.head in arities:
+            message = f"head {rule.head!r} is an input relation; give the head another name"
+            raise source.error(message, rule.at)
+        if known.setdefault(rule.head, len(rule.terms)) != len(rule.terms):
+            raise source.error(
+                f"this rule gives {rule.head!r} {len(rule.terms)} columns, an earlier one "
+                f"{known[rule.head]}; all rules of a head have the same number",
+                rule.at,
+            )
+    return replace(
+        program,
+        rules=tuple(
+            replace(rule, body=resolved_items(rule.body, known, source)) for rule in program.rules
+        ),
+    )
+
+
+def resolved_items(items: Items, arities: Mapping[str, int], source: Source) -> Items:
+    """Body items with every name known, see `resolved`."""
+
+    def each(item: Item) -> Item:
+        match item:
+            case Atom():
+                return _atom(item, arities, source)
+            case Not() | And():
+                return replace(item, items=tuple(map(each, item.items)))
+            case Or():
+                alternatives = tuple(tuple(map(each, a)) for a in item.alternatives)
+                return replace(item, alternatives=alternatives)
+            case _:
+                return item
+
+    return tuple(map(each, items))
+
+
+def _atom(atom: Atom, arities: Mapping[str, int], source: Source) -> Item:
+    arity = arities.get(atom.relation)
+    if arity == len(atom.terms):
+        return atom
+    if arity is not None:
+        raise source.error(
+            f"{atom.relation!r} has {arity} columns, not {len(atom.terms)}; "
+            f"give a term for each, _ for those that do not matter",
+            atom.at,
+        )
+    if atom.relation in AGGREGATES:
+        raise source.error(
+            f"the aggregate {atom.relation!r} stands in a body; aggregates stand in heads, so "
+            f"give it a rule of its own and use that",
+            atom.at,
+        )
+    if is_function(atom.relation):
+        return Condition(Apply(atom.relation, atom.terms, atom.at), atom.at)
+    close = get_close_matches(atom.relation, arities, 1)
+    hint = (
+        f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(arities)) or 'none'}"
+    )
+    raise source.error(f"there is no relation or rule {atom.relation!r}; {hint}", atom.at)
+
+
+def check_safety(program: Program) -> None:
+    """See the module.
+
+    Raises:
+        DatalogError: A variable is not bound, an aggregate or ``_`` stands where it cannot.
+    """
+    for rule in program.rules:
+        _check_places(rule, program.source)
+        known = bound(rule.body)
+        _check(rule.body, known, rule, program.source)
+        for variable in variables_of(*rule.terms).values():
+            if variable.name not in known:
+                raise _unsafe(variable, rule, program.source, " of the head")
+
+
+def _check(items: Items, known: frozenset[str], rule: Rule, source: Source) -> None:
+    """Check a conjunction whose variables ``known`` are bound, by itself or from outside."""
+    for item in items:
+        match item:
+            case And():
+                _check(item.items, known, rule, source)
+            case Or():
+                for alternative in item.alternatives:
+                    _check(alternative, known | bound(alternative, known), rule, source)
+            case Not():
+                _check_negation(item, known, rule, source)
+            case Atom() | Comparison() | Condition():
+                for variable in variables_of(item).values():
+                    if variable.name not in known:
+                        raise _unsafe(variable, rule, source)
+
+
+def _check_negation(negation: Not, known: frozenset[str], rule: Rule, source: Source) -> None:
+    inside = known | bound(negation.items, known)
+    places = Counter(node.name for node in walk(negation) if isinstance(node, Variable))
+    for name, variable in variables_of(negation).items():
+        if name not in known and places[name] == 1:
+            raise source.error(
+                f"variable {name!r} in a rule of {rule.head!r} stands only in this negation, "
+                f"once; bind it outside of the not, or write _ for any value",
+                variable.at,
+            )
+    _check(negation.items, inside, rule, source)
+
+
+def _unsafe(variable: Variable, rule: Rule, source: Source, where: str = "") -> Exception:
+    name = variable.name
+    ors = [node for node in walk(*rule.body) if isinstance(node, Or)]
+    why = "is not bound"
+    if not rule.body:
+        why = "stands in a fact"
+    elif any(name in bound(alternative) for node in ors for alternative in node.alternatives):
+        why = "is bound by some alternatives of an or, not by all"
+    return source.error(
+        f"variable {name!r}{where} in a rule of {rule.head!r} {why}; "
+        f"bind it by an atom, or by {name} = ... of bound variables",
+        variable.at,
+    )
+
+
+def _check_places(rule: Rule, source: Source) -> None:
+    """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
+
+    def check(node: Node, parent: Node | None, head: bool, aggregate: str | None) -> None:
+        if isinstance(node, Wildcard) and not isinstance(parent, Atom):
+            message = (
+                f"_ in a rule of {rule.head!r} has no value here; it stands in body atoms only"
+            )
+            raise source.error(message, node.at)
+        if isinstance(node, Pattern) and not (
+            isinstance(parent, Apply) and parent.function == "re-find"
+        ):
+            raise source.error("a pattern stands only in re-find(/.../, x)", node.at)
+        if isinstance(node, Apply):
+            one_of_many = node.function in ("min", "max") and len(node.arguments) > 1
+            if node.function in AGGREGATES:
+                if one_of_many:
+                    way = {"min": "least", "max": "greatest"}[node.function]
+                    message = f"{node.function} is an aggregate of one term; of several use {way}"
+                    raise source.error(message, node.at)
+                if not head or not rule.body:
+                    raise source.error(
+                        f"the aggregate {node.function!r} stands in a "
+                        f"{'fact' if head else 'body'}; aggregates stand in heads of rules",
+                        node.at,
+                    )
+                if aggregate is not None:
+                    raise source.error(
+                        f"{node.function} stands within {aggregate}; give the inner aggregate "
+                        f"a rule of its own",
+                        node.at,
+                    )
+                aggregate = node.function
+            elif not is_function(node.function) and node.function != "*":
+                raise source.error(f"there is no function {node.function!r}", node.at)
+            elif node.function == "*" and not (
+                isinstance(parent, Apply) and parent.function == "count"
+            ):
+                raise source.error("* stands alone only in count(*)", node.at)
+        for part in parts(node):
+            check(part, node, head, aggregate)
+
+    for term in rule.terms:
+        check(term, None, True, None)
+    for item in rule.body:
+        check(item, None, False, None)

@@ -1,0 +1,147 @@
+"""Which variables a body binds, and hygiene: locals get names of their own.
+
+An atom binds its variables; an or those that every alternative binds; ``x = term`` binds ``x`` once
+the term's variables are bound, whatever the order of the text; a not, a condition and any other
+comparison bind nothing. A variable of an alternative or of a negation that the enclosing
+conjunction does not bind is local to it: some value makes it true. The same name elsewhere is
+another variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar, cast
+
+from circuits.datalog.program import (
+    And,
+    Apply,
+    Atom,
+    Comparison,
+    Condition,
+    Item,
+    Items,
+    Not,
+    Or,
+    Term,
+    Variable,
+    variables_of,
+)
+
+__all__ = ["assignment", "bound", "flatten", "hygienic"]
+
+Node = TypeVar("Node", Item, Term)
+
+
+def flatten(items: Items) -> Items:
+    """The items with every ``and`` dissolved, and every ``or`` of one alternative."""
+    return tuple(part for item in items for part in _flat(item))
+
+
+def _flat(item: Item) -> Items:
+    match item:
+        case And():
+            return flatten(item.items)
+        case Or(alternatives=(only,)):
+            return flatten(only)
+        case Not():
+            return (replace(item, items=flatten(item.items)),)
+        case Or():
+            return (replace(item, alternatives=tuple(map(flatten, item.alternatives))),)
+        case _:
+            return (item,)
+
+
+def assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | None:
+    """The variable that ``x = term`` binds, and the term, when all others are ``known``.
+
+    >>> from circuits.datalog.parser import parse
+    >>> [rule] = parse("p(y) :- q(x), y = x + 1.").rules
+    >>> assignment(rule.body[1], {"x"})[0].name, assignment(rule.body[1], {"x", "y"})
+    ('y', None)
+    """
+    if isinstance(item, Comparison) and item.op == "=":
+        for variable, term in ((item.left, item.right), (item.right, item.left)):
+            if isinstance(variable, Variable) and variable.name not in known:
+                used = variables_of(term)
+                if variable.name not in used and all(name in known for name in used):
+                    return variable, term
+    return None
+
+
+def bound(items: Items, known: Collection[str] = ()) -> frozenset[str]:
+    """The variables that a conjunction binds itself, beside those ``known`` from outside.
+
+    Complexity:
+        O(items squared), for chains of assignments that are written backwards.
+    """
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Atom):
+            found.update(term.name for term in item.terms if isinstance(term, Variable))
+    size = -1
+    while size < len(found):
+        size = len(found)
+        for item in items:
+            here = found.union(known)
+            if isinstance(item, And):
+                found |= bound(item.items, here)
+            elif isinstance(item, Or):
+                branches = [bound(items, here) for items in item.alternatives]
+                found |= frozenset.intersection(*branches)
+            elif (assigned := assignment(item, here)) is not None:
+                found.add(assigned[0].name)
+    return frozenset(found)
+
+
+def hygienic(items: Items, known: Collection[str] = ()) -> Items:
+    """The items, flat, with every local variable under a name of its own (``z#1``).
+
+    >>> from circuits.datalog.parser import parse
+    >>> [rule] = parse("p(x) :- d(x), not (e(x, z), f(z)), not (g(x, z), h(z)).").rules
+    >>> [list(variables_of(item)) for item in hygienic(rule.body)[1:]]
+    [['x', 'z#1'], ['x', 'z#2']]
+    """
+    return _hygienic(flatten(items), frozenset(known), count(1))
+
+
+def _hygienic(items: Items, known: frozenset[str], numbers: Iterator[int]) -> Items:
+    known |= bound(items, known)
+
+    def scoped(inner: Items) -> Items:
+        local = [name for name in variables_of(*inner) if name not in known]
+        names = {name: f"{name.partition('#')[0]}#{next(numbers)}" for name in local}
+        return _hygienic(tuple(_renamed(item, names) for item in inner), known, numbers)
+
+    result: list[Item] = []
+    for item in items:
+        if isinstance(item, Not):
+            item = replace(item, items=scoped(item.items))
+        elif isinstance(item, Or):
+            item = replace(item, alternatives=tuple(map(scoped, item.alternatives)))
+        result.append(item)
+    return tuple(result)
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with variables renamed."""
+    match node:
+        case Variable():
+            return replace(node, name=names.get(node.name, node.name))
+        case Apply():
+            return replace(node, arguments=tuple(_renamed(a, names) for a in node.arguments))
+        case Atom():
+            return replace(node, terms=tuple(_renamed(term, names) for term in node.terms))
+        case Comparison():
+            left, right = _renamed(node.left, names), _renamed(node.right, names)
+            return replace(node, left=left, right=right)
+        case Condition():
+            return replace(node, term=cast(Apply, _renamed(node.term, names)))
+        case Not() | And():
+            return replace(node, items=tuple(_renamed(item, names) for item in node.items))
+        case Or():
+            renamed = (tuple(_renamed(item, names) for item in a) for a in node.alternatives)
+            return replace(node, alternatives=tuple(renamed))
+        case _:
+            return node

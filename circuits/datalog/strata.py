@@ -1,0 +1,149 @@
+"""The order of heads: strongly connected components of "uses", lowest first.
+
+A component of one head that does not use itself is evaluated once; any other is a recursion. Until
+circuits have nested scopes it is refused here, in one place: a recursion through a negation or an
+aggregate has no stratified meaning at all, every other one is not supported yet.
+
+References:
+    Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
+    Apt, Blair, Walker. Towards a theory of declarative knowledge, 1988 (stratification).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from circuits.datalog.program import And, Apply, Atom, Items, Not, Or, Program, Rule, walk
+from circuits.datalog.terms import AGGREGATES
+
+__all__ = ["Use", "refuse_recursion", "strata", "uses"]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A head that a rule uses; ``negative`` if below a not, or anywhere in an aggregate's rule."""
+
+    head: str
+    negative: bool
+    at: int = field(default=0, compare=False)
+
+
+def uses(program: Program) -> dict[str, list[Use]]:
+    """What the rules of each head use of the program's heads."""
+    heads = program.heads
+    return {
+        head: [use for rule in rules for use in _uses(rule) if use.head in heads]
+        for head, rules in heads.items()
+    }
+
+
+def _uses(rule: Rule) -> Iterator[Use]:
+    aggregate = any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(*rule.terms))
+    return _within(rule.body, aggregate)
+
+
+def _within(items: Items, negative: bool) -> Iterator[Use]:
+    for item in items:
+        match item:
+            case Atom():
+                yield Use(item.relation, negative, item.at)
+            case Not():
+                yield from _within(item.items, True)
+            case And():
+                yield from _within(item.items, negative)
+            case Or():
+                yield from _within(tuple(i for a in item.alternatives for i in a), negative)
+
+
+def strata(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
+    """The strongly connected components of the heads, each after all that it uses.
+
+    >>> from circuits.datalog.parser import parse
+    >>> program = parse("a(x) :- b(x). b(x) :- c(x). b(x) :- e(x, y), b(y). c(x) :- d(x).")
+    >>> strata(uses(program))
+    [('c',), ('b',), ('a',)]
+
+    Complexity:
+        O(heads + uses), without recursion.
+    """
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    path: list[str] = []  # heads whose component is still open
+    found: dict[str, None] = {}
+    components: list[tuple[str, ...]] = []
+    for root in edges:
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        path.append(root)
+        found[root] = None
+        stack = [(root, iter(edges[root]))]
+        while stack:
+            head, rest = stack[-1]
+            for use in rest:
+                if use.head not in number:
+                    number[use.head] = low[use.head] = len(number)
+                    path.append(use.head)
+                    found[use.head] = None
+                    stack.append((use.head, iter(edges[use.head])))
+                    break
+                if use.head in found:
+                    low[head] = min(low[head], number[use.head])
+            else:
+                stack.pop()
+                if stack:
+                    below = stack[-1][0]
+                    low[below] = min(low[below], low[head])
+                if low[head] == number[head]:
+                    at = path.index(head)
+                    components.append(tuple(path[at:]))
+                    for member in path[at:]:
+                        del found[member]
+                    del path[at:]
+    return components
+
+
+def refuse_recursion(program: Program) -> list[str]:
+    """The heads, each after all that it uses.
+
+    Raises:
+        DatalogError: Rules use each other in a cycle; the message names the cycle.
+    """
+    edges = uses(program)
+    components = strata(edges)
+    for component in components:
+        inside = [(h, use) for h in component for use in edges[h] if use.head in component]
+        if not inside:
+            continue
+        head, use = next(((h, u) for h, u in inside if u.negative), inside[0])
+        cycle = " -> ".join([head, *_path(edges, use.head, head, component)])
+        if use.negative:
+            raise program.source.error(
+                f"the rules are not stratified: {cycle} goes through a negation or an aggregate, "
+                f"so {head!r} would depend on its own absence; break the cycle",
+                use.at,
+            )
+        raise program.source.error(
+            f"recursive rules are not supported yet: {cycle}; write the repeated joins out, or "
+            f"keep the result of one round as an input of the next",
+            use.at,
+        )
+    return [head for component in components for head in component]
+
+
+def _path(
+    edges: Mapping[str, list[Use]], start: str, goal: str, component: tuple[str, ...]
+) -> list[str]:
+    """The shortest way by uses from ``start`` to ``goal`` within a component."""
+    before: dict[str, str] = {start: ""}
+    queue = [start]
+    for head in queue:
+        for use in edges[head]:
+            if use.head in component and use.head not in before:
+                before[use.head] = head
+                queue.append(use.head)
+    way = [goal]
+    while way[-1] != start:
+        way.append(before[way[-1]])
+    return way[::-1]

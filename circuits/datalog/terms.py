@@ -1,0 +1,141 @@
+"""Terms as typed expressions over columns.
+
+The functions are those of `circuits.functions`; the seeds' names for some of them are read as well
+(``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the type
+of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
+characters but ``^`` at the start and ``$`` at the end; any other is an error, never a wrong answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
+from circuits.datalog.source import Source
+from circuits.errors import DatalogError, FunctionError
+from circuits.expression import Expression, Literal
+from circuits.functions import FUNCTIONS, call
+from circuits.functions.types import is_number, is_text
+
+__all__ = [
+    "AGGREGATES",
+    "ALIASES",
+    "COMPARISONS",
+    "all_of",
+    "compared",
+    "expression",
+    "is_function",
+]
+
+AGGREGATES: Final = frozenset(
+    {"count", "count_distinct", "count-distinct", "sum", "avg", "min", "max"}
+)
+ALIASES: Final[Mapping[str, str]] = {
+    "quot": "int_divide",
+    "rem": "modulo",
+    "mod": "modulo",
+}
+COMPARISONS: Final[Mapping[str, str]] = {
+    "=": "eq",
+    "==": "eq",
+    "!=": "ne",
+    "<": "lt",
+    "<=": "le",
+    ">": "gt",
+    ">=": "ge",
+}
+TYPE_TESTS: Final[Mapping[str, Callable[[pa.DataType], bool]]] = {
+    "number?": is_number,
+    "string?": is_text,
+}
+PLAIN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(\$?)")
+
+
+def is_function(name: str) -> bool:
+    """Whether a name can be applied to terms.
+
+    >>> is_function("add"), is_function("quot"), is_function("nothing")
+    (True, True, False)
+    """
+    return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
+
+
+def expression(term: Term, variables: Mapping[str, Expression], source: Source) -> Expression:
+    """The expression of a term whose variables are all bound.
+
+    Raises:
+        DatalogError: A function does not take these arguments.
+    """
+    match term:
+        case Variable():
+            return variables[term.name]
+        case Constant():
+            return Literal(term.value, term.type)
+        case Apply(function="re-find"):
+            return _found(term, variables, source)
+        case Apply():
+            arguments = [expression(argument, variables, source) for argument in term.arguments]
+            return apply(term.function, arguments, source, term.at)
+        case _:
+            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+
+
+def apply(function: str, arguments: list[Expression], source: Source, at: int) -> Expression:
+    """A function of expressions.
+
+    Raises:
+        DatalogError: The function does not exist or does not take these arguments.
+    """
+    try:
+        if function in TYPE_TESTS:
+            if len(arguments) != 1:
+                raise FunctionError(f"{function} takes 1 argument, not {len(arguments)}")
+            if not TYPE_TESTS[function](arguments[0].type):
+                return Literal(False, pa.bool_())
+            return call("not", call("is_null", arguments[0]))
+        return call(ALIASES.get(function, function), *arguments)
+    except DatalogError:
+        raise
+    except FunctionError as error:
+        raise source.error(str(error), at) from None
+
+
+def compared(op: str, left: Expression, right: Expression, source: Source, at: int) -> Expression:
+    """``left op right``.
+
+    Raises:
+        DatalogError: Values of these types do not compare, or one side is NULL.
+    """
+    for side in (left, right):
+        if isinstance(side, Literal) and side.value is None:
+            raise source.error("null equals nothing and has no order; use is_null(x)", at)
+    return apply(COMPARISONS[op], [left, right], source, at)
+
+
+def all_of(predicates: list[Expression]) -> Expression:
+    """The conjunction of predicates; true if there are none."""
+    if not predicates:
+        return Literal(True, pa.bool_())
+    return predicates[0] if len(predicates) == 1 else call("and", *predicates)
+
+
+def _found(term: Apply, variables: Mapping[str, Expression], source: Source) -> Expression:
+    match term.arguments:
+        case (Pattern() as pattern, text):
+            plain = PLAIN.fullmatch(pattern.text)
+        case _:
+            raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.at)
+    if plain is None:
+        raise source.error(
+            f"pattern /{pattern.text}/ has special characters; only ^ at its start and $ at its "
+            f"end are supported: use like(x, '%an_') or several conditions",
+            pattern.at,
+        )
+    start, escaped, end = plain.groups()
+    needle = Literal(re.sub(r"\\(.)", r"\1", escaped), pa.string())
+    function = {"^": "starts_with", "$": "ends_with", "^$": "eq"}.get(start + end, "contains")
+    return apply(function, [expression(text, variables, source), needle], source, term.at)
