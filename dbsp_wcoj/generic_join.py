@@ -20,17 +20,18 @@ from dbsp_wcoj.errors import (
     WeightOverflowError,
 )
 from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
-from dbsp_wcoj.product import Product
+from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference import reference_join
 from dbsp_wcoj.run import WHOLE, Ranges, Run, value_ranges
 from dbsp_wcoj.stack import Stack
-from dbsp_wcoj.trace import ColumnOrder, run_in_order
+from dbsp_wcoj.trace import ColumnOrder, Trace, run_in_order
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, accumulate, stored
 
 __all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks"]
 
-Views = Sequence[ZSet] | Mapping[str, ZSet]
+View = ZSet | Trace
+Views = Sequence[View] | Mapping[str, View]
 Engine = Literal["compiled", "reference"]
 
 # Fewer rows than this are not worth handing to another thread.
@@ -53,7 +54,8 @@ def generic_join(
 
     Args:
         query: Conjunctive query, or its text.
-        views: One Z-set per atom in body order, or one per relation by name.
+        views: One Z-set per atom in body order, or one per relation by name. A `Trace` can stand
+            for the sum of its deltas; where it is arranged as the plan reads it, it is not copied.
         order: A permutation of the query's variables; by default planned.
         engine: "compiled", or "reference" for the readable join, to compare with.
         executor: Where the parts run at the same time; the kernel does not hold the GIL.
@@ -118,30 +120,36 @@ def generic_join_chunks(
 class _OneShot:
     """A query's plan over given views, each sorted once per column order."""
 
-    def __init__(self, query: Query, views: Sequence[ZSet], order: Sequence[str] | None) -> None:
+    def __init__(self, query: Query, views: Sequence[View], order: Sequence[str] | None) -> None:
         check_constants(query)
         check_order(query, order)
         body = body_of(query)
         self.arity = len(query.head)
         self.product: Product | None = None
-        if body.never or not all(len(view) for view in views):
+        if body.never or any(_is_empty(view) for view in views):
             return
         plan: TermPlan = plan_term(
             body.columns,
             body.comparisons,
             query.head,
-            arranged=lambda factor, columns: columns == tuple(range(len(columns))),
+            arranged=lambda factor, columns: _is_arranged(views[factor], columns),
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
         deltas: Int64Array = np.zeros(len(views), np.int64)
+        sources: list[Source] = []
         for index, (view, factor) in enumerate(zip(views, plan.factors, strict=True)):
+            if isinstance(view, Trace) and view.has(factor.order):
+                sources.append((view.arrange(factor.order).spine, -1))
+                continue
             key = (id(view), factor.order)
             if key not in self._runs:
-                self._runs[key] = run_in_order(stored(view), factor.order)
+                zset = view.to_zset() if isinstance(view, Trace) else stored(view)
+                self._runs[key] = run_in_order(zset, factor.order)
             deltas[index] = self._runs[key].address
+            sources.append((None, index))
         self._views = views
-        self.product = Product(plan, [(None, i) for i in range(len(views))], deltas, Stack())
+        self.product = Product(plan, sources, deltas, Stack())
 
     def total(self, executor: Executor | None, parts: int) -> ZSet:
         if self.product is None:
@@ -161,7 +169,7 @@ class _OneShot:
         candidates = [
             self._runs[id(view), factor.order]
             for view, factor in zip(self._views, plan.factors, strict=True)
-            if plan.splits(factor)
+            if plan.splits(factor) and (id(view), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
@@ -169,7 +177,25 @@ class _OneShot:
         return value_ranges(smallest, parts), executor
 
 
-def _per_atom(query: Query, views: Views) -> list[ZSet]:
+def _is_empty(view: View) -> bool:
+    if isinstance(view, Trace):
+        return view.is_empty
+    return len(view) == 0
+
+
+def _plain(view: View, arity: int) -> ZSet:
+    """The rows of a view; a trace keeps those without columns with one."""
+    if isinstance(view, ZSet):
+        return view
+    zset = ZSet.empty(view.arity) if view.is_empty else view.to_zset()
+    return zset if arity else ZSet.scalar(sum(zset.weights.tolist()))
+
+
+def _is_arranged(view: View, order: ColumnOrder) -> bool:
+    return view.has(order) if isinstance(view, Trace) else order == tuple(range(len(order)))
+
+
+def _per_atom(query: Query, views: Views) -> list[View]:
     if isinstance(views, Mapping):
         for name in query.relations:
             if name not in views:
@@ -182,13 +208,15 @@ def _per_atom(query: Query, views: Views) -> list[ZSet]:
     if len(given) != len(query.body):
         raise ArityError(f"{len(given)} views for {len(query.body)} atoms; give one per atom")
     for atom, view in zip(query.body, given, strict=True):
-        if view.arity != atom.arity:
+        arity = max(atom.arity, 1) if isinstance(view, Trace) else atom.arity
+        if view.arity != arity:
             raise ArityError(f"'{atom}' has arity {atom.arity}, its view {view.arity}")
     return given
 
 
-def _reference(query: Query, views: Sequence[ZSet], order: Sequence[str] | None) -> ZSet:
-    result = reference_join(query, [view.to_dict() for view in views], order=order)
+def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None) -> ZSet:
+    given = [_plain(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
+    result = reference_join(query, [view.to_dict() for view in given], order=order)
     for row, weight in result.items():
         if abs(weight) > LIMIT:
             raise WeightOverflowError(

@@ -19,6 +19,7 @@ from dbsp_wcoj import (
     ArityError,
     DbspWcojError,
     Query,
+    Trace,
     UnknownRelationError,
     VariableOrderError,
     WeightOverflowError,
@@ -326,3 +327,22 @@ def test_an_answer_of_a_million_rows_comes_out_whole_and_sorted():
     assert np.array_equal(found.columns[0], b)
     assert np.array_equal(found.columns[1], a)
     assert np.array_equal(found.weights, (a + 1) * (b + 1))
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_a_trace_stands_for_the_sum_of_its_deltas(engine):
+    rows = [(1, 2), (2, 3), (1, 3), (3, 1)]
+    trace = Trace(2)
+    for row in rows:
+        trace.update(ZSet.from_rows([row]))
+    trace.update(ZSet.from_rows([(3, 1)], [-1]))
+    trace.arrange((1, 0))
+
+    joined = generic_join("q(a, c) :- e(a, b), e(b, c)", {"e": trace}, engine=engine)
+
+    assert joined == generic_join("q(a, c) :- e(a, b), e(b, c)", {"e": trace.to_zset()})
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+def test_an_empty_trace_joins_to_nothing(engine):
+    assert len(generic_join("q(a) :- e(a, b)", {"e": Trace(2)}, engine=engine)) == 0
