@@ -3,19 +3,18 @@
 What each counts, where ``link`` holds the rows of the stream with their weights:
 
 =================== ===========================================================================
-links               sum of weights: the live messages
-linked, edges       distinct pairs (src, dst), loops included
+links               rows: the live messages
+linked, edges       distinct pairs (src, dst), loops included, and their number
 e                   distinct pairs without loops: all triangles below are over these ...
-triangles           directed: rows of ``e(a,b), e(b,c), e(a,c)``
+triangles           directed: ``e(a,b), e(b,c), e(a,c)``
 cycles              3-cycles ``e(a,b), e(b,c), e(c,a)``; the join finds each three times, once
                     from each corner, so the total is divided by three
 simple              undirected triangles: over ``u``, which holds every connected pair once as
                     (smaller, larger), ``u(a,b), u(b,c), u(a,c)`` finds each exactly once
 corners             for each node the directed triangles that it is part of
 turning             for each node the 3-cycles that it is part of
-weighted            ... but this one: directed triangles over ``w``, all links without loops, where
-                    a triangle weighs the product of its three weights: the number of ways to
-                    choose three messages that form one
+weighted            ... but this one: directed triangles over ``w``, all links without loops: the
+                    number of ways to choose three messages that form one
 =================== ===========================================================================
 """
 
@@ -32,28 +31,54 @@ import pyarrow as pa
 from circuits import Circuit
 from dbsp_wcoj import ZSet
 
-__all__ = ["CYCLE_CORNERS", "RULES", "Counts", "Totals", "triangle_circuit"]
+__all__ = ["CYCLE_CORNERS", "VIEWS", "Counts", "Totals", "triangle_circuit"]
 
-RULES: Final = (
-    "linked(a, b) :- link(a, b)",
-    "e(a, b) :- linked(a, b), a != b",
-    "u(a, b) :- linked(a, b), a < b",
-    "u(b, a) :- linked(a, b), b < a",
-    "w(a, b) :- link(a, b), a != b",
-    "links() :- link(a, b)",
-    "edges() :- linked(a, b)",
-    "triangles() :- e(a, b), e(b, c), e(a, c)",
-    "weighted() :- w(a, b), w(b, c), w(a, c)",
-    "cycles() :- e(a, b), e(b, c), e(c, a)",
-    "simple() :- u(a, b), u(b, c), u(a, c)",
-    "corners(a) :- e(a, b), e(b, c), e(a, c)",
-    "corners(b) :- e(a, b), e(b, c), e(a, c)",
-    "corners(c) :- e(a, b), e(b, c), e(a, c)",
-    "turning(a) :- e(a, b), e(b, c), e(c, a)",
-)
-DISTINCT: Final = ("linked", "u")
+VIEWS: Final = """
+CREATE VIEW linked AS SELECT DISTINCT src, dst FROM link;
+CREATE VIEW e AS SELECT src, dst FROM linked WHERE src <> dst;
+CREATE VIEW w AS SELECT src, dst FROM link WHERE src <> dst;
+CREATE VIEW u AS
+    SELECT src, dst FROM linked WHERE src < dst
+    UNION
+    SELECT dst, src FROM linked WHERE dst < src;
+
+CREATE VIEW links AS SELECT count(*) AS n FROM link;
+CREATE VIEW edges AS SELECT count(*) AS n FROM linked;
+CREATE VIEW triangles AS
+    SELECT count(*) AS n
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst;
+CREATE VIEW weighted AS
+    SELECT count(*) AS n
+    FROM w ab JOIN w bc ON bc.src = ab.dst JOIN w ac ON ac.src = ab.src AND ac.dst = bc.dst;
+CREATE VIEW simple AS
+    SELECT count(*) AS n
+    FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
+CREATE VIEW cycles AS
+    SELECT count(*) AS n
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src;
+
+CREATE VIEW corners AS
+    SELECT node, count(*) AS n
+    FROM (
+        SELECT ab.src AS node
+        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+        UNION ALL
+        SELECT ab.dst
+        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+        UNION ALL
+        SELECT bc.dst
+        FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+    ) AS corner
+    GROUP BY node;
+CREATE VIEW turning AS
+    SELECT ab.src AS node, count(*) AS n
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
+    GROUP BY ab.src;
+"""
 CYCLE_CORNERS: Final = 3  # rows of the ordered join for one 3-cycle
-LINK: Final = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+LINK: Final = pa.schema(
+    [pa.field("src", pa.int64(), nullable=False), pa.field("dst", pa.int64(), nullable=False)]
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +99,9 @@ PER_NODE: Final = ("corners", "turning")
 def triangle_circuit(formula: str = "collapsed") -> Circuit:
     """The circuit of all views, over the input ``link``."""
     outputs = [*(field.name for field in fields(Counts)), *PER_NODE]
-    return Circuit(RULES, {"link": LINK}, distinct=DISTINCT, outputs=outputs, formula=formula)
+    from circuits.compile import compile_sql
+
+    return compile_sql(VIEWS, {"link": LINK}, outputs=outputs, formula=formula)
 
 
 class Totals:
@@ -87,10 +114,11 @@ class Totals:
     def add(self, outputs: Mapping[str, pa.Table]) -> None:
         """Add the deltas of one micro-batch."""
         for name in self._sums:
-            self._sums[name] += sum(outputs[name]["weight"].to_pylist())  # no row or one
+            counted, weight = (column.to_numpy() for column in outputs[name].columns)
+            self._sums[name] += int(counted @ weight)  # the count before leaves, the new one comes
         for name, nodes in self._nodes.items():
-            node, weight = (column.to_numpy() for column in outputs[name].columns)
-            self._nodes[name] = nodes + ZSet.from_columns([node], weight)
+            node, counted, weight = (column.to_numpy() for column in outputs[name].columns)
+            self._nodes[name] = nodes + ZSet.from_columns([node], counted * weight)
 
     @property
     def counts(self) -> Counts:
