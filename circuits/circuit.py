@@ -16,6 +16,7 @@ Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -24,15 +25,23 @@ from time import perf_counter
 import pyarrow as pa
 
 from circuits.codec import Codecs
+from circuits.datalog import plan_datalog
 from circuits.drawing import mermaid, tree
-from circuits.errors import BrokenCircuitError, CircuitError, StaleStepError, UnknownInputError
+from circuits.errors import (
+    BrokenCircuitError,
+    CircuitError,
+    StaleStepError,
+    TextError,
+    UnknownInputError,
+)
 from circuits.graph import Graph, GraphStep, Joining
 from circuits.lowering import lowered
-from circuits.relational import Plan
+from circuits.query import answered
+from circuits.relational import Fields, Plan
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot, fingerprint, restored, taken
 from circuits.views import Views
-from dbsp_wcoj import Formula, ZSet
+from dbsp_wcoj import Formula, Trace, ZSet
 
 __all__ = ["Circuit", "CircuitStep"]
 
@@ -119,6 +128,45 @@ class Circuit:
         """
         return Views(self._integrals, {**self.inputs, **self._schemas}, self._codecs)
 
+    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
+        """Answer a query from the state as it is, without registering a view.
+
+        Args:
+            text: A SELECT, or Datalog rules, of which the last head is the answer; over the
+                materialized views and inputs, and the inputs that a join reads whole.
+            dialect: The dialect of a SELECT.
+
+        Returns:
+            A table of the rows, with ``weight``.
+
+        Raises:
+            SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
+
+        Complexity:
+            That of the query: joins are worst-case optimal, and read arrangements where there are.
+        """
+        from circuits.sql import plan_sql
+
+        self._check_whole()
+        kept = self._kept()
+        fields = {name: columns for name, (columns, _) in kept.items()}
+        try:
+            if ":-" in text:
+                plans = plan_datalog(text, fields)
+            else:
+                plans = plan_sql(text, fields, name="answer", dialect=dialect)
+        except TextError as error:
+            missing = [n for n in (*self.inputs, *self._schemas) if n not in kept]
+            if missing and any(re.search(rf"\b{re.escape(n)}\b", text) for n in missing):
+                error.add_note(
+                    f"kept are {', '.join(kept) or 'none'}; {', '.join(missing)} can be asked for "
+                    "in a circuit made with materialize=True"
+                )
+            raise
+        name, plan = list(plans.items())[-1]
+        answer = answered(plans, kept, self._codecs)
+        return Schema(name, plan.fields).to_table(answer, self._codecs)
+
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.
 
@@ -166,6 +214,17 @@ class Circuit:
         self._integrals = {name: graph.integrate(numbers[name]) for name in self.materialized}
         self._codecs = codecs
         self._graph = graph
+
+    def _kept(self) -> dict[str, tuple[Fields, Trace]]:
+        """The relations whose rows are in the state, with all their columns."""
+        kept: dict[str, tuple[Fields, Trace]] = {}
+        joined = self._graph.relations.traces
+        for name, schema in {**self.inputs, **self._schemas}.items():
+            if name in self._integrals:
+                kept[name] = (schema.fields, self._integrals[name].trace)
+            elif name in self.inputs and name in joined and schema.arity:
+                kept[name] = (schema.fields, joined[name])
+        return kept
 
     def _named(self, role: str, names: Collection[str]) -> tuple[str, ...]:
         known = list(self.plans) if role == "outputs" else [*self.inputs, *self.plans]

@@ -13,13 +13,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from circuits.codec import Codecs
-from circuits.operators.aggregate import AggregateRows
 from circuits.operators.distinct import CutRows, to_bag, to_set
 from circuits.operators.integrate import Integrate
 from circuits.operators.join import JoinRows
 from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
 from circuits.operators.operator import Moment, Operator, Prepared
-from circuits.operators.top_k import TopKRows
+from circuits.operators.payload import PackRows, UnpackRows
 from circuits.operators.values import ConstantRows
 from circuits.relational import (
     Aggregate,
@@ -29,14 +28,17 @@ from circuits.relational import (
     Join,
     Map,
     Negate,
+    Pack,
     Plan,
     Positive,
     Scan,
     TopK,
     Union,
+    Unpack,
     Values,
 )
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
+from dbsp_wcoj.interner import Interner
 
 __all__ = ["Graph", "GraphStep", "Joining", "Node"]
 
@@ -124,7 +126,10 @@ class Graph:
                 below = ()
             case _:
                 below = (self.add(plan.input),)  # type: ignore[union-attr]
-        return self._add(_key(plan, below), f"#{len(self.nodes)}", plan, below)
+        key = _key(plan, below)
+        if isinstance(plan, Unpack):
+            key = "unpack", below, tuple((c, self.add(pack)) for c, pack in plan.payloads)
+        return self._add(key, f"#{len(self.nodes)}", plan, below)
 
     def integrate(self, number: int) -> Integrate:
         """Keep the sum of a node's deltas."""
@@ -178,6 +183,15 @@ class Graph:
                 found[f"operator {node.name} {index}"] = trace
         return found
 
+    @property
+    def payloads(self) -> dict[str, Interner]:
+        """The tables of packed columns, by name."""
+        return {
+            f"payload {node.name}": node.operator.table
+            for node in self.nodes
+            if isinstance(node.operator, PackRows)
+        }
+
     def _add(self, key: object, name: str, plan: Plan, inputs: tuple[int, ...]) -> int:
         number = self._numbers.get(key)
         if number is None:
@@ -204,9 +218,19 @@ class Graph:
             case Positive():
                 return CutRows(len(plan.fields), to_bag)
             case Aggregate():
+                from circuits.operators.aggregate import AggregateRows
+
                 return AggregateRows(plan, self.codecs)
             case TopK():
+                from circuits.operators.top_k import TopKRows
+
                 return TopKRows(plan, self.codecs)
+            case Pack(_, kept):
+                return PackRows(kept)
+            case Unpack(_, payloads):
+                packs = [(c, self.nodes[self.add(pack)].operator) for c, pack in payloads]
+                found = [(c, pack) for c, pack in packs if isinstance(pack, PackRows)]
+                return UnpackRows(found, len(plan.fields))
             case Join():
                 for number in inputs:
                     self.nodes[number].arranged = True
@@ -238,6 +262,8 @@ def _key(plan: Plan, below: tuple[int, ...]) -> object:
         case Aggregate(_, keys, calls):
             named = tuple((c.function, c.argument, c.distinct, c.type) for c in calls)
             return "aggregate", below, keys, named
+        case Pack(_, kept):
+            return "pack", below, kept
         case TopK(_, keys, order, limit, offset):
             return "top-k", below, keys, order, limit, offset
     return type(plan).__name__, below

@@ -20,6 +20,8 @@ Positive   the weight where it is positive (EXCEPT ALL is Positive of Union of a
 Aggregate  per key one row: the key, then the aggregates; without keys always exactly one row
 TopK       per key the first rows in an order
 Join       lowered plans only: an N-way join, by shared variables
+Pack       lowered plans only: some columns as one code, the payload of their row
+Unpack     lowered plans only: the columns of payloads again
 ========== ==========================================================================
 
 INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
@@ -51,12 +53,14 @@ __all__ = [
     "Negate",
     "Order",
     "Outer",
+    "Pack",
     "Plan",
     "Positive",
     "Scan",
     "Semi",
     "TopK",
     "Union",
+    "Unpack",
     "Values",
     "columns",
 ]
@@ -296,6 +300,39 @@ class Join:
         return tuple(bound[variable] for variable in self.head)
 
 
+@dataclass(frozen=True)
+class Pack:
+    """The first ``kept`` columns, then one code for the values of all others together."""
+
+    input: Plan
+    kept: int
+
+    @cached_property
+    def fields(self) -> Fields:
+        return (*self.input.fields[: self.kept], Field("payload", pa.int64(), nullable=False))
+
+    @property
+    def packed(self) -> Fields:
+        """The columns that the code stands for."""
+        return self.input.fields[self.kept :]
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Each column ``c`` of ``payloads``, as ``(c, pack)``, replaced by the columns in the code."""
+
+    input: Plan
+    payloads: tuple[tuple[int, Pack], ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        packs = dict(self.payloads)
+        found: list[Field] = []
+        for column, field in enumerate(self.input.fields):
+            found.extend(packs[column].packed if column in packs else (field,))
+        return tuple(found)
+
+
 Plan = (
     Scan
     | Values
@@ -311,6 +348,8 @@ Plan = (
     | Aggregate
     | TopK
     | Join
+    | Pack
+    | Unpack
 )
 
 

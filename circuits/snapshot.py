@@ -1,8 +1,8 @@
 """Snapshot: all state of a circuit as one value, to go back to or to carry elsewhere.
 
-It holds the rows of every trace, the tables of codes, and a fingerprint of the views and inputs they
-belong to. How the joins are made (formula, arrangements, threads) is not part of it: the same
-state serves all.
+It holds the rows of every trace, the tables of codes and of payloads, and a fingerprint of the
+views and inputs that they belong to. How the joins are made (formula, arrangements, threads) is not part
+of it: the same state serves all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from circuits.codec import Codecs
@@ -37,6 +38,7 @@ class Snapshot:
         steps: How many steps made it.
         traces: Rows, of shape ``(columns, n)``, and weights of each trace.
         tables: The values of each table of codes, in the order of their codes.
+        payloads: The packed columns of each table of payloads, of shape ``(columns, n)``.
     """
 
     format: int
@@ -44,12 +46,14 @@ class Snapshot:
     steps: int
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
     tables: Mapping[str, pa.Array]
+    payloads: Mapping[str, Int64Array]
 
     @property
     def nbytes(self) -> int:
         """The size of the rows, weights and values."""
         rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
-        return rows + sum(table.nbytes for table in self.tables.values())
+        tables = sum(table.nbytes for table in self.tables.values())
+        return rows + tables + sum(payload.nbytes for payload in self.payloads.values())
 
     def fill(self, graph: Graph) -> None:
         """Put the state into a new graph of the same plans."""
@@ -57,6 +61,10 @@ class Snapshot:
         for name, (rows, weights) in self.traces.items():
             if len(weights):
                 traces[name].update(ZSet(rows, weights))
+        tables = graph.payloads
+        for name, columns in self.payloads.items():
+            if columns.shape[1]:
+                tables[name].intern_rows(columns)
         graph.steps = self.steps
 
 
@@ -66,7 +74,12 @@ def taken(graph: Graph, belongs_to: str) -> Snapshot:
     for name, trace in graph.traces.items():
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset.rows, zset.weights)
-    return Snapshot(FORMAT, belongs_to, graph.steps, traces, dict(graph.codecs.tables()))
+    payloads = {
+        name: table.rows(np.arange(len(table))) if len(table) else np.empty((0, 0), np.int64)
+        for name, table in graph.payloads.items()
+    }
+    tables = dict(graph.codecs.tables())
+    return Snapshot(FORMAT, belongs_to, graph.steps, traces, tables, payloads)
 
 
 def restored(snapshot: Snapshot, wanted: str) -> Codecs:

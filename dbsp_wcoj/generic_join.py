@@ -28,7 +28,7 @@ from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.trace import ColumnOrder, Trace, run_in_order
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, accumulate, stored
 
-__all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks"]
+__all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks", "plain"]
 
 View = ZSet | Trace
 Views = Sequence[View] | Mapping[str, View]
@@ -183,7 +183,7 @@ def _is_empty(view: View) -> bool:
     return len(view) == 0
 
 
-def _plain(view: View, arity: int) -> ZSet:
+def plain(view: View, arity: int) -> ZSet:
     """The rows of a view; a trace keeps those without columns with one."""
     if isinstance(view, ZSet):
         return view
@@ -215,7 +215,7 @@ def _per_atom(query: Query, views: Views) -> list[View]:
 
 
 def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None) -> ZSet:
-    given = [_plain(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
+    given = [plain(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
     result = reference_join(query, [view.to_dict() for view in given], order=order)
     for row, weight in result.items():
         if abs(weight) > LIMIT:

@@ -10,15 +10,16 @@
 - An order or inequality between two atoms' expressions is checked inside the join, by codes, where
   codes have the order of the values.
 - What is left over (it reads three atoms, or computes over two) filters the result.
-- An antijoin on keys of one atom of several is made before the join; one on keys of more atoms is a
-  second join, subtracted.
+- An antijoin on keys of one atom is made before the join; one on keys of several atoms is a second
+  join, subtracted.
 
-Of each atom only the columns that are joined, compared or asked for are kept.
+Of each atom only the columns that are joined, compared or asked for are kept; several that are
+only asked for travel as one, the payload of their row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import combinations
@@ -37,7 +38,7 @@ from circuits.functions import call
 from circuits.lowering.block import Absent, Block
 from circuits.lowering.nullable import is_nullable
 from circuits.lowering.project import filtered, projected
-from circuits.relational import Between, Join, Negate, Plan, Union, columns
+from circuits.relational import Between, Join, Negate, Pack, Plan, Union, Unpack, columns
 
 __all__ = ["finish"]
 
@@ -45,6 +46,10 @@ COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
 
 # Column k of atom i, as the join sees it.
 Slot = tuple[int, int]
+# The column that holds all the columns that an atom carries along.
+PAYLOAD: Final = -1
+# Fewer columns than this are columns of the join themselves.
+PAYLOAD_MINIMUM: Final = 2
 
 # Only asked for the types' codes, never for those of values.
 _CODECS: Final = Codecs()
@@ -53,31 +58,27 @@ _CODECS: Final = Codecs()
 def finish(block: Block) -> Plan:
     """The plan of a block."""
     shape = _Shape(block)
-    if len(block.atoms) == 1 and not block.absent:
+    if len(block.atoms) == 1:
         return projected(shape.atoms[0], block.outputs)
     wanted = [*block.outputs, *shape.residual]
-    head = sorted({c for e in wanted for c in columns_of(e)})
-    types = {c.index: c.type for e in wanted for c in _columns(e)}
-    slots = {c: shape.slot(Column(c, types[c])) for c in head}
+    types = {c.index: c for e in wanted for c in _columns(e)}
+    slots = {index: shape.slot(types[index]) for index in sorted(types)}
+    shape.pack(slots.values())
     joins: list[Plan] = []
     for size in range(len(shape.absent) + 1):
         for chosen in combinations(shape.absent, size):
-            join = shape.join(chosen, [slots[c] for c in head])
+            join = shape.join(chosen, slots.values())
             joins.append(Negate(join) if size % 2 else join)
-    # Two columns that are one variable are one column of the join.
-    variables = shape.variables(())
-    order = list(dict.fromkeys(variables[slots[c]] for c in head))
-    place = {c: order.index(variables[slots[c]]) for c in head}
-    result = joins[0] if len(joins) == 1 else Union(tuple(joins))
+    result = shape.unpacked(joins[0] if len(joins) == 1 else Union(tuple(joins)), slots.values())
+    place = shape.places(slots.values())
 
     def moved(column: Column) -> Expression:
-        at = place[column.index]
-        found = Column(at, joins[0].fields[at].type)
+        at = place[slots[column.index]]
+        found = Column(at, result.fields[at].type)
         return found if found.type == column.type else call("cast", found, type=column.type)
 
-    for predicate in shape.residual:
-        result = filtered(result, substitute(predicate, moved))
-    return projected(result, [substitute(e, moved) for e in block.outputs])
+    rows = reduce(filtered, (substitute(p, moved) for p in shape.residual), result)
+    return projected(rows, [substitute(e, moved) for e in block.outputs])
 
 
 class _Shape:
@@ -92,6 +93,8 @@ class _Shape:
         self._owner = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
         self._starts = block.starts
         self._slots: list[dict[Expression, int]] = [{} for _ in block.atoms]
+        # Per atom the slots that travel as its payload.
+        self._packed: list[tuple[Slot, ...]] = [() for _ in block.atoms]
         self._filters: list[list[Expression]] = [[] for _ in block.atoms]
         self._present: list[set[Expression]] = [set() for _ in block.atoms]
         for predicate in conjuncts(block.predicates):
@@ -99,8 +102,8 @@ class _Shape:
         before: list[list[Absent]] = [[] for _ in block.atoms]
         for absent in block.absent:
             holders = block.atoms_of(absent.keys)
-            if len(holders) == 1 and len(block.atoms) > 1:
-                (atom,) = holders
+            if len(holders) == 1 or len(block.atoms) == 1:
+                atom = min(holders, default=0)
                 keys = tuple(self._local(key) for key in absent.keys)
                 before[atom].append(replace(absent, keys=keys))
             else:
@@ -113,29 +116,94 @@ class _Shape:
         slots = self._slots[atom]
         return atom, slots.setdefault(self._local(expression), len(slots))
 
-    def join(self, chosen: Sequence[tuple[Absent, list[Slot]]], head: Sequence[Slot]) -> Join:
+    def pack(self, head: Iterable[Slot]) -> None:
+        """Let slots that are only asked for travel as the payload of their atom's row."""
+        joined = {slot for link in self._links for slot in link}
+        joined |= {slot for left, _, right in self._compared for slot in (left, right)}
+        joined |= {slot for _, keys in self.absent for slot in keys}
+        for atom in range(len(self.atoms)):
+            carried = [slot for slot in head if slot[0] == atom and slot not in joined]
+            if len(carried) >= PAYLOAD_MINIMUM:
+                self._packed[atom] = tuple(carried)
+
+    def join(self, chosen: Sequence[tuple[Absent, list[Slot]]], head: Iterable[Slot]) -> Join:
         """The join of all atoms and the chosen sets of keys."""
-        inputs = [
-            projected(atom, list(slots))
-            for atom, slots in zip(self.atoms, self._slots, strict=True)
-        ]
-        inputs.extend(absent.plan for absent, _ in chosen)
         variables = self.variables([keys for _, keys in chosen])
+        inputs: list[Plan] = []
+        bound: list[tuple[int, ...]] = []
+        for i in range(len(self.atoms)):
+            plan, slots = self._input(i)
+            inputs.append(plan)
+            bound.append(tuple(variables[slot] for slot in slots))
+        for i, (absent, keys) in enumerate(chosen, len(inputs)):
+            inputs.append(absent.plan)
+            bound.append(tuple(variables[i, k] for k in range(len(keys))))
         return Join(
             tuple(inputs),
-            tuple(
-                tuple(variables[i, k] for k in range(len(plan.fields)))
-                for i, plan in enumerate(inputs)
-            ),
+            tuple(bound),
             tuple(Between(variables[a], op, variables[b]) for a, op, b in self._compared),
-            tuple(dict.fromkeys(variables[slot] for slot in head)),
+            tuple(dict.fromkeys(variables[self._carrier(slot)] for slot in head)),
         )
+
+    def unpacked(self, joined: Plan, head: Iterable[Slot]) -> Plan:
+        """The join's columns with payloads taken apart."""
+        payloads = []
+        for column, slots in enumerate(self._head(head)):
+            atom, k = slots[0]
+            if k == PAYLOAD:
+                pack, _ = self._input(atom)
+                assert isinstance(pack, Pack)
+                payloads.append((column, pack))
+        return Unpack(joined, tuple(payloads)) if payloads else joined
+
+    def places(self, head: Iterable[Slot]) -> dict[Slot, int]:
+        """The column of each slot after `unpacked`."""
+        place: dict[Slot, int] = {}
+        at = 0
+        for slots in self._head(head):
+            atom, k = slots[0]
+            columns = self._packed[atom] if k == PAYLOAD else ()
+            for slot in columns:
+                place[slot] = at
+                at += 1
+            if not columns:
+                place.update(dict.fromkeys(slots, at))
+                at += 1
+        return place
+
+    def _head(self, head: Iterable[Slot]) -> list[list[Slot]]:
+        """Per column of the join the slots that it holds."""
+        variables = self.variables(())
+        columns: dict[int, list[Slot]] = {}
+        for slot in head:
+            carrier = self._carrier(slot)
+            columns.setdefault(variables[carrier], []).append(carrier)
+        return list(columns.values())
+
+    def _carrier(self, slot: Slot) -> Slot:
+        return (slot[0], PAYLOAD) if slot in self._packed[slot[0]] else slot
+
+    def _input(self, atom: int) -> tuple[Plan, list[Slot]]:
+        """An atom as the join reads it, and the slot of each column.
+
+        Columns come in their own order, so that atoms over one relation can be one input.
+        """
+        slots = self._slots[atom]
+        ordered = sorted(slots, key=lambda e: (sorted(columns_of(e)), str(e)))
+        packed = self._packed[atom]
+        if not packed:
+            return projected(self.atoms[atom], ordered), [(atom, slots[e]) for e in ordered]
+        kept = [e for e in ordered if (atom, slots[e]) not in packed]
+        expressions = {(atom, k): e for e, k in slots.items()}
+        rows = projected(self.atoms[atom], [*kept, *(expressions[slot] for slot in packed)])
+        return Pack(rows, len(kept)), [*((atom, slots[e]) for e in kept), (atom, PAYLOAD)]
 
     def variables(self, keys: Sequence[Sequence[Slot]]) -> dict[Slot, int]:
         """The variable of each slot; set ``s`` of ``keys`` is atom ``len(atoms) + s``."""
         atoms = len(self.atoms)
         links = list(self._links)
         slots = [(i, k) for i, columns in enumerate(self._slots) for k in range(len(columns))]
+        slots += [(i, PAYLOAD) for i, packed in enumerate(self._packed) if packed]
         for s, listed in enumerate(keys):
             links += [(slot, (atoms + s, k)) for k, slot in enumerate(listed)]
             slots += [(atoms + s, k) for k in range(len(listed))]
@@ -213,10 +281,19 @@ class _Shape:
         present = sorted(self._present[index], key=lambda e: (sorted(columns_of(e)), str(e)))
         needed = [e for e in present if is_nullable(plan, e)]
         filters = [call("not", call("is_null", e)) for e in needed] + self._filters[index]
-        plan = reduce(filtered, filters, plan)
-        if absent:
-            plan = finish(Block((plan,), (), tuple(absent), columns(plan)))
-        return plan
+        return reduce(_without, absent, reduce(filtered, filters, plan))
+
+
+def _without(plan: Plan, absent: Absent) -> Plan:
+    """The rows of a plan whose keys are not there: ``plan - plan ⋈ keys``."""
+    width = len(plan.fields)
+    computed = [key for key in absent.keys if not isinstance(key, Column)]
+    keyed = projected(plan, (*columns(plan), *computed)) if computed else plan
+    place = {key: width + k for k, key in enumerate(computed)}
+    bound = tuple(key.index if isinstance(key, Column) else place[key] for key in absent.keys)
+    every = tuple(range(len(keyed.fields)))
+    present = Join((keyed, absent.plan), (every, bound), (), every[:width])
+    return Union((plan, Negate(present)))
 
 
 def _plain(expression: Expression) -> Expression:
