@@ -26,7 +26,7 @@ __all__ = ["EXPECTED", "GRAMMAR"]
 
 GRAMMAR: Final = r"""
 start: rule ("." rule)* "."?
-rule: head [":-" body]
+rule: head [_IMPLIES body]
 head: NAME "(" [head_term ("," head_term)*] ")"
 head_term: _term ["as" ALIAS]
 body: _item ("," _item)*
@@ -62,6 +62,7 @@ literal: INTEGER | DECIMAL | FLOAT | STRING | TRUE | FALSE | NULL
     | DATE STRING -> date
     | TIMESTAMP STRING -> timestamp
 
+_IMPLIES: ":-"
 _NOT.4: /not(?![A-Za-z0-9_.\/?-])/
 _AND.4: /and(?=\s*\()/
 _OR.4: /or(?=\s*\()/
@@ -116,6 +117,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "DOT": "'.'",
     "SEMICOLON": "';'",
     "AS": "'as'",
+    "_IMPLIES": "':-'",
     "_NOT": "'not'",
     "_AND": "'and('",
     "_OR": "'or('",

@@ -76,12 +76,12 @@ def parse(text: str) -> Program:
     >>> [rule] = parse("grand(a, c) :- parent(a, b), parent(b, c).").rules
     >>> rule.body[1]
     Atom(relation='parent', terms=(Variable(name='b', at=36), Variable(name='c', at=39)), at=29)
-    >>> parse("p(x) <- q(x)")
+    >>> parse("3(x).")
     Traceback (most recent call last):
     ...
-    circuits.errors.DatalogError: line 1, column 6: found '<', expected '.', ':-' or the end of the text
-      p(x) <- q(x)
-           ^
+    circuits.errors.DatalogError: line 1, column 1: found '3', expected a relation name before '('
+      3(x).
+      ^
     """
     source = Source(text)
     try:
@@ -280,9 +280,9 @@ def _limit_depth(rules: Iterable[Node]) -> None:
         if depth > DEPTH:
             message = f"nested deeper than {DEPTH}; bind a part to a variable or use several rules"
             raise _Fault(message, node.at)
-        integer = isinstance(node, Constant) and node.type == pa.int64()
-        if integer and not -(2**63) < node.value < 2**63:
-            raise _Fault(f"integer {node.value} is not within ±(2**63 - 1)", node.at)
+        value = node.value if isinstance(node, Constant) else None
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise _Fault(f"integer {value} is not within ±(2**63 - 1)", node.at)
         stack.extend((part, depth + 1) for part in parts(node))
 
 
