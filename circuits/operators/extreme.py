@@ -1,0 +1,80 @@
+"""Extremes: min and max of a column per group, as the first row of an ordered trace.
+
+::
+
+    min(Z)[key] = the least value x of (key, x) with positive weight; max: the greatest
+
+State: a trace of (key columns, sort columns of x) in ascending order for min, descending for max,
+NULLs left out. The answer is the first row of positive weight below the key, so a deletion of the
+least value finds the next one where it stands.
+
+Texts have sort columns that tie: all values that share the first bytes of the least one are read
+and compared; O(log N + ties) for each touched group and run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circuits.codec import NULL, Codec
+from circuits.operators.ordering import SortColumn, first_of_each
+from circuits.relational import AggregateCall
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
+
+__all__ = ["Extreme"]
+
+
+class Extreme:
+    """The state and the results of one ``min`` or ``max``.
+
+    Args:
+        codecs: Those of the input's columns.
+        keys: The columns that make a group.
+        call: The aggregate.
+    """
+
+    def __init__(self, codecs: Sequence[Codec], keys: Sequence[int], call: AggregateCall) -> None:
+        assert call.argument is not None
+        self.keys = list(keys)
+        self.column = call.argument
+        self._sort = SortColumn(
+            self.column, codecs[self.column], call.function == "max", call.function == "max"
+        )
+        self._ordered = self._sort.codec.ordered
+        width = self._sort.width + (0 if self._ordered else 1)
+        self.trace = Trace(len(self.keys) + width)
+        # Rows that are equal in so many columns after the keys have to be compared by value.
+        self.decided = self._sort.width
+
+    def arranged(self, zset: ZSet) -> ZSet:
+        """The rows (keys, sort columns of the value, its code unless they give it)."""
+        rows, weights = zset._rows, zset._weights
+        there = np.flatnonzero(rows[self.column] != NULL)
+        if len(there) < len(weights):
+            rows, weights = rows[:, there], weights[there]
+        codes = rows[self.column]
+        columns = [rows[key] for key in self.keys] + list(self._sort.keys(codes))
+        if not self._ordered:
+            columns.append(codes)
+        return consolidated_rows(np.stack(columns), weights)
+
+    def best(self, n: int, places: Int64Array, rows: Int64Array) -> Int64Array:
+        """The code of the extreme of each of n groups, NULL where there is none.
+
+        Args:
+            n: How many groups.
+            places: The group of each candidate, ascending.
+            rows: Its columns after the keys, of one group in ascending order.
+        """
+        best = np.full(n, NULL)
+        first = first_of_each(places)
+        if len(first) < len(places) and not self._sort.exact:
+            ranks = self._sort.ranks(rows[-1])
+            order = np.lexsort((ranks, *rows[self.decided - 1 :: -1], places))
+            places, rows = places[order], rows[:, order]
+        chosen = rows[-1, first]
+        best[places[first]] = self._sort.codes(chosen) if self._ordered else chosen
+        return best

@@ -1,0 +1,303 @@
+"""Exact sums as digits of base 2**32: taking numbers apart, and putting sums together.
+
+A number times a weight is a list of (digit, amount), its magnitude's digits with its sign; adding
+amounts digit by digit adds the numbers, exactly and in any order, without carrying. Amounts lie
+within 2**32, so 2**31 of them fit in an int64 total. Carries are made only where a sum is read.
+
+For floats, digit 0 starts at 2**-1074, the least positive double: a superaccumulator (Kulisch, "The
+fifth floating-point operation for top-performance computers", 1997; Neal, "Fast exact summation
+using small and large superaccumulators", arXiv:1505.05571, section 2), of which only the digits
+that are not zero are kept.
+"""
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels.compiled import compiled
+
+# Digits of the longest sum: 2098 bits of a double's range, 64 + 64 of weights and their totals, and
+# the room in which `rounded_sums` divides.
+LONGEST = 100
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+
+
+@njit(nogil=True)
+def magnitude(words, i, limbs):
+    """Write the digits of the absolute value of number ``i``; return whether it is negative."""
+    count = words.shape[0]
+    negative = words[count - 1, i] < 0
+    carry = np.uint64(1)
+    for j in range(count):
+        word = np.uint64(words[j, i])
+        if negative:
+            word = ~word + carry
+            carry = np.uint64(1) if carry == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
+        limbs[2 * j] = word & _LOW
+        limbs[2 * j + 1] = word >> _HALF
+    return negative
+
+
+@compiled
+def split_numbers(words, shifts, weights, places, digits, amounts):
+    """Write the digits of ``number * weight * 2**shift`` for many numbers; return how many.
+
+    Args:
+        words: Two's complement, least word first, shape ``(W, n)``.
+        shifts: Not negative, shape ``(n,)``; or empty for 0.
+        weights: int64, shape ``(n,)``.
+        places: Result: the number each digit is of; room for ``(2 W + 3) n``.
+        digits: Result: its exponent, in units of 2**32.
+        amounts: Result: its value, with the sign of the product.
+    """
+    count, n = words.shape
+    limbs = np.empty(2 * count + 3, np.uint64)
+    product = np.empty(2 * count + 3, np.uint64)
+    written = 0
+    for i in range(n):
+        negative = magnitude(words, i, limbs) != (weights[i] < 0)
+        factor = np.uint64(abs(weights[i]))
+        low = factor & _LOW
+        high = factor >> _HALF
+        carry = np.uint64(0)
+        for j in range(2 * count):
+            term = limbs[j] * low + carry
+            product[j] = term & _LOW
+            carry = term >> _HALF
+        product[2 * count] = carry
+        product[2 * count + 1] = 0
+        product[2 * count + 2] = 0
+        if high != np.uint64(0):
+            carry = np.uint64(0)
+            for j in range(2 * count):
+                term = limbs[j] * high + product[j + 1] + carry
+                product[j + 1] = term & _LOW
+                carry = term >> _HALF
+            product[2 * count + 1] = carry
+        place = np.int64(0)
+        if shifts.shape[0] > 0:
+            place = shifts[i] >> 5
+            bits = np.uint64(shifts[i] & 31)
+            carry = np.uint64(0)
+            for j in range(2 * count + 3):
+                term = (product[j] << bits) | carry
+                product[j] = term & _LOW
+                carry = term >> _HALF
+        for j in range(2 * count + 3):
+            if product[j] != np.uint64(0):
+                places[written] = i
+                digits[written] = place + j
+                amounts[written] = -np.int64(product[j]) if negative else np.int64(product[j])
+                written += 1
+    return written
+
+
+@njit(nogil=True)
+def carried(digits, amounts, first, last, base, limbs):
+    """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
+
+    The digits ``[first, last)`` are increasing and not below ``base``, the exponent of limb 0.
+    """
+    carry = np.int64(0)
+    size = 0
+    for row in range(first, last):
+        while size < digits[row] - base:
+            limbs[size] = np.uint64(carry) & _LOW
+            carry >>= 32
+            size += 1
+        term = carry + np.int64(np.uint64(amounts[row]) & _LOW)
+        limbs[size] = np.uint64(term) & _LOW
+        carry = (term >> 32) + (amounts[row] >> 32)
+        size += 1
+    while carry != 0 and carry != -1:
+        limbs[size] = np.uint64(carry) & _LOW
+        carry >>= 32
+        size += 1
+    if carry == 0:
+        return False, size
+    more = np.uint64(1)
+    for j in range(size):
+        limb = (limbs[j] ^ _LOW) + more
+        limbs[j] = limb & _LOW
+        more = limb >> _HALF
+    if more != np.uint64(0):
+        limbs[size] = more
+        size += 1
+    return True, size
+
+
+@njit(nogil=True)
+def stripped(limbs, size):
+    """Return the number of limbs without leading zeros."""
+    while size > 0 and limbs[size - 1] == np.uint64(0):
+        size -= 1
+    return size
+
+
+@compiled
+def whole_sums(places, digits, amounts, words, fits):
+    """Put sums together as integers.
+
+    Args:
+        places: Which sum a digit is of, ascending.
+        digits: Its exponent, ascending within a sum.
+        amounts: Its value.
+        words: Result, zero before: two's complement, least word first, shape ``(W, n)``.
+        fits: Result, true before: whether the sum's magnitude is below ``2**(64 W - 1)``.
+    """
+    count = words.shape[0]
+    limbs = np.zeros(LONGEST, np.uint64)
+    first = 0
+    while first < places.shape[0]:
+        place = places[first]
+        last = first + 1
+        while last < places.shape[0] and places[last] == place:
+            last += 1
+        negative, size = carried(digits, amounts, first, last, 0, limbs)
+        first = last
+        size = stripped(limbs, size)
+        if size > 2 * count or (
+            size == 2 * count and limbs[size - 1] >> np.uint64(31) != np.uint64(0)
+        ):
+            fits[place] = False
+            continue
+        more = np.uint64(1)
+        for j in range(count):
+            low = limbs[2 * j] if 2 * j < size else np.uint64(0)
+            high = limbs[2 * j + 1] if 2 * j + 1 < size else np.uint64(0)
+            word = (high << _HALF) | low
+            if negative:
+                word = ~word + more
+                more = (
+                    np.uint64(1) if more == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
+                )
+            words[j, place] = np.int64(word)
+
+
+@njit(nogil=True)
+def bit_length(value):
+    """Return the number of bits of a uint64."""
+    length = 0
+    while value != np.uint64(0):
+        value >>= np.uint64(1)
+        length += 1
+    return length
+
+
+@njit(nogil=True)
+def divide(limbs, size, divisor):
+    """Divide in place by a number of up to 63 bits; return whether a remainder is left."""
+    rest = np.uint64(0)
+    for j in range(size - 1, -1, -1):
+        if divisor <= _LOW:
+            term = (rest << _HALF) | limbs[j]
+            limbs[j] = term // divisor
+            rest = term - limbs[j] * divisor
+            continue
+        quotient = np.uint64(0)
+        for bit in range(31, -1, -1):
+            rest = (rest << np.uint64(1)) | ((limbs[j] >> np.uint64(bit)) & np.uint64(1))
+            quotient <<= np.uint64(1)
+            if rest >= divisor:
+                rest -= divisor
+                quotient |= np.uint64(1)
+        limbs[j] = quotient
+    return rest != np.uint64(0)
+
+
+@njit(nogil=True)
+def divide_by_ten(limbs, size, times):
+    """Divide in place by ``10**times``; return whether a remainder is left."""
+    left = False
+    while times > 0:
+        power = np.uint64(1)
+        for _ in range(min(times, 9)):
+            power *= np.uint64(10)
+        left = divide(limbs, size, power) or left
+        times -= 9
+    return left
+
+
+@njit(nogil=True)
+def rounded(limbs, size, sticky, least):
+    """Return the nearest ``(mantissa, exponent)``, half to even.
+
+    Args:
+        limbs: A magnitude, its highest limb not zero.
+        size: How many limbs.
+        sticky: Whether it is a bit more than that.
+        least: The exponent of the last bit that the result may have.
+    """
+    bits = bit_length(limbs[size - 1])
+    second = limbs[size - 2] if size > 1 else np.uint64(0)
+    third = limbs[size - 3] if size > 2 else np.uint64(0)
+    # The 64 bits from the highest one down.
+    top = (limbs[size - 1] << np.uint64(64 - bits)) | (second << np.uint64(32 - bits))
+    if bits < 32:
+        top |= third >> np.uint64(bits)
+        sticky = sticky or (third & ((np.uint64(1) << np.uint64(bits)) - np.uint64(1))) != 0
+    else:
+        sticky = sticky or third != np.uint64(0)
+    for j in range(size - 3):
+        sticky = sticky or limbs[j] != np.uint64(0)
+    highest = 32 * (size - 1) + bits - 1
+    exponent = max(highest - 52, least)
+    kept = highest + 1 - exponent
+    if kept < 0:
+        return 0.0, exponent
+    mantissa = np.uint64(0)
+    rest = top
+    half = np.uint64(1) << np.uint64(63 - kept)
+    if kept > 0:
+        mantissa = top >> np.uint64(64 - kept)
+        rest = top & ((half << np.uint64(1)) - np.uint64(1))
+    odd = (mantissa & np.uint64(1)) != np.uint64(0)
+    if rest > half or (rest == half and (sticky or odd)):
+        mantissa += np.uint64(1)
+    return np.float64(mantissa), exponent
+
+
+@compiled
+def rounded_sums(places, digits, amounts, divisors, scale, least, mantissas, exponents):
+    """Put sums together as floats ``mantissa * 2**exponent``, divided and correctly rounded.
+
+    Args:
+        places: Which sum a digit is of, ascending.
+        digits: Its exponent in units of 2**32, ascending within a sum.
+        amounts: Its value.
+        divisors: int64 per sum, not zero.
+        scale: And the power of ten to divide by.
+        least: The exponent of the last bit that a result may have.
+        mantissas: Result, zero before: float64 integers of at most 53 bits.
+        exponents: Result, zero before: int64, as if digit 0 were the units.
+    """
+    limbs = np.zeros(LONGEST, np.uint64)
+    first = 0
+    while first < places.shape[0]:
+        place = places[first]
+        last = first + 1
+        while last < places.shape[0] and places[last] == place:
+            last += 1
+        base = digits[first]
+        negative, size = carried(digits, amounts, first, last, base, limbs)
+        first = last
+        size = stripped(limbs, size)
+        if size == 0:
+            continue
+        left = False
+        divisor = np.uint64(abs(divisors[place]))
+        if divisor != np.uint64(1) or scale > 0:
+            # The quotient keeps at least 64 bits.
+            more = 5 + scale // 9
+            for j in range(size - 1, -1, -1):
+                limbs[j + more] = limbs[j]
+            limbs[:more] = np.uint64(0)
+            base -= more
+            size += more
+            left = divide(limbs, size, divisor)
+            left = divide_by_ten(limbs, size, scale) or left
+            size = stripped(limbs, size)
+        mantissa, exponent = rounded(limbs, size, left, least - 32 * base)
+        mantissas[place] = -mantissa if negative != (divisors[place] < 0) else mantissa
+        exponents[place] = exponent + 32 * base
