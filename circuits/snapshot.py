@@ -1,8 +1,8 @@
 """Snapshot: all state of a circuit as one value, to go back to or to carry elsewhere.
 
 It holds the rows of every trace, the tables of codes and of payloads, and a fingerprint of the
-views and inputs that they belong to. How the joins are made (formula, arrangements, threads) is not part
-of it: the same state serves all.
+views and inputs that they belong to. How the joins are made (formula, arrangements, threads) is not
+part of it: the same state serves all.
 """
 
 from __future__ import annotations
