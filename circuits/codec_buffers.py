@@ -1,0 +1,163 @@
+"""Arrow arrays as numpy arrays and back, without a copy where the layouts agree.
+
+Reading respects the offset of a slice and buffers that are not there; what stands under a NULL is
+whatever Arrow left there. Writing makes an array of exactly the given type. Nothing here knows
+what a code is, but for the one of NULL.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from circuits.errors import SchemaError
+
+__all__ = [
+    "NULL",
+    "BoolArray",
+    "Bytes",
+    "Int64Array",
+    "array_of",
+    "bits_of",
+    "no_code",
+    "numbers_of",
+    "plain",
+    "strings_array",
+    "strings_of",
+    "valid_of",
+]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+#: The code of NULL in every column.
+NULL: Final = -(2**63)
+
+_INT32_MAX: Final = 2**31 - 1
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Return the array without dictionary and without views into several buffers."""
+    if isinstance(array, pa.DictionaryArray):
+        # Arrow takes no rows of views, so they become plain before.
+        values = plain(array.dictionary)
+        return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+    if array.type == pa.string_view():
+        return array.cast(pa.large_string())
+    if array.type == pa.binary_view():
+        return array.cast(pa.large_binary())
+    return array
+
+
+def valid_of(array: pa.Array) -> BoolArray | None:
+    """Return which values are not NULL; None when all are."""
+    if array.null_count == 0:
+        return None
+    bitmap = array.buffers()[0]
+    if bitmap is None:  # the null type
+        return np.zeros(len(array), np.bool_)
+    return _bits(bitmap, array.offset, len(array))
+
+
+def bits_of(array: pa.BooleanArray) -> BoolArray:
+    """Return the values of a boolean array."""
+    return _bits(array.buffers()[1], array.offset, len(array))
+
+
+def numbers_of(array: pa.Array, dtype: np.dtype[Any], width: int = 1) -> npt.NDArray[Any]:
+    """Return the values of a fixed-width array, shape ``(n,)``, or ``(n, width)`` of many words."""
+    shape = len(array) if width == 1 else (len(array), width)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.empty(shape, dtype)
+    start = array.offset * width * dtype.itemsize
+    return np.frombuffer(buffer, dtype, len(array) * width, start).reshape(shape)
+
+
+def strings_of(array: pa.Array) -> tuple[Int64Array, Bytes]:
+    """Return offsets and bytes of a string or binary array that is not a view."""
+    _, second, *rest = array.buffers()
+    rows = len(array)
+    if not rest:  # fixed_size_binary
+        width = array.type.byte_width
+        ends = np.arange(array.offset, array.offset + rows + 1) * width
+        return ends, _bytes(second)
+    if second is None or not rows:
+        return np.zeros(rows + 1, np.int64), _bytes(None)
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    dtype = np.dtype(np.int64 if large else np.int32)
+    offsets = np.frombuffer(second, dtype, rows + 1, array.offset * dtype.itemsize)
+    return offsets.astype(np.int64, copy=False), _bytes(rest[0])
+
+
+def array_of(type: pa.DataType, values: npt.NDArray[Any], valid: BoolArray | None) -> pa.Array:
+    """Return a fixed-width array of numbers, or of booleans; it may share their memory."""
+    rows = len(values)
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else values
+    buffers = [_bitmap(valid), pa.py_buffer(np.ascontiguousarray(data))]
+    return pa.Array.from_buffers(type, rows, buffers)
+
+
+def strings_array(
+    type: pa.DataType, offsets: Int64Array, data: Bytes, valid: BoolArray | None
+) -> pa.Array:
+    """Return an array of any string or binary type; a string that is not valid has no bytes.
+
+    Raises:
+        SchemaError: The bytes are too many for the type, or a string has not the fixed width.
+    """
+    rows = len(offsets) - 1
+    if pa.types.is_fixed_size_binary(type):
+        return array_of(type, _fixed(type, offsets, data, valid), valid)
+    text = type == pa.string() or type == pa.large_string() or type == pa.string_view()
+    large = pa.large_string() if text else pa.large_binary()
+    ends: npt.NDArray[Any] = offsets
+    if type == pa.string() or type == pa.binary():
+        if offsets[-1] > _INT32_MAX:
+            raise SchemaError(
+                f"{offsets[-1]} bytes in {rows} values are more than {type} holds ({_INT32_MAX}): "
+                f"declare the column as {large}"
+            )
+        ends, large = offsets.astype(np.int32), type
+    buffers = [_bitmap(valid), pa.py_buffer(ends), pa.py_buffer(data)]
+    array = pa.Array.from_buffers(large, rows, buffers)
+    return array if large == type else array.cast(type)
+
+
+def no_code(value: object, type: pa.DataType, wider: str) -> SchemaError:
+    """The error for the one value of a type of 64 bits whose code is that of NULL."""
+    return SchemaError(
+        f"value {value} of type {type} has no code, because one of its 2**64 values must give way "
+        f"to NULL: {wider}"
+    )
+
+
+def _fixed(
+    type: pa.DataType, offsets: Int64Array, data: Bytes, valid: BoolArray | None
+) -> npt.NDArray[Any]:
+    width = type.byte_width
+    lengths = np.diff(offsets) if valid is None else np.diff(offsets)[valid]
+    if (lengths != width).any():
+        wrong = lengths[lengths != width][0]
+        raise SchemaError(f"a value of {wrong} bytes is not of type {type}: declare it as binary")
+    values = np.zeros((len(offsets) - 1, width), np.uint8)
+    values[slice(None) if valid is None else valid] = data.reshape(len(lengths), width)
+    return values
+
+
+def _bits(buffer: pa.Buffer | None, offset: int, rows: int) -> BoolArray:
+    first, shift = divmod(offset, 8)
+    packed = _bytes(buffer)[first : (offset + rows + 7) // 8]
+    return np.unpackbits(packed, bitorder="little", count=shift + rows)[shift:].view(np.bool_)
+
+
+def _bitmap(valid: BoolArray | None) -> pa.Buffer | None:
+    return None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _bytes(buffer: pa.Buffer | None) -> Bytes:
+    return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
