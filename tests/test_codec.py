@@ -15,120 +15,12 @@ from hypothesis import strategies as st
 
 from circuits.codec import NULL, Codecs
 from circuits.errors import SchemaError
+from tests.arrow_columns import TEXTS, VALUES, canonical, columns, is_time, listed, rank
 from tests.strategies import LAW
 
-MOST = 2**63 - 1
 NAN_BITS = {16: 0xFE01, 32: 0xFF800001, 64: 0xFFF0000000000001}  # negative, signalling
-
-
-def integers(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
-    least = -(2 ** (bits - 1)) if signed else 0
-    most = 2 ** (bits - signed) - 1
-    if bits == 64:  # one value has no code
-        least, most = least + signed, most - (not signed)
-    return st.sampled_from([least, most]) | st.integers(max(least, -4), min(4, most))
-
-
-def decimals(precision: int, scale: int) -> st.SearchStrategy[Decimal]:
-    most = 10**precision - 1
-    edges = [-most, most, 2**64 - 1, 2**64, -(2**64), 2**128, -(2**63), 2**63]
-    unscaled = st.sampled_from([n for n in edges if abs(n) <= most]) | st.integers(-4, 4)
-    return unscaled.map(lambda n: Decimal((n < 0, tuple(map(int, str(abs(n)))), -scale)))
-
-
-TEXTS = st.text("ab\0\uffff\U00010000", max_size=3) | st.sampled_from(
-    ["prefixes", "prefixes ", "prefixes of eight bytes", "prefixes of eight bytes!"]
-)
-BINARIES = st.binary(max_size=3) | st.sampled_from([b"\xff" * 8, b"\xff" * 9, b"\0" * 8, b"\0" * 9])
-
-VALUES: dict[pa.DataType, st.SearchStrategy] = {
-    pa.bool_(): st.booleans(),
-    **{pa.type_for_alias(f"int{bits}"): integers(bits) for bits in (8, 16, 32, 64)},
-    **{pa.type_for_alias(f"uint{bits}"): integers(bits, signed=False) for bits in (8, 16, 32, 64)},
-    **{pa.type_for_alias(f"float{bits}"): st.floats(width=bits) for bits in (16, 32, 64)},
-    pa.date32(): integers(32),
-    pa.date64(): st.integers(-3, 3).map(lambda days: 86_400_000 * days),
-    pa.time32("s"): st.sampled_from([0, 1, 86_399]),
-    pa.time64("ns"): st.sampled_from([0, 1, 86_399_999_999_999]),
-    pa.timestamp("s"): integers(64),
-    pa.timestamp("ns", "Europe/Vienna"): integers(64),
-    pa.duration("us"): integers(64),
-    pa.decimal32(9, 2): decimals(9, 2),
-    pa.decimal64(18, 0): decimals(18, 0),
-    pa.decimal128(18, 3): decimals(18, 3),
-    pa.decimal256(5, 5): decimals(5, 5),
-    pa.decimal128(19, 2): decimals(19, 2),
-    pa.decimal128(38, 2): decimals(38, 2),
-    pa.decimal256(20, 2): decimals(20, 2),
-    pa.decimal256(76, 2): decimals(76, 2),
-    **{type_: TEXTS for type_ in (pa.string(), pa.large_string(), pa.string_view())},
-    **{type_: BINARIES for type_ in (pa.binary(), pa.large_binary(), pa.binary_view())},
-    pa.binary(3): st.binary(min_size=3, max_size=3),
-    pa.binary(0): st.just(b""),
-    pa.null(): st.none(),
-    pa.dictionary(pa.int8(), pa.string()): TEXTS,
-    pa.dictionary(pa.uint16(), pa.string_view()): TEXTS,
-    pa.dictionary(pa.int64(), pa.float64(), ordered=True): st.floats(),
-    pa.dictionary(pa.int32(), pa.decimal128(30, 2)): decimals(30, 2),
-}
 TYPES = pytest.mark.parametrize("type_", VALUES, ids=str)
 EACH = settings(LAW, max_examples=15)  # for each of 40 types
-
-
-def is_time(type_: pa.DataType) -> bool:
-    return pa.types.is_temporal(type_)
-
-
-def array(values: list, type_: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(type_):
-        distinct = list(dict.fromkeys(values))
-        indices = pa.array([distinct.index(value) for value in values], type_.index_type)
-        return pa.DictionaryArray.from_arrays(
-            indices, array(distinct, type_.value_type), ordered=type_.ordered
-        )
-    if is_time(type_):
-        return pa.array(values, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
-    if pa.types.is_float16(type_):
-        return pa.array([None if v is None else np.float16(v) for v in values], type_)
-    return pa.array(values, type_)
-
-
-def listed(column: pa.Array) -> list:
-    """What is in an array, in the order that values have, NaN as a string and no -0.0."""
-    if pa.types.is_dictionary(column.type):
-        assert column.type.index_type == column.indices.type
-        picked = listed(column.dictionary)
-        return [None if i is None else picked[i] for i in column.indices.to_pylist()]
-    if is_time(column.type):
-        column = column.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
-    return [canonical(value) for value in column.to_pylist()]
-
-
-def canonical(value: object) -> object:
-    if isinstance(value, float | np.floating):
-        return "NaN" if math.isnan(value) else float(value) + 0.0
-    return value.encode() if isinstance(value, str) else value
-
-
-def rank(value: object) -> tuple:
-    """Python's order; NaN is greatest."""
-    return (value == "NaN", 0 if value == "NaN" else value)
-
-
-@st.composite
-def columns(draw: st.DrawFn, type_: pa.DataType) -> tuple[pa.ChunkedArray | pa.Array, list]:
-    """A column in slices and chunks, and its canonical values."""
-    nulls = st.none() if draw(st.booleans()) else VALUES[type_]
-    chunks, values = [], []
-    for _ in range(draw(st.integers(0, 3))):
-        piece = draw(st.lists(VALUES[type_] | nulls, max_size=20))
-        first = draw(st.integers(0, len(piece)))
-        count = draw(st.integers(0, len(piece) - first))
-        chunks.append(array(piece, type_).slice(first, count))
-        values += map(canonical, piece[first : first + count])
-    if len(chunks) == 1 and draw(st.booleans()):
-        return chunks[0], values
-    return pa.chunked_array(chunks, type_), values
 
 
 @TYPES
@@ -258,54 +150,6 @@ def test_every_nan_has_one_code_and_decodes_to_the_one_nan(bits):
     assert not np.signbit(codec.decode(codes).to_numpy())[0]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "shared"),
-    [
-        (pa.int8(), pa.uint32(), True),
-        (pa.int64(), pa.uint64(), False),
-        (pa.int8(), pa.bool_(), False),
-        (pa.float32(), pa.float64(), False),
-        (pa.string(), pa.string_view(), True),
-        (pa.string(), pa.dictionary(pa.int8(), pa.large_string()), True),
-        (pa.string(), pa.binary(), False),
-        (pa.binary(), pa.binary(4), True),
-        (pa.timestamp("s", "UTC"), pa.timestamp("s", "Asia/Tokyo"), True),
-        (pa.timestamp("s", "UTC"), pa.timestamp("s"), False),
-        (pa.timestamp("s"), pa.timestamp("ms"), False),
-        (pa.time32("s"), pa.duration("s"), False),
-        (pa.date32(), pa.date64(), False),
-        (pa.decimal32(5, 2), pa.decimal128(18, 2), True),
-        (pa.decimal32(5, 2), pa.decimal32(5, 1), False),
-        (pa.decimal128(18, 2), pa.decimal128(19, 2), False),
-        (pa.decimal128(30, 2), pa.decimal256(60, 2), True),
-    ],
-    ids=str,
-)
-def test_types_share_codes_iff_they_share_a_space(one, other, shared):
-    codecs = Codecs()
-    assert (codecs.codec(one).space == codecs.codec(other).space) == shared
-
-
-@settings(LAW, max_examples=50)
-@given(st.data())
-def test_columns_of_one_space_have_one_code_for_one_value(data):
-    families = [
-        ([pa.int8(), pa.int64(), pa.uint8()], st.integers(0, 100)),
-        ([pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())], TEXTS),
-        ([pa.binary(3), pa.large_binary()], st.binary(min_size=3, max_size=3)),
-        ([pa.decimal128(19, 2), pa.decimal256(20, 2)], decimals(19, 2)),
-        ([pa.decimal32(9, 2), pa.decimal64(18, 2), pa.decimal256(18, 2)], decimals(9, 2)),
-    ]
-    types, values = data.draw(st.sampled_from(families))
-    codecs, model = Codecs(), {}
-    for _ in range(3):
-        codec = codecs.codec(data.draw(st.sampled_from(types)))
-        column = data.draw(st.lists(values, max_size=9))
-        for value, code in zip(column, codec.encode(array(column, codec.type)), strict=True):
-            assert model.setdefault(value, code) == code
-    assert len(set(model.values())) == len(model)
-
-
 @settings(LAW, max_examples=50)
 @given(st.lists(st.lists(TEXTS | st.none(), max_size=9), max_size=4))
 def test_texts_have_codes_in_order_of_first_appearance(pieces):
@@ -409,55 +253,3 @@ def test_an_array_of_another_type_is_refused():
 def test_types_that_cannot_be_columns_are_refused(type_):
     with pytest.raises(SchemaError, match="no column can be of type"):
         Codecs().codec(type_)
-
-
-@settings(LAW, max_examples=50)
-@given(st.data())
-def test_tables_go_out_in_pieces_and_make_a_copy(data):
-    codecs, copy = Codecs(), Codecs()
-    types = [pa.string(), pa.binary(2), pa.decimal128(30, 2), pa.decimal128(30, -1), pa.int64()]
-    columns_ = []
-    for _ in range(data.draw(st.integers(1, 4))):
-        before = codecs.lengths()
-        type_ = data.draw(st.sampled_from(types))
-        small = {pa.int64(): st.integers(0, 3), pa.binary(2): st.binary(min_size=2, max_size=2)}
-        numbers = decimals(28, type_.scale) if pa.types.is_decimal(type_) else TEXTS
-        column = array(data.draw(st.lists(small.get(type_, numbers), max_size=6)), type_)
-        columns_.append((column, codecs.codec(type_).encode(column).tolist()))
-        copy.append(codecs.values_since(before))
-        assert copy.lengths() == codecs.lengths()
-    for column, codes in columns_:
-        assert copy.codec(column.type).encode(column).tolist() == codes
-    for name, values in codecs.tables().items():
-        assert copy.tables()[name].equals(values)
-
-
-def test_a_refused_append_adds_nothing():
-    codecs = Codecs()
-    codecs.codec(pa.string()).encode(pa.array(["known"]))
-    before = codecs.tables()
-    fresh = pa.array([b"fresh"], pa.large_binary())
-    for bad, words in [
-        ({"text": pa.array(["new", "known"], pa.large_string())}, "already"),
-        ({"text": pa.array(["twice", "twice"], pa.large_string())}, "already"),
-        ({"text": pa.array([None], pa.large_string())}, "1 NULL"),
-        ({"text": pa.array(["short"])}, "type string"),
-        ({"decimal x": pa.array(["short"])}, "no table 'decimal x'"),
-        ({"text2": pa.array(["short"])}, "no table 'text2'"),
-    ]:
-        with pytest.raises(SchemaError, match=words):
-            codecs.append({"binary": fresh, **bad})
-        assert codecs.tables() == before
-    with pytest.raises(SchemaError, match="has 1 values, not 2"):
-        codecs.values_since({"text": 2})
-
-
-def test_truncated_codes_are_given_again():
-    codecs = Codecs()
-    names = codecs.codec(pa.string())
-    names.encode(pa.array(["a"]))
-    before = codecs.lengths()
-    names.encode(pa.array(["b", "c"]))
-    codecs.truncate(before)
-    assert names.code_of("b") is None
-    assert names.encode(pa.array(["c", "a"])).tolist() == [1, 0]
