@@ -61,6 +61,9 @@ class TopKRows:
         self.keys = plan.keys
         self.limit = plan.limit
         self.offset = plan.offset
+        # The position after the last one asked for, None where no weights reach it.
+        last = None if self.limit is None else self.offset + self.limit
+        self._last = last if last is not None and last <= LIMIT else None
         sorts = [
             SortColumn(one.column, columns[one.column], one.descending, one.nulls_first)
             for one in plan.order
@@ -116,7 +119,7 @@ class TopKRows:
         found = leading(
             self.trace,
             prefixes,
-            limit=None if self.limit is None else min(self.offset + self.limit, LIMIT),
+            limit=self._last,
             decided=self._decided,
             step=staged,
         )
