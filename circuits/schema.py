@@ -1,8 +1,11 @@
-"""Schema: the integer columns of a relation, and the two ways between Arrow and Z-sets.
+"""Schema: the typed columns of a relation, and the two ways between Arrow and Z-sets.
 
-A table enters through ``to_zset`` and leaves through ``to_table``; nothing in between knows Arrow.
-Columns are matched by name, so their order does not matter; a missing, surplus, NULL or
-non-integer column is refused here, before any state can change. All work is on whole columns.
+A table enters through ``to_zset`` and leaves through ``to_table``; what lies between works on codes
+(`circuits.codec`). Columns are matched by name, so their order does not matter. A column of another
+type is cast if that cannot change a value (`circuits.lossless`): an int32 column is fine where
+int64 is declared, and an int64 column where int32 is, as long as the values fit. All else is
+refused: a missing, surplus or repeated column, NULL where the field says not null. Refusals that
+do not need the codes come before the first value is added to a table. All work is on whole columns.
 
 The column ``weight`` (any integer type, optional on input, always there on output) is the weight of
 the row; without it every row has weight 1.
@@ -17,7 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from circuits.codec import Codecs
 from circuits.errors import SchemaError
+from circuits.lossless import lossless
+from circuits.relational import Field
 from dbsp_wcoj import ZSet
 
 __all__ = ["WEIGHT", "Schema"]
@@ -27,22 +33,27 @@ WEIGHT: Final = "weight"
 
 @dataclass(frozen=True)
 class Schema:
-    """The name of a relation and the names of its int64 columns.
+    """The name of a relation and its fields.
 
-    >>> edges = Schema("e", ("src", "dst"))
-    >>> table = pa.table({"dst": [2, 2, 3], "src": [1, 1, 1], "weight": [1, 1, -1]})
-    >>> edges.to_zset(table).to_dict()
-    {(1, 2): 2, (1, 3): -1}
-    >>> edges.to_table(edges.to_zset(table)).to_pylist()[0]
-    {'src': 1, 'dst': 2, 'weight': 2}
-    >>> edges.to_zset(pa.table({"src": [1]}))
+    Raises:
+        SchemaError: A column is named ``weight`` or like another, or its type is not supported.
+
+    >>> people = Schema.of("p", pa.schema([("name", pa.string()), ("age", pa.int32())]))
+    >>> codecs = Codecs()
+    >>> table = pa.table({"age": [30, None], "name": ["ann", "bob"], "weight": [2, 1]})
+    >>> zset = people.to_zset(table, codecs)
+    >>> zset.to_dict()
+    {(0, 30): 2, (1, -9223372036854775808): 1}
+    >>> people.to_table(zset, codecs).to_pylist()[1]
+    {'name': 'bob', 'age': None, 'weight': 1}
+    >>> people.to_zset(pa.table({"name": ["eve"]}), codecs)
     Traceback (most recent call last):
-    circuits.errors.SchemaError: relation 'e': no column 'dst' among ['src']; it needs \
-src, dst and may have weight
+    circuits.errors.SchemaError: relation 'p': no column 'age' among ['name']; it needs \
+name, age and may have weight
     """
 
     relation: str
-    columns: tuple[str, ...]
+    fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
         if WEIGHT in self.columns:
@@ -55,31 +66,47 @@ src, dst and may have weight
                 f"relation {self.relation!r}: a column name occurs twice in "
                 f"{list(self.columns)}: choose different names"
             )
+        codecs = Codecs()
+        for field in self.fields:
+            try:
+                codecs.codec(field.type)
+            except SchemaError as error:
+                raise self._refused(field.name, error) from error
 
     @classmethod
     def of(cls, relation: str, schema: pa.Schema) -> Schema:
-        """Read an Arrow schema; every column must be of an integer type.
+        """Read an Arrow schema; a field that is not nullable is refused where it holds NULL.
 
         Raises:
-            SchemaError: A column is not of an integer type, or is named ``weight``.
+            SchemaError: As for the class.
         """
-        for field in schema:
-            if not pa.types.is_integer(field.type):
-                raise SchemaError(
-                    f"relation {relation!r}: column {field.name!r} is of type {field.type}, "
-                    "only integers join here: give it integer codes"
-                )
-        return cls(relation, tuple(schema.names))
+        return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in schema))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(field.name for field in self.fields)
 
     @property
     def arity(self) -> int:
-        return len(self.columns)
+        return len(self.fields)
 
-    def to_zset(self, table: pa.Table) -> ZSet:
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of ``to_table``."""
+        fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
+        return pa.schema([*fields, (WEIGHT, pa.int64())])
+
+    def to_zset(self, table: pa.Table, codecs: Codecs) -> ZSet:
         """Encode a table of rows, with or without weights.
 
         Raises:
-            SchemaError: Columns are missing, surplus, not integers, or hold NULL.
+            SchemaError: Columns are missing, surplus, of a type that cannot be cast without loss,
+                or hold what they must not.
+            WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
+
+        Complexity:
+            O(bytes), and sorting the codes.
         """
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT)]
@@ -87,48 +114,93 @@ src, dst and may have weight
             raise SchemaError(
                 f"relation {self.relation!r}: surplus or repeated columns in {names}; {self._needs}"
             )
-        arrays = [self._integers(table, name) for name in self.columns]
-        weights = self._integers(table, WEIGHT) if WEIGHT in names else None
-        if self.columns:
-            return ZSet.from_columns(arrays, weights)
-        total = table.num_rows if weights is None else sum(map(int, weights))
-        return ZSet.from_rows([()], [total], arity=0)
+        arrays = [self._column(table, field) for field in self.fields]
+        weights = self._weights(table.column(WEIGHT)) if WEIGHT in names else None
+        if not self.fields:
+            total = table.num_rows if weights is None else sum(weights.tolist())
+            return ZSet.from_rows([()], [total], arity=0)
+        return ZSet.from_columns(self._encoded(arrays, codecs), weights)
 
-    def to_table(self, zset: ZSet) -> pa.Table:
-        """Decode a Z-set of this arity: one column per name, then ``weight``."""
-        arrays = [pa.array(column) for column in (*zset.columns, zset.weights)]
-        return pa.table(arrays, schema=self.arrow)
+    def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
+        """Decode a Z-set of this arity: one column per name, then ``weight``.
 
-    @property
-    def arrow(self) -> pa.Schema:
-        """The Arrow schema of ``to_table``."""
-        return pa.schema([(name, pa.int64()) for name in (*self.columns, WEIGHT)])
+        Raises:
+            SchemaError: The codes are not those of these types.
+        """
+        arrays = []
+        for field, codes in zip(self.fields, zset.columns, strict=True):
+            try:
+                arrays.append(codecs.codec(field.type).decode(codes))
+            except SchemaError as error:
+                raise self._refused(field.name, error) from error
+        return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
 
     @property
     def _needs(self) -> str:
         return f"it needs {', '.join(self.columns) or 'no column'} and may have {WEIGHT}"
 
-    def _integers(self, table: pa.Table, name: str) -> npt.NDArray[np.int64]:
+    def _column(self, table: pa.Table, field: Field) -> pa.ChunkedArray:
+        """The column as the declared type."""
+        name = field.name
         if name not in table.column_names:
             raise SchemaError(
                 f"relation {self.relation!r}: no column {name!r} among {table.column_names}; "
                 f"{self._needs}"
             )
-        column = table.column(name)
+        try:
+            column = lossless(table.column(name), field.type)
+        except SchemaError as error:
+            raise self._refused(name, error) from error
+        if not field.nullable and _null_count(column):
+            raise SchemaError(
+                f"relation {self.relation!r}: column {name!r} holds {_null_count(column)} NULL of "
+                f"{len(column)} values and is declared not null: filter these rows out, or declare "
+                "it nullable"
+            )
+        return column
+
+    def _encoded(
+        self, arrays: list[pa.ChunkedArray], codecs: Codecs
+    ) -> list[npt.NDArray[np.int64]]:
+        """The codes of all columns; those without a table first, because they can be refused."""
+        pairs = [
+            (codecs.codec(field.type), array)
+            for field, array in zip(self.fields, arrays, strict=True)
+        ]
+        codes = [np.empty(0, np.int64)] * len(pairs)
+        for place in sorted(range(len(pairs)), key=lambda place: not pairs[place][0].ordered):
+            codec, array = pairs[place]
+            try:
+                codes[place] = codec.encode(array)
+            except SchemaError as error:
+                raise self._refused(self.columns[place], error) from error
+        return codes
+
+    def _weights(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
         if not pa.types.is_integer(column.type):
             raise SchemaError(
-                f"relation {self.relation!r}: column {name!r} is of type {column.type}, "
-                "only integers join here: give it integer codes"
+                f"relation {self.relation!r}: column {WEIGHT!r} is of type {column.type}, "
+                "weights are integers: cast it"
             )
         if column.null_count:
             raise SchemaError(
-                f"relation {self.relation!r}: column {name!r} holds {column.null_count} NULL of "
-                f"{len(column)} values; NULL has no place in a join: filter these rows out"
+                f"relation {self.relation!r}: column {WEIGHT!r} holds {column.null_count} NULL of "
+                f"{len(column)} values; every row has a weight: fill in 1, or filter these rows out"
             )
         try:
-            integers: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+            weights: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
         except pa.ArrowInvalid as error:
             raise SchemaError(
-                f"relation {self.relation!r}: column {name!r} does not fit int64: {error}"
+                f"relation {self.relation!r}: column {WEIGHT!r} does not fit int64: {error}"
             ) from error
-        return integers
+        return weights
+
+    def _refused(self, column: str, error: SchemaError) -> SchemaError:
+        return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
+
+
+def _null_count(column: pa.ChunkedArray) -> int:
+    """The number of NULLs, also of those in a dictionary."""
+    if pa.types.is_dictionary(column.type):
+        return int(column.is_null().sum().as_py() or 0)
+    return int(column.null_count)

@@ -201,8 +201,9 @@ class History:
 
 def encoded(rows: list[Row], weights: list[int]) -> ZSet:
     """Rows of integers and NULLs as codes."""
-    array = [[NULL if value is None else value for value in column] for column in zip(*rows, strict=True)]
-    return ZSet.from_columns([np.array(c, np.int64) for c in array], np.array(weights))
+    columns = zip(*rows, strict=True)
+    codes = [[NULL if value is None else value for value in column] for column in columns]
+    return ZSet.from_columns([np.array(c, np.int64) for c in codes], np.array(weights))
 
 
 def decoded(zset: ZSet) -> Counter:
