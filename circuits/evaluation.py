@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.expression import Call, Column, Expression, Literal
 from circuits.functions.function import Kernel, Values
+from circuits.functions.rows import filled, scattered
 from circuits.functions.table import TABLE
 from circuits.functions.types import plain
 
@@ -51,7 +52,7 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     [2, None]
     """
     frame = _Frame(lambda index: _column(columns[index]), rows)
-    values = _filled(frame.value(expression), rows)
+    values = filled(frame.value(expression), rows)
     return values if values.type == expression.type else pc.cast(values, expression.type)
 
 
@@ -60,10 +61,6 @@ def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         values = values.combine_chunks()
     target = plain(values.type)
     return values if values.type == target else pc.cast(values, target)
-
-
-def _filled(values: Values, rows: int) -> pa.Array:
-    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
 class _Frame:
@@ -145,23 +142,21 @@ def _chosen(frame: _Frame, expression: Call) -> Values:
 
     def take(positions: pa.Array, values: Values) -> None:
         places.append(positions)
-        parts.append(_filled(values, len(positions)).cast(target))
+        parts.append(filled(values, len(positions)).cast(target))
 
     arguments = expression.arguments
     if expression.function == "coalesce":
         for argument in arguments[:-1]:
-            values = _filled(frame.narrowed(open_rows).value(argument), len(open_rows))
+            values = filled(frame.narrowed(open_rows).value(argument), len(open_rows))
             valid = pc.is_valid(values)
             take(open_rows.filter(valid), values.filter(valid))
             open_rows = open_rows.filter(pc.invert(valid))
     else:
         for test, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
-            truth = _filled(frame.narrowed(open_rows).value(test), len(open_rows))
+            truth = filled(frame.narrowed(open_rows).value(test), len(open_rows))
             true = pc.fill_null(truth, False)
             chosen = open_rows.filter(true)
             take(chosen, frame.narrowed(chosen).value(value))
             open_rows = open_rows.filter(pc.invert(true))
     take(open_rows, frame.narrowed(open_rows).value(arguments[-1]))
-    order = np.empty(frame.rows, np.int64)
-    order[np.concatenate([place.to_numpy() for place in places])] = np.arange(frame.rows)
-    return pa.concat_arrays(parts).take(pa.array(order))
+    return scattered(places, parts)

@@ -1,7 +1,7 @@
 """The typed functions of expressions: what exists, how types combine, how calls are built.
 
 ========== ===========================================================================
-families   `logic`, `comparison`, `arithmetic`, `conditional`, `conversion`, ...: rule of types and kernel
+families   `logic`, `comparison`, `arithmetic`, `text`, …: rules of types and kernels
 `types`    common types, types of aggregates
 `coercion` implicit casts
 `calls`    ``call``, which front ends build expressions with

@@ -2,8 +2,8 @@
 
 A literal adapts: text beside a date, a timestamp or a number is read as one, and a number beside a
 column takes the column's type where that changes nothing of its value (so ``price < 24`` compares
-two columns of codes and casts no column). A column is cast only to a type that holds all its values.
-Text that cannot be read is an error here, before any row is seen.
+the codes of the column, which is not cast). A column is cast only to a type that holds all its
+values. Text that cannot be read is an error here, before any row is seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from circuits.errors import EvaluationError, FunctionError
 from circuits.expression import Call, Expression, Literal
 from circuits.functions import conversion
 from circuits.functions.function import Arguments
-from circuits.functions.types import common_type, is_binary, is_number, is_text
+from circuits.functions.types import (
+    common_type,
+    is_binary,
+    is_number,
+    is_temporal,
+    is_text,
+)
 
 __all__ = ["adapt", "cast_to", "constant", "unify"]
 
@@ -66,17 +72,18 @@ def _adapted(literal: Literal, target: pa.DataType) -> Expression:
     numbers = all(map(is_number, both)) and not (
         arrow.is_floating(literal.type) and not arrow.is_floating(target)
     )
-    if not numbers and not all(map(arrow.is_temporal, both)):
+    if not numbers and not all(map(is_temporal, both)):
         return literal
     if common_type(both) == target:
         return cast_to(literal, target)
     try:
         converted = constant(literal, target)
+        back = constant(converted, literal.type)
     except EvaluationError:
         return literal
     if arrow.is_float32(target) or arrow.is_float16(target):
         return converted
-    return converted if converted.value == literal.value else literal
+    return converted if back.value == literal.value else literal
 
 
 def unify(arguments: Sequence[Expression]) -> tuple[Arguments, pa.DataType]:

@@ -7,7 +7,7 @@ cast stands between a comparison and its columns, so that a join can use their c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,7 @@ from circuits.functions.function import (
     refuse,
     require,
 )
-from circuits.functions.types import common_type, digits_of, is_binary, is_text, plain
+from circuits.functions.types import common_type, is_binary, is_text, plain
 
 __all__ = ["FUNCTIONS", "compare", "same"]
 
@@ -65,11 +65,11 @@ def _same_space(left: pa.DataType, right: pa.DataType) -> bool:
     if arrow.is_integer(left) and arrow.is_integer(right):
         return arrow.is_uint64(left) == arrow.is_uint64(right)
     if arrow.is_decimal(left) and arrow.is_decimal(right):
-        return digits_of(left)[1] == digits_of(right)[1]
+        words = (left.precision <= 18, right.precision <= 18)
+        return left.scale == right.scale and words[0] == words[1]
     if arrow.is_timestamp(left) and arrow.is_timestamp(right):
         return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
-    alike = (arrow.is_floating, is_text, is_binary)
-    return left == right or any(test(left) and test(right) for test in alike)
+        return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
 
 
 def _common(arguments: Sequence[Values]) -> list[Values]:
@@ -136,7 +136,6 @@ def _in(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 
 _SIGNS: dict[str, str] = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_Compare = Callable[[Values, Values], Values]
 
 FUNCTIONS = (
     *(Function(name, f"a {sign} b", _rule, _kernel(name)) for name, sign in _SIGNS.items()),

@@ -22,7 +22,7 @@ from circuits.functions.reading import read_text
 from circuits.functions.types import is_binary, is_number, is_text, plain
 from circuits.functions.writing import write_text
 
-__all__ = ["FUNCTIONS", "cast_scalar", "convert"]
+__all__ = ["FUNCTIONS", "cast_scalar", "convert", "rounded"]
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -58,16 +58,16 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
         if arrow.is_floating(source):
             values = pc.round(values, round_mode="half_to_even")
         elif arrow.is_decimal(source) and source.scale > 0:
-            values = _rounded(values, 0)
+            values = rounded(values, 0)
     elif arrow.is_integer(source):
         digits = 20 if arrow.is_uint64(source) else 19
         values = pc.cast(values, pa.decimal128(digits, 0))
     elif arrow.is_decimal(source) and source.scale > target.scale:
-        values = _rounded(values, target.scale)
+        values = rounded(values, target.scale)
     return pc.cast(values, target)
 
 
-def _rounded(values: pa.Array, digits: int) -> pa.Array:
+def rounded(values: pa.Array, digits: int) -> pa.Array:
     """Half away from zero; in a wider decimal, where 9.99 has room to become 10.00."""
     source = values.type
     wide = pa.decimal256(min(source.precision + 1, 76), source.scale)

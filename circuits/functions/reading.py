@@ -86,7 +86,7 @@ def _date(values: pa.Array) -> pa.Array:
     months = (year - 1970) * 12 + month - 1
     first = months.astype("datetime64[M]").astype("datetime64[D]")
     days = first + (day - 1)
-    right = (1 <= month) & (month <= 12) & (day >= 1) & (days.astype("datetime64[M]") == first)
+    right = (month >= 1) & (month <= 12) & (day >= 1) & (days.astype("datetime64[M]") == first)
     _all_valid(values, pa.array(right), "date")
     array = pa.array(days.astype(np.int64).astype(np.int32), pa.int32())
     return pc.if_else(pc.is_valid(values), array.view(pa.date32()), None)

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from circuits.functions import arithmetic, comparison, conditional, conversion, logic
-from circuits.functions.function import Function
+from circuits.functions import (
+    arithmetic,
+    calendar,
+    comparison,
+    conditional,
+    conversion,
+    dates,
+    division,
+    extremes,
+    like,
+    logic,
+    mathematics,
+    text,
+)
 
 __all__ = ["TABLE"]
 
-_FAMILIES = (logic, comparison, arithmetic, conditional, conversion)
+_FAMILIES = (
+    logic,
+    comparison,
+    like,
+    arithmetic,
+    division,
+    mathematics,
+    extremes,
+    text,
+    conditional,
+    conversion,
+    dates,
+    calendar,
+)
 
 TABLE = MappingProxyType(
     {function.name: function for family in _FAMILIES for function in family.FUNCTIONS}
 )
-_FUNCTION = Function

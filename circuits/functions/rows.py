@@ -1,0 +1,71 @@
+"""Rows of a kernel's arguments: scalars repeated, parts put back in place, parameters grouped.
+
+Many Arrow functions take a pattern, a length or a character set as one constant. ``by_constants``
+makes a kernel of such a function: parameters that are columns are grouped, and the function is
+called once per distinct combination, for its rows. Cost: one call per distinct combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.functions.function import Kernel, Values
+
+__all__ = ["by_constants", "filled", "scattered"]
+
+
+def filled(values: Values, rows: int) -> pa.Array:
+    """A scalar as often as there are rows; an array as it is."""
+    return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+
+
+def scattered(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
+    """The values of the parts at their places, which together are 0 … n-1, each once."""
+    if len(parts) == 1:
+        return parts[0]
+    positions = np.concatenate([place.to_numpy() for place in places])
+    order = np.empty(len(positions), np.int64)
+    order[positions] = np.arange(len(positions))
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def by_constants(function: Callable[..., pa.Array]) -> Kernel:
+    """A kernel of ``function(column, parameter, …)``, whose parameters are Python values.
+
+    A NULL among the parameters makes the result NULL.
+    """
+
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+        column, parameters = filled(arguments[0], rows), arguments[1:]
+        if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
+            return applied(column, [parameter.as_py() for parameter in parameters], of)
+        if rows == 0:
+            return pa.nulls(0, of)
+        columns = [pc.dictionary_encode(filled(p, rows), "encode") for p in parameters]
+        codes = np.stack([c.indices.to_numpy() for c in columns])
+        combinations, group = np.unique(codes, axis=1, return_inverse=True)
+        group = group.reshape(-1)
+        order = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[order], np.arange(combinations.shape[1] + 1))
+        places, parts = [], []
+        for i, combination in enumerate(combinations.T):
+            place = pa.array(order[bounds[i] : bounds[i + 1]])
+            pairs = zip(columns, combination, strict=True)
+            constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
+            places.append(place)
+            parts.append(applied(column.take(place), constants, of))
+        return scattered(places, parts)
+
+    def applied(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
+        if any(constant is None for constant in constants):
+            return pa.nulls(len(column), of)
+        result = function(column, *constants)
+        return result if result.type == of else pc.cast(result, of)
+
+    return kernel
