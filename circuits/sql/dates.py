@@ -1,0 +1,192 @@
+"""Dates: fields, truncation, differences, and sums with intervals.
+
+An interval is no type of a column here: it occurs as a literal beside ``+`` or ``-`` (or in
+``date_add``) and is months, days and microseconds, which are added in this order.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.expression import Expression
+from circuits.sql.expressions import READERS, Clause, Reader, integer, text
+from circuits.sql.scalars import NAMED
+
+__all__ = ["FIELDS", "UNITS"]
+
+SECOND: Final = 1_000_000
+# Months, days and microseconds of each unit.
+UNITS: Final = {
+    "millennium": (12_000, 0, 0),
+    "century": (1_200, 0, 0),
+    "decade": (120, 0, 0),
+    "year": (12, 0, 0),
+    "quarter": (3, 0, 0),
+    "month": (1, 0, 0),
+    "week": (0, 7, 0),
+    "day": (0, 1, 0),
+    "hour": (0, 0, 3600 * SECOND),
+    "minute": (0, 0, 60 * SECOND),
+    "second": (0, 0, SECOND),
+    "millisecond": (0, 0, 1000),
+    "microsecond": (0, 0, 1),
+}
+FIELDS: Final = {
+    "year": "year",
+    "month": "month",
+    "day": "day",
+    "hour": "hour",
+    "minute": "minute",
+    "second": "second",
+    "quarter": "quarter",
+    "dow": "day_of_week",
+    "dayofweek": "day_of_week",
+    "doy": "day_of_year",
+    "dayofyear": "day_of_year",
+    "week": "week",
+    "weekofyear": "week",
+    "dayofmonth": "day",
+}
+TRUNCATIONS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+
+
+def _field(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Func) -> Expression:
+        return clause.call(node, function, *clause.all(node, "this"))
+
+    return read
+
+
+def _extract(clause: Clause, node: exp.Extract) -> Expression:
+    clause.source.only(node, "this", "expression")
+    return _part(clause, node, node.this.name.lower(), node.expression)
+
+
+def _part(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> Expression:
+    if field not in FIELDS:
+        known = ", ".join(FIELDS)
+        raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
+    return clause.call(node, FIELDS[field], clause.read(of))
+
+
+def _truncate(clause: Clause, node: exp.Expr) -> Expression:
+    clause.source.only(node, "this", "unit")
+    unit = _unit(clause, node, TRUNCATIONS)
+    return clause.call(node, "date_trunc", text(unit), clause.read(node.this))
+
+
+def _difference(clause: Clause, node: exp.DateDiff) -> Expression:
+    clause.source.only(node, "this", "expression", "unit", "date_part_boundary")
+    unit = _unit(clause, node, TRUNCATIONS)
+    start, end = clause.read(node.expression), clause.read(node.this)
+    return clause.call(node, "date_diff", text(unit), start, end)
+
+
+def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
+    unit = node.args.get("unit")
+    name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
+    if name not in known:
+        raise clause.source.unsupported(
+            node, f"unit {name!r} in {node.key.upper()}", f"there are: {', '.join(known)}"
+        )
+    return name
+
+
+def _sum(function: str, sign: int) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.only(node, "this", "expression")
+        left, right = node.this, node.args["expression"]
+        if isinstance(right, exp.Interval):
+            return _moved(clause, node, left, right, sign)
+        if isinstance(left, exp.Interval) and sign > 0:
+            return _moved(clause, node, right, left, sign)
+        return clause.call(node, function, clause.read(left), clause.read(right))
+
+    return read
+
+
+def _date_add(clause: Clause, node: exp.DateAdd) -> Expression:
+    clause.source.only(node, "this", "expression")
+    if not isinstance(node.expression, exp.Interval):
+        raise clause.source.unsupported(node, "date_add() of what is no INTERVAL")
+    return _moved(clause, node, node.this, node.expression, 1)
+
+
+def _moved(
+    clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
+) -> Expression:
+    parts = _interval(clause, interval)
+    return clause.call(
+        node, "date_add", clause.read(date), *(integer(sign * part) for part in parts)
+    )
+
+
+def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
+    """Months, days and microseconds of an interval literal."""
+    clause.source.only(node, "this", "unit")
+    number, unit = node.this, node.args.get("unit")
+    negative = isinstance(number, exp.Neg)
+    number = number.this if negative else number
+    if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
+        raise clause.source.unsupported(
+            node, "an interval that is no literal", "write it as INTERVAL '3 days'"
+        )
+    written = f"{'-' if negative else ''}{number.this} {unit.name if unit else ''}".strip()
+    total = [0, 0, 0]
+    if not re.fullmatch(r"([+-]?\d+\s*[a-zA-Z]+\s*)+", written):
+        raise clause.source.unsupported(
+            node, f"interval {written!r}", "write whole numbers with units, as '1 year 2 months'"
+        )
+    for count, name in re.findall(r"([+-]?\d+)\s*([a-zA-Z]+)", written):
+        base = name.lower().removesuffix("s")
+        base = {"centurie": "century", "millennia": "millennium"}.get(base, base)
+        if base not in UNITS:
+            known = ", ".join(UNITS)
+            raise clause.source.unsupported(node, f"unit {name!r}", f"there are: {known}")
+        total = [sum_ + int(count) * part for sum_, part in zip(total, UNITS[base], strict=True)]
+    if any(abs(part) >= 2**63 for part in total):
+        raise clause.source.error(node, f"interval {written!r} is too long for 64 bits")
+    return total[0], total[1], total[2]
+
+
+def _bare_interval(clause: Clause, node: exp.Interval) -> Expression:
+    raise clause.source.unsupported(
+        node, "INTERVAL as a value", "add it to a date or timestamp, or subtract it from one"
+    )
+
+
+def _date_part(clause: Clause, node: exp.Anonymous) -> Expression:
+    field = node.expressions[0] if node.expressions else None
+    if len(node.expressions) != 2 or not isinstance(field, exp.Literal):
+        raise clause.source.error(node, f"{node.name}() takes a literal field and a date")
+    return _part(clause, node, field.name.lower(), node.expressions[1])
+
+
+READERS.update(
+    {
+        exp.Add: _sum("add", 1),
+        exp.DateAdd: _date_add,
+        exp.DateDiff: _difference,
+        exp.DateTrunc: _truncate,
+        exp.Day: _field("day"),
+        exp.DayOfMonth: _field("day"),
+        exp.DayOfWeek: _field("day_of_week"),
+        exp.DayOfYear: _field("day_of_year"),
+        exp.Extract: _extract,
+        exp.Hour: _field("hour"),
+        exp.Interval: _bare_interval,
+        exp.Minute: _field("minute"),
+        exp.Month: _field("month"),
+        exp.Quarter: _field("quarter"),
+        exp.Second: _field("second"),
+        exp.Sub: _sum("subtract", -1),
+        exp.TimestampTrunc: _truncate,
+        exp.Week: _field("week"),
+        exp.WeekOfYear: _field("week"),
+        exp.Year: _field("year"),
+    }
+)
+NAMED.update({"date_part": _date_part, "datepart": _date_part})

@@ -1,0 +1,166 @@
+"""What a query can name: relations, earlier views, and the WITH queries around it.
+
+A WITH query is planned where it is first named and shared from then on, so that two references are
+two edges to one plan. It sees the WITH queries before it and nothing of the query that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sqlglot import exp
+
+from circuits.relational import Map, Plan, Scan, columns
+from circuits.sql.source import Source
+
+if TYPE_CHECKING:
+    from circuits.sql.rows import Rows
+    from circuits.sql.scope import Scope
+    from circuits.sql.select import Selection
+
+__all__ = ["NO_RANKS", "Bounds", "Common", "Derived", "Environment", "Ranks", "renamed"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The ranks ``first`` (from 1) to ``last`` of a row_number()."""
+
+    first: int
+    last: int
+
+
+# Wanted ranks by the name of a column that is a row_number(), without case.
+Ranks = Mapping[str, Bounds]
+NO_RANKS: Final[Ranks] = {}
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The plan of a query, and why some of its columns (by index) cannot be read."""
+
+    plan: Plan
+    refusals: dict[int, str] = field(default_factory=dict)
+
+    def complete(self, source: Source, node: exp.Expr) -> Plan:
+        """The plan, where all columns are needed."""
+        for refusal in self.refusals.values():
+            raise source.unsupported(node, *refusal.split("; ", 1))
+        return self.plan
+
+
+class Queries(Protocol):
+    """How queries are read; the module `circuits.sql.query`."""
+
+    def plan(self, environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:
+        """The plan of a query that stands alone."""
+
+    def opened(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> Rows:
+        """FROM and WHERE of a SELECT that may name the columns of the scope around it."""
+
+    def selected(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> Selection:
+        """All of such a SELECT up to its list."""
+
+    def finished(self, selection: Selection) -> Derived:
+        """What follows the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """A WITH query, with what it sees, and its plans so far by the ranks that are wanted."""
+
+    node: exp.CTE
+    environment: Environment
+    plans: dict[tuple[tuple[str, Bounds], ...], Derived] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a query can name, and how to plan the queries in it."""
+
+    source: Source
+    relations: Mapping[str, Scan]
+    queries: Queries
+    commons: Mapping[str, Common] = field(default_factory=dict)
+
+    def within(self, node: exp.Expr) -> Environment:
+        """The environment of a query, with its own WITH queries."""
+        clause = node.args.get("with_")
+        if clause is None:
+            return self
+        self.source.only(clause, "expressions", "recursive")
+        if clause.args.get("recursive"):
+            raise self.source.unsupported(
+                clause,
+                "WITH RECURSIVE",
+                "recursion comes later; take the word out if no query names itself",
+                word="recursive",
+            )
+        inner, own = self, set()
+        for common in clause.expressions:
+            self.source.only(common, "this", "alias", "materialized")
+            self.source.only(common.args["alias"], "this", "columns")
+            name = common.alias.casefold()
+            if name in own:
+                raise self.source.error(
+                    common.args["alias"], f"two WITH queries are called {common.alias!r}"
+                )
+            own.add(name)
+            inner = replace(inner, commons={**inner.commons, name: Common(common, inner)})
+        return inner
+
+    def common(self, node: exp.Table) -> Common | None:
+        """The WITH query that a table's name stands for, if it is one."""
+        return None if node.db else self.commons.get(node.name.casefold())
+
+    def table(self, node: exp.Table, ranks: Ranks) -> Derived:
+        """The plan of a table by its name.
+
+        Raises:
+            SqlError: There is no such table.
+        """
+        if not isinstance(node.this, exp.Identifier):
+            raise self.source.unsupported(
+                node, f"{node.this.key.upper()} in FROM", "there are tables, queries and VALUES"
+            )
+        common = self.common(node)
+        if common is not None:
+            return self._common(common, ranks)
+        key = node.name.casefold()
+        names = [name for name in self.relations if name.casefold() == key]
+        if node.name in names:
+            names = [node.name]
+        if len(names) > 1:
+            both = ", ".join(names)
+            raise self.source.error(node, f"table {node.name!r} is ambiguous: {both}")
+        if not names:
+            known = ", ".join([*self.relations, *self.commons]) or "none"
+            raise self.source.error(node, f"unknown table {node.name!r}; there are: {known}")
+        return Derived(self.relations[names[0]])
+
+    def _common(self, common: Common, ranks: Ranks) -> Derived:
+        key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
+        if key not in common.plans:
+            derived = self.queries.plan(common.environment, common.node.this, ranks)
+            names = common.node.args["alias"].args.get("columns") or []
+            common.plans[key] = renamed(self.source, derived, names)
+        return common.plans[key]
+
+
+def renamed(source: Source, derived: Derived, names: list[exp.Identifier]) -> Derived:
+    """The columns under the names of an alias's list; it may be shorter than the columns."""
+    if not names:
+        return derived
+    plan = derived.plan
+    own = [field.name for field in plan.fields]
+    if len(names) > len(own):
+        raise source.error(
+            names[len(own)], f"{len(names)} names for the {len(own)} columns {', '.join(own)}"
+        )
+    new = [*(name.name for name in names), *own[len(names) :]]
+    return Derived(Map(plan, columns(plan), tuple(new)), derived.refusals)

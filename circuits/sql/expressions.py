@@ -1,0 +1,274 @@
+"""Scalar expressions: syntax trees to `circuits.expression`.
+
+One reader per kind of node, in a table; a node of another kind is an error, and so is an argument
+of a node that its reader does not name. What a column, an aggregate or a subquery stands for is
+asked of the clause that the expression is in (``Clause``), so the same readers serve WHERE, HAVING,
+the SELECT list and join conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Expression, Literal
+from circuits.sql.source import Source
+from circuits.sql.types import arrow_type
+
+__all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "text"]
+
+NULL: Final = Literal(None, pa.null())
+AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
+INT64: Final = range(-(2**63) + 1, 2**63)
+
+
+def _refused(construct: str) -> Callable[[Clause, exp.Expr], Expression]:
+    def refuse(clause: Clause, node: exp.Expr) -> Expression:
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}")
+
+    return refuse
+
+
+Hook = Callable[["Clause", Any], Expression]
+NO_AGGREGATE: Final = _refused("an aggregate function")
+NO_SCALAR: Final = _refused("a scalar subquery")
+NO_WINDOW: Final = _refused("a window function")
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A place of expressions.
+
+    Args:
+        source: The text, for errors.
+        name: What the place is called in errors, as ``WHERE``.
+        column: The value of a column.
+        aggregate: The value of a call of an aggregate function.
+        scalar: The value of a subquery of one row and column.
+        window: The value of a window function.
+    """
+
+    source: Source
+    name: str
+    column: Hook
+    aggregate: Hook = NO_AGGREGATE
+    scalar: Hook = NO_SCALAR
+    window: Hook = NO_WINDOW
+
+    def read(self, node: exp.Expr) -> Expression:
+        """The expression that a syntax tree stands for.
+
+        Raises:
+            SqlError: A name is unknown, or a function does not take arguments of these types.
+            UnsupportedSqlError: A construct is not understood.
+        """
+        reader = READERS.get(type(node))
+        if reader is not None:
+            return reader(self, node)
+        return self.aggregate(self, node) if is_aggregate(node) else self.unknown(node)
+
+    def unknown(self, node: exp.Expr) -> NoReturn:
+        """Refuse a node that no reader understands."""
+        raise self.source.unsupported(node, self._construct(node), _known_functions(node))
+
+    def predicate(self, node: exp.Expr) -> Expression:
+        """A condition: an expression of type bool."""
+        read = self.read(node)
+        if pa.types.is_null(read.type):
+            return Literal(None, pa.bool_())
+        if not pa.types.is_boolean(read.type):
+            raise self.source.error(
+                node, f"{self.name} needs a condition, not a value of type {read.type}; compare it"
+            )
+        return read
+
+    def call(
+        self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
+    ) -> Expression:
+        """A call of a function; what is wrong with it is reported at ``node``."""
+        with self.source.function(node):
+            if type is None:
+                return functions.call(name, *arguments)
+            return functions.call(name, *arguments, type=type)
+
+    def all(self, node: exp.Expr, *names: str) -> tuple[Expression, ...]:
+        """The arguments of a node that are set, in order of ``names``; no other may be."""
+        self.source.only(node, *names)
+        return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
+
+    def _construct(self, node: exp.Expr) -> str:
+        if isinstance(node, exp.Anonymous):
+            return f"function {node.name}()"
+        if isinstance(node, exp.Func):
+            return f"function {node.sql_name().lower()}()"
+        if isinstance(node, exp.Query):
+            return f"a subquery in {self.name}"
+        return f"{node.key.upper()} in {self.name}"
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Is the node itself a call of an aggregate function?"""
+    named = isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+    return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+
+
+def _known_functions(node: exp.Expr) -> str:
+    if isinstance(node, exp.Func):
+        return "there are: " + ", ".join(sorted(functions.FUNCTIONS))
+    return ""
+
+
+def integer(value: int) -> Literal:
+    """An integer constant."""
+    return Literal(value, pa.int64())
+
+
+def text(value: str) -> Literal:
+    """A text constant."""
+    return Literal(value, pa.string())
+
+
+Reader = Hook
+
+
+def _column(clause: Clause, node: exp.Column) -> Expression:
+    if isinstance(node.this, exp.Star):
+        raise clause.source.unsupported(node, f"'*' in {clause.name}", "name the columns")
+    return clause.column(clause, node)
+
+
+def _literal(clause: Clause, node: exp.Literal) -> Expression:
+    clause.source.only(node, "this", "is_string")
+    written = node.this
+    if node.is_string:
+        return text(written)
+    return _number(clause, node, written)
+
+
+def _number(clause: Clause, node: exp.Expr, written: str) -> Literal:
+    try:
+        if "e" in written.lower():
+            return Literal(float(written), pa.float64())
+        value = Decimal(written)
+        if "." not in written:
+            if int(value) not in INT64:
+                raise clause.source.error(
+                    node, f"integer {written} does not fit 64 bits; cast a text to decimal"
+                )
+            return integer(int(value))
+    except (ArithmeticError, ValueError):
+        raise clause.source.error(node, f"{written!r} is no number") from None
+    digits = value.as_tuple()
+    scale = -int(digits.exponent)
+    precision = max(len(digits.digits), scale + 1)
+    if precision > 38:
+        return Literal(float(written), pa.float64())
+    return Literal(value, pa.decimal128(precision, scale))
+
+
+def _boolean(clause: Clause, node: exp.Boolean) -> Expression:
+    clause.source.only(node, "this")
+    return Literal(bool(node.this), pa.bool_())
+
+
+def _null(clause: Clause, node: exp.Null) -> Expression:
+    return NULL
+
+
+def _paren(clause: Clause, node: exp.Paren) -> Expression:
+    clause.source.only(node, "this")
+    return clause.read(node.this)
+
+
+def _negative(clause: Clause, node: exp.Neg) -> Expression:
+    clause.source.only(node, "this")
+    if isinstance(node.this, exp.Literal) and not node.this.is_string:
+        return _number(clause, node, "-" + node.this.this)
+    return clause.call(node, "negate", clause.read(node.this))
+
+
+def _operator(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        return clause.call(node, function, *clause.all(node, "this", "expression"))
+
+    return read
+
+
+def _cast(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Cast) -> Expression:
+        clause.source.only(node, "this", "to", *(("safe",) if function == "try_cast" else ()))
+        target = arrow_type(clause.source, node.to)
+        return clause.call(node, function, clause.read(node.this), type=target)
+
+    return read
+
+
+def _case(clause: Clause, node: exp.Case) -> Expression:
+    clause.source.only(node, "this", "ifs", "default")
+    subject = clause.read(node.this) if node.this else None
+    parts: list[Expression] = []
+    for branch in node.args["ifs"]:
+        clause.source.only(branch, "this", "true")
+        if subject is None:
+            parts.append(clause.predicate(branch.this))
+        else:
+            parts.append(clause.call(branch, "eq", subject, clause.read(branch.this)))
+        parts.append(clause.read(branch.args["true"]))
+    default = node.args.get("default")
+    return clause.call(node, "case", *parts, clause.read(default) if default else NULL)
+
+
+def _if(clause: Clause, node: exp.If) -> Expression:
+    clause.source.only(node, "this", "true", "false")
+    otherwise = node.args.get("false")
+    return clause.call(
+        node,
+        "case",
+        clause.predicate(node.this),
+        clause.read(node.args["true"]),
+        clause.read(otherwise) if otherwise else NULL,
+    )
+
+
+def _subquery(clause: Clause, node: exp.Subquery) -> Expression:
+    return clause.scalar(clause, node)
+
+
+def _aggregate(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.aggregate(clause, node)
+
+
+def _window(clause: Clause, node: exp.Expr) -> Expression:
+    return clause.window(clause, node)
+
+
+# The readers of conditions, functions and dates are added by their modules.
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Add: _operator("add"),
+    exp.Boolean: _boolean,
+    exp.Case: _case,
+    exp.Cast: _cast("cast"),
+    exp.Column: _column,
+    exp.Div: _operator("divide"),
+    exp.Filter: _aggregate,
+    exp.If: _if,
+    exp.IgnoreNulls: _aggregate,
+    exp.IntDiv: _operator("int_divide"),
+    exp.Literal: _literal,
+    exp.Mod: _operator("modulo"),
+    exp.Mul: _operator("multiply"),
+    exp.Neg: _negative,
+    exp.Null: _null,
+    exp.Paren: _paren,
+    exp.RespectNulls: _aggregate,
+    exp.Sub: _operator("subtract"),
+    exp.Subquery: _subquery,
+    exp.TryCast: _cast("try_cast"),
+    exp.Window: _window,
+}

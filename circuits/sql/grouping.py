@@ -1,0 +1,231 @@
+"""GROUP BY: keys, aggregates, and expressions over them.
+
+An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
+for each aggregate. When all are read, the plan is made: Map (keys, then arguments), Aggregate, and
+beside it the scalar subqueries of these clauses. ``over_groups`` then turns an expression into one
+over that plan: what equals a key becomes the key's column, from the top of the expression down.
+``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Call, Column, Expression, Literal
+from circuits.relational import (
+    Aggregate,
+    AggregateCall,
+    AggregateFunction,
+    Cross,
+    Map,
+    Plan,
+    Values,
+)
+from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
+from circuits.sql.scope import OUTER, is_correlated, is_outer, shifted
+
+if TYPE_CHECKING:
+    from circuits.sql.rows import Rows
+
+__all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
+
+# Placeholders for keys, aggregates and scalar subqueries, until the plan is made.
+KEY: Final = 2 * OUTER
+CALL: Final = 3 * OUTER
+VALUE: Final = 4 * OUTER
+ONE_ROW: Final = Values((), ((),))
+
+AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
+    exp.Avg: "avg",
+    exp.Count: "count",
+    exp.Max: "max",
+    exp.Min: "min",
+    exp.Sum: "sum",
+}
+
+
+def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of a tree without those of queries and window functions in it."""
+
+    def foreign(part: exp.Expr) -> bool:
+        return isinstance(part, exp.Query | exp.Window)
+
+    yield from (part for part in node.walk(prune=foreign) if not foreign(part))
+
+
+def has_aggregate(node: exp.Expr) -> bool:
+    """Is an aggregate of this query called in an expression?"""
+    return any(map(is_aggregate, own_nodes(node)))
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Does a SELECT aggregate its rows?"""
+    if select.args.get("group") or select.args.get("having"):
+        return True
+    parts = [*select.expressions, select.args.get("order"), select.args.get("qualify")]
+    return any(part is not None and has_aggregate(part) for part in parts)
+
+
+class Grouping:
+    """The groups of some rows, while the expressions over them are being read."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.source = rows.source
+        self.keys: list[Expression] = []
+        self._calls: list[tuple[AggregateFunction, Expression | None, bool, pa.DataType]] = []
+        self._values: list[tuple[Plan, Expression]] = []
+
+    def clause(self, name: str) -> Clause:
+        """The place of expressions over the groups, read with placeholders."""
+        return Clause(
+            self.source,
+            name,
+            self.rows.column,
+            aggregate=self._aggregate,
+            scalar=self._scalar,
+        )
+
+    def key(self, expression: Expression) -> Column:
+        """The placeholder of a key, added if it is new."""
+        if expression not in self.keys:
+            self.keys.append(expression)
+        return Column(KEY + self.keys.index(expression), expression.type)
+
+    def plan(self) -> Plan:
+        """The groups: keys, then aggregates, then values of scalar subqueries."""
+        arguments = list(dict.fromkeys(c[1] for c in self._calls if c[1] is not None))
+        fields = self.rows.plan.fields
+        names = [
+            fields[key.index].name if isinstance(key, Column) else f"key_{number}"
+            for number, key in enumerate(self.keys)
+        ]
+        names += [f"argument_{number}" for number in range(len(arguments))]
+        rows = Map(self.rows.plan, (*self.keys, *arguments), tuple(names))
+        calls = tuple(
+            AggregateCall(
+                function,
+                None if argument is None else len(self.keys) + arguments.index(argument),
+                type_,
+                f"{function}_{number}",
+                distinct,
+            )
+            for number, (function, argument, distinct, type_) in enumerate(self._calls)
+        )
+        groups: Plan = Aggregate(rows, tuple(range(len(self.keys))), calls)
+        return Cross((groups, *(plan for plan, _ in self._values))) if self._values else groups
+
+    def is_count(self, index: int) -> bool:
+        """Is a column of the plan a count, which is 0 over no rows?"""
+        number = index - len(self.keys)
+        return 0 <= number < len(self._calls) and self._calls[number][0] == "count"
+
+    def over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
+        """An expression over the plan.
+
+        Raises:
+            SqlError: It reads a column that is no key, outside of an aggregate.
+        """
+        if not isinstance(expression, Literal) and expression in self.keys:
+            return Column(self.keys.index(expression), expression.type)
+        if isinstance(expression, Call):
+            parts = tuple(self.over_groups(node, part) for part in expression.arguments)
+            return Call(expression.function, parts, expression.type)
+        if not isinstance(expression, Column) or is_outer(expression.index):
+            return expression
+        index, type_ = expression.index, expression.type
+        if KEY <= index < CALL:
+            return Column(index - KEY, type_)
+        if CALL <= index < VALUE:
+            return Column(len(self.keys) + index - CALL, type_)
+        if index >= VALUE:
+            number = index - VALUE
+            before = [len(plan.fields) for plan, _ in self._values[:number]]
+            width = len(self.keys) + len(self._calls) + sum(before)
+            return shifted(self._values[number][1], width)
+        raise self._ungrouped(node, expression)
+
+    def _ungrouped(self, node: exp.Expr, column: Column) -> Exception:
+        name = self.rows.plan.fields[column.index].name
+        place = node
+        for part in node.find_all(exp.Column):
+            if part.name.casefold() == name.casefold():
+                place = part
+        return self.source.error(
+            place,
+            f"column {name!r} is neither in GROUP BY nor in an aggregate; add it to GROUP BY, or "
+            f"take max({name})",
+        )
+
+    def _aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
+        source, condition = self.source, None
+        inner = self.rows.clause("an aggregate")
+        if isinstance(node, exp.Filter):
+            source.only(node, "this", "expression")
+            source.only(node.expression, "this")
+            condition = inner.predicate(node.expression.this)
+            node = node.this
+        argument, distinct = self._argument(inner, node)
+        function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
+        if condition is not None:
+            counted = integer(1) if argument is None else argument
+            argument = inner.call(node, "case", condition, counted, NULL)
+        if argument is not None and is_correlated(argument):
+            raise source.unsupported(
+                node, "an aggregate of columns of the enclosing query", "aggregate in a join"
+            )
+        with source.function(node):
+            type_ = functions.aggregate_type(function, argument and argument.type)
+        distinct = distinct and function not in ("min", "max")
+        call = (function, argument, distinct, type_)
+        if call not in self._calls:
+            self._calls.append(call)
+        return Column(CALL + self._calls.index(call), type_)
+
+    def _argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
+        """The argument of an aggregate (None: count of rows), and is it DISTINCT?"""
+        source = self.source
+        if isinstance(node, exp.Anonymous):
+            source.only(node, "this", "expressions")
+            argument = node.expressions[0] if len(node.expressions) == 1 else None
+            if argument is None:
+                raise source.error(node, f"{node.name}() takes one argument")
+        elif type(node) in AGGREGATES:
+            source.only(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
+            argument = node.this
+        else:
+            known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
+            name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+            if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
+                inner = node.this
+                name = inner.sql_name().lower() if isinstance(inner, exp.Func) else node.key
+                name = name if not isinstance(inner, tuple(AGGREGATES)) else node.key
+            raise source.unsupported(node, f"aggregate {name}()", known)
+        if argument is None or isinstance(argument, exp.Star):
+            if not isinstance(node, exp.Count):
+                raise source.error(
+                    node, f"{node.key}() needs a column; only count() can do without"
+                )
+            if argument is not None:
+                source.only(argument)
+            return None, False
+        if not isinstance(argument, exp.Distinct):
+            return clause.read(argument), False
+        source.only(argument, "expressions")
+        if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
+            raise source.unsupported(
+                node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
+            )
+        return clause.read(argument.expressions[0]), True
+
+    def _scalar(self, clause: Clause, node: exp.Expr) -> Expression:
+        """A subquery of one value for all groups; it stands beside them."""
+        alone = type(self.rows)(self.rows.environment, ONE_ROW)
+        value = alone.value(clause, node)
+        self._values.append((alone.plan, value))
+        return Column(VALUE + len(self._values) - 1, value.type)

@@ -1,0 +1,88 @@
+"""ORDER BY and LIMIT as a TopK.
+
+A view has no order, so ORDER BY alone is read (its names must exist) and dropped. LIMIT without
+ORDER BY takes the first rows in the order of all columns, which is one right answer of many. NULLs
+stand where the dialect puts them; DuckDB last, whichever the direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from circuits.expression import Expression
+from circuits.relational import Order
+from circuits.sql.source import Source
+
+__all__ = ["Limit", "Sorted", "orders", "read_limit", "read_order"]
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """An expression to order by."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many rows (None: all) after how many others."""
+
+    limit: int | None
+    offset: int
+
+
+def read_order(
+    source: Source, node: exp.Order, read: Callable[[exp.Expr], Expression]
+) -> tuple[Sorted, ...]:
+    """The expressions of an ORDER BY."""
+    source.only(node, "expressions")
+    order = []
+    for key in node.expressions:
+        source.only(key, "this", "desc", "nulls_first")
+        if isinstance(key.this, exp.Var):
+            raise source.unsupported(key, f"ORDER BY {key.this.name}", "name the columns")
+        order.append(
+            Sorted(read(key.this), bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
+        )
+    return tuple(order)
+
+
+def orders(order: Sequence[Sorted], among: Sequence[Expression]) -> tuple[Order, ...]:
+    """The order by columns with these expressions; a second key on a column says nothing."""
+    found: dict[int, Order] = {}
+    for key in order:
+        column = among.index(key.expression)
+        found.setdefault(column, Order(column, key.descending, key.nulls_first))
+    return tuple(found.values())
+
+
+def read_limit(source: Source, node: exp.Expr) -> Limit | None:
+    """LIMIT and OFFSET of a query, None if it has neither."""
+    limit, offset = node.args.get("limit"), node.args.get("offset")
+    if limit is None and offset is None:
+        return None
+    for part, name in ((limit, "FETCH"), (offset, "OFFSET")):
+        if part is None:
+            continue
+        if not isinstance(part, exp.Limit | exp.Offset):
+            raise source.unsupported(part, name, "use LIMIT", word=name)
+        source.only(part, "expression")
+    return Limit(_count(source, limit, "LIMIT"), _count(source, offset, "OFFSET") or 0)
+
+
+def _count(source: Source, node: exp.Expr | None, name: str) -> int | None:
+    if node is None:
+        return None
+    number = node.args["expression"]
+    if not isinstance(number, exp.Literal) or number.is_string or not number.this.isdecimal():
+        raise source.unsupported(
+            number, f"{name} {number.sql()}", "write a whole number", word=name
+        )
+    if int(number.this) >= 2**63:
+        raise source.error(number, f"{name} {number.this} does not fit 64 bits")
+    return int(number.this)

@@ -1,0 +1,152 @@
+"""Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
+
+Membership in a subquery is not read here: it is a join of a kind (`circuits.sql.subqueries`), so it
+is understood as a part of a conjunction only, and refused below OR and in values.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits.expression import Expression, Literal
+from circuits.sql.expressions import READERS, Clause, Reader
+
+__all__: list[str] = []
+
+
+def _compare(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Binary) -> Expression:
+        clause.source.only(node, "this", "expression")
+        for side in (node.left, node.right):
+            if isinstance(side, exp.Tuple):
+                raise clause.source.unsupported(
+                    side, "a comparison of rows", "compare column by column"
+                )
+            if isinstance(side, exp.Any | exp.All):
+                raise _misplaced(clause, side, side.key.upper())
+        return clause.call(node, function, clause.read(node.left), clause.read(node.right))
+
+    return read
+
+
+def _connective(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Connector) -> Expression:
+        # A chain of a thousand conditions is a thousand levels deep in the syntax tree.
+        parts: list[exp.Expr] = []
+        rest: exp.Expr = node
+        while isinstance(rest, type(node)):
+            clause.source.only(rest, "this", "expression")
+            parts.append(rest.right)
+            rest = rest.left
+        read = [clause.predicate(part) for part in [rest, *reversed(parts)]]
+        return clause.call(node, function, *read)
+
+    return read
+
+
+def _not(clause: Clause, node: exp.Not) -> Expression:
+    clause.source.only(node, "this")
+    return clause.call(node, "not", clause.predicate(node.this))
+
+
+def _different(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
+    sides = clause.all(node, "this", "expression")
+    return clause.call(node, "not", clause.call(node, "same", *sides))
+
+
+def _is(clause: Clause, node: exp.Is) -> Expression:
+    clause.source.only(node, "this", "expression")
+    if isinstance(node.expression, exp.Null):
+        return clause.call(node, "is_null", clause.read(node.this))
+    if isinstance(node.expression, exp.Boolean):
+        condition = clause.predicate(node.this)
+        if not node.expression.this:
+            condition = clause.call(node, "not", condition)
+        return clause.call(node, "is_true", condition)
+    raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
+
+
+def _between(clause: Clause, node: exp.Between) -> Expression:
+    value, low, high = clause.all(node, "this", "low", "high")
+    return clause.call(
+        node, "and", clause.call(node, "ge", value, low), clause.call(node, "le", value, high)
+    )
+
+
+def _in(clause: Clause, node: exp.In) -> Expression:
+    if node.args.get("query"):
+        raise _misplaced(clause, node, "IN (subquery)")
+    clause.source.only(node, "this", "expressions")
+    if isinstance(node.this, exp.Tuple):
+        raise clause.source.unsupported(
+            node, "IN of rows with a list", "join VALUES, or compare column by column"
+        )
+    if not node.expressions:
+        raise clause.source.error(node, "IN () has no values; give it at least one")
+    value = clause.read(node.this)
+    items = [clause.read(item) for item in node.expressions]
+    if all(isinstance(item, Literal) for item in items):
+        return clause.call(node, "in", value, *items)
+    equal = [clause.call(node, "eq", value, item) for item in items]
+    return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
+
+
+def _exists(clause: Clause, node: exp.Exists) -> Expression:
+    raise _misplaced(clause, node, "EXISTS")
+
+
+def _misplaced(clause: Clause, node: exp.Expr, construct: str) -> Exception:
+    return clause.source.unsupported(
+        node,
+        f"{construct} inside of an expression of {clause.name}",
+        "make it a condition of its own in WHERE, joined to the others by AND "
+        "(an OR of them is a UNION of queries)",
+    )
+
+
+def _like(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr, escape: tuple[Expression, ...] = ()) -> Expression:
+        clause.source.only(node, "this", "expression", "negate")
+        value, pattern = clause.read(node.this), clause.read(node.args["expression"])
+        matches = clause.call(node, function, value, pattern, *escape)
+        return clause.call(node, "not", matches) if node.args.get("negate") else matches
+
+    return read
+
+
+def _escape(clause: Clause, node: exp.Escape) -> Expression:
+    clause.source.only(node, "this", "expression")
+    functions = {exp.Like: "like", exp.ILike: "ilike"}
+    like, negated = node.this, isinstance(node.this, exp.Not)
+    if negated:
+        clause.source.only(like, "this")
+        like = like.this
+    if type(like) not in functions or like.args.get("negate"):
+        raise clause.source.unsupported(node, f"ESCAPE after {like.key.upper()}")
+    value, pattern = clause.all(like, "this", "expression")
+    found = clause.call(node, functions[type(like)], value, pattern, clause.read(node.expression))
+    return clause.call(node, "not", found) if negated else found
+
+
+READERS.update(
+    {
+        exp.And: _connective("and"),
+        exp.Between: _between,
+        exp.EQ: _compare("eq"),
+        exp.Escape: _escape,
+        exp.Exists: _exists,
+        exp.GT: _compare("gt"),
+        exp.GTE: _compare("ge"),
+        exp.ILike: _like("ilike"),
+        exp.In: _in,
+        exp.Is: _is,
+        exp.LT: _compare("lt"),
+        exp.LTE: _compare("le"),
+        exp.Like: _like("like"),
+        exp.NEQ: _compare("ne"),
+        exp.Not: _not,
+        exp.NullSafeEQ: _compare("same"),
+        exp.NullSafeNEQ: _different,
+        exp.Or: _connective("or"),
+    }
+)

@@ -1,0 +1,141 @@
+"""Top-k per group: ``row_number() OVER (PARTITION BY p ORDER BY o)``, bounded by a constant.
+
+Written with QUALIFY, or in a query in FROM (or WITH) whose number the enclosing WHERE bounds. Both
+are a TopK. The number itself is not maintained: it can be selected only where it is one constant
+(``= k``, ``<= 1``), and is refused elsewhere.
+
+Below an outer, semi or anti join a bound in WHERE says something else, and is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.expression import Expression
+from circuits.sql.environment import Bounds, Environment, Ranks
+from circuits.sql.expressions import Clause
+from circuits.sql.ordering import Sorted, read_order
+from circuits.sql.rows import parts_of
+
+__all__ = ["UNBOUNDED", "Rank", "bounded", "is_rank", "rank_of", "wanted"]
+
+UNBOUNDED: Final = (
+    "a window function is not supported; row_number() is, where QUALIFY or the WHERE around a "
+    "query in FROM bounds it, as row_number() OVER (...) <= 3"
+)
+FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
+    exp.EQ: exp.EQ,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+}
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A bounded row_number(): the keys of the groups, the order in them, and the bounds."""
+
+    keys: tuple[Expression, ...]
+    order: tuple[Sorted, ...]
+    bounds: Bounds
+
+
+def is_rank(node: exp.Expr) -> bool:
+    """Is it a call of row_number()?"""
+    return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
+
+
+def rank_of(clause: Clause, node: exp.Expr, bounds: Bounds) -> Rank:
+    """The rank that a window function with these bounds is.
+
+    Raises:
+        UnsupportedSqlError: It is another function than row_number(), or has a frame.
+    """
+    source = clause.source
+    if not is_rank(node):
+        raise source.unsupported(node, "this window function", "there is row_number()")
+    source.only(node, "this", "partition_by", "order", "over")
+    source.only(node.this)
+    keys = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
+    order = node.args.get("order")
+    return Rank(keys, read_order(source, order, clause.read) if order else (), bounds)
+
+
+def bounded(node: exp.Expr) -> tuple[exp.Expr, Bounds] | None:
+    """What a condition bounds by integers, and the bounds of a rank that it means."""
+    if isinstance(node, exp.Between):
+        low, high = _whole(node.args["low"]), _whole(node.args["high"])
+        if low is None or high is None or node.args.get("symmetric"):
+            return None
+        return node.this, Bounds(max(low, 1), high)
+    kind = type(node)
+    if kind not in FLIPPED:
+        return None
+    value, limit = node.this, _whole(node.args["expression"])
+    if limit is None:
+        value, limit, kind = node.args["expression"], _whole(node.this), FLIPPED[kind]
+    if limit is None:
+        return None
+    if kind is exp.EQ:
+        return value, Bounds(max(limit, 1), limit)
+    if kind in (exp.LT, exp.LTE):
+        return value, Bounds(1, limit - (kind is exp.LT))
+    return None
+
+
+def wanted(environment: Environment, node: exp.Select) -> tuple[dict[int, Ranks], frozenset[int]]:
+    """Ranks that WHERE bounds of tables in FROM, and the ``id`` of the conditions that say so."""
+    where, joins = node.args.get("where"), node.args.get("joins") or []
+    changed = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
+    clause = node.args.get("from_")
+    if where is None or clause is None or changed:
+        return {}, frozenset()
+    tables = [clause.this, *(join.this for join in joins)]
+    ranked = {id(table): set(_rank_names(environment, table)) for table in tables}
+    ranks: dict[int, dict[str, Bounds]] = {}
+    done = set()
+    for part in parts_of(where.this):
+        value, bounds = bounded(part) or (None, None)
+        if not isinstance(value, exp.Column) or bounds is None:
+            continue
+        name = value.name.casefold()
+        named = value.table.casefold()
+        matches = [
+            table
+            for table in tables
+            if name in ranked[id(table)] and named in ("", table.alias_or_name.casefold())
+        ]
+        if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
+            ranks[id(matches[0])][name] = bounds
+            done.add(id(part))
+    return dict(ranks), frozenset(done)
+
+
+def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
+    """The names of the columns of a query in FROM that are a row_number()."""
+    alias = table.args.get("alias")
+    if alias is not None and alias.args.get("columns"):
+        return
+    query: exp.Expr = table
+    if isinstance(table, exp.Table):
+        common = environment.common(table)
+        if common is None or common.node.args["alias"].args.get("columns"):
+            return
+        query = common.node.this
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    if isinstance(query, exp.Select):
+        for item in query.expressions:
+            if isinstance(item, exp.Alias) and is_rank(item.this):
+                yield item.alias.casefold()
+
+
+def _whole(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Literal) and not node.is_string and node.this.isdecimal():
+        return int(node.this)
+    return None

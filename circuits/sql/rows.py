@@ -1,0 +1,165 @@
+"""Rows: a plan that grows while a SELECT is read, and the names of its columns.
+
+FROM makes it, conditions wrap it: each part of a conjunction is a Filter, EXISTS and IN are a Semi,
+and a scalar subquery is joined so that its value is one more column on the right. What has been
+read stays valid, because columns are only ever added at the end.
+
+A condition that names columns of the enclosing query cannot be applied here. It is kept in
+``correlated`` for the one who reads the subquery (`circuits.sql.subqueries`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Call, Column, Expression, conjuncts, substitute
+from circuits.relational import Filter, Plan
+from circuits.sql import subqueries
+from circuits.sql.environment import Environment
+from circuits.sql.expressions import Clause
+from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
+
+__all__ = ["Rows", "factored", "parts_of"]
+
+
+class Rows:
+    """The rows of a FROM clause and what has been done to them.
+
+    Args:
+        environment: What subqueries can name.
+        plan: The rows so far.
+        slots: The names of their columns.
+        parent: The scope around, if this is a subquery.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        plan: Plan,
+        slots: Iterable[Slot] = (),
+        parent: Scope | None = None,
+    ) -> None:
+        self.environment = environment
+        self.source = environment.source
+        self.plan = plan
+        self.slots = tuple(slots)
+        self.parent = parent
+        self.correlated: list[tuple[exp.Expr, Expression]] = []
+        self.aliases: Mapping[str, exp.Expr] = {}
+        self._open: set[int] = set()  # aliases that are being read: none is made of itself
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.source, self.slots, self.parent)
+
+    @property
+    def width(self) -> int:
+        return len(self.plan.fields)
+
+    def clause(self, name: str) -> Clause:
+        """The place of expressions over these rows; subqueries in it are joined to them."""
+        return Clause(self.source, name, self.column, scalar=self.value)
+
+    def column(self, clause: Clause, node: exp.Column) -> Expression:
+        """A column of FROM, or an expression of the SELECT list by its alias, or from outside."""
+        here = Scope(self.source, self.slots).find(node)
+        if here is not None:
+            return here
+        alias = None if node.table else self.aliases.get(node.name.casefold())
+        if alias is None or id(alias) in self._open:
+            return self.scope.resolve(node)
+        self._open.add(id(alias))
+        try:
+            return clause.read(alias)
+        finally:
+            self._open.remove(id(alias))
+
+    def restrict(self, condition: exp.Expr, name: str, done: frozenset[int] = frozenset()) -> None:
+        """Keep the rows for which a condition of clause ``name`` is true.
+
+        Conditions without subqueries come first; parts whose ``id`` is in ``done`` are left out.
+        """
+        parts = [part for part in parts_of(condition) if id(part) not in done]
+        plain = [part for part in parts if not _has_query(part)]
+        for part in plain + [part for part in parts if _has_query(part)]:
+            if subqueries.is_membership(part):
+                self.plan = subqueries.semi(self, self.clause(name), part)
+            else:
+                self.keep(part, self.clause(name).predicate(part))
+
+    def keep(self, node: exp.Expr, condition: Expression) -> None:
+        """Keep the rows for which a condition that has been read is true."""
+        for part in conjuncts([factored(condition)]):
+            if is_correlated(part):
+                self.correlated.append((node, part))
+            else:
+                self.plan = Filter(self.plan, part)
+
+    def beside(self, right: Rows) -> None:
+        """Take over the names of rows that stand to the right of these in a new plan."""
+        width = self.width
+
+        def shift(expression: Expression) -> Expression:
+            return shifted(expression, width)
+
+        self.slots += tuple(slot.mapped(shift) for slot in right.slots)
+        self.correlated += [(node, _inside(part, width)) for node, part in right.correlated]
+
+    def value(self, clause: Clause, node: exp.Expr) -> Expression:
+        """The value of a scalar subquery, which is joined to the rows."""
+        self.plan, value = subqueries.scalar(self, node)
+        return value
+
+
+def _inside(expression: Expression, width: int) -> Expression:
+    """The expression with its own columns shifted, those of the enclosing query as they are."""
+
+    def shift(column: Column) -> Column:
+        return column if is_outer(column.index) else Column(column.index + width, column.type)
+
+    return substitute(expression, shift)
+
+
+def parts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a conjunction in the text."""
+    todo = [condition]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, exp.And):
+            todo += [part.right, part.left]
+        elif isinstance(part, exp.Paren):
+            todo.append(part.this)
+        else:
+            yield part
+
+
+def _has_query(node: exp.Expr) -> bool:
+    return any(isinstance(part, exp.Query) for part in node.walk())
+
+
+def factored(condition: Expression) -> Expression:
+    """What all branches of an OR have in common, taken out of it.
+
+    ``(a and b) or (a and c)`` is ``a and (b or c)``, so that a join condition that is repeated in
+    each branch is one condition of a join. Equal also in three-valued logic.
+    """
+    if not isinstance(condition, Call):
+        return condition
+    if condition.function == "and":
+        return functions.call("and", *map(factored, condition.arguments))
+    if condition.function != "or":
+        return condition
+    branches = [list(conjuncts([factored(branch)])) for branch in condition.arguments]
+    common = [part for part in branches[0] if all(part in branch for branch in branches)]
+    if not common:
+        return condition
+    common = list(dict.fromkeys(common))
+    rests = [[part for part in branch if part not in common] for branch in branches]
+    if not all(rests):
+        return reduce(lambda left, right: functions.call("and", left, right), common)
+    joined = [functions.call("and", *rest) for rest in rests]
+    return functions.call("and", *common, functions.call("or", *joined))

@@ -1,0 +1,158 @@
+"""Scalar functions: which function of `circuits.functions` a call in SQL is, argument by argument.
+
+sqlglot gives well-known functions a class of their own, whatever they are called in the text, and
+all others by name. Both are tables here; the few that need more than their arguments in another
+order have a reader.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.expression import Expression
+from circuits.sql.expressions import NULL, READERS, Clause, Reader, text
+
+__all__ = ["NAMED", "SCALARS"]
+
+# The function, and the arguments of the node in the order that it takes them.
+SCALARS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    exp.Abs: ("abs", "this"),
+    exp.Ceil: ("ceil", "this"),
+    exp.Contains: ("contains", "this", "expression"),
+    exp.EndsWith: ("ends_with", "this", "expression"),
+    exp.Exp: ("exp", "this"),
+    exp.Floor: ("floor", "this"),
+    exp.Left: ("left", "this", "expression"),
+    exp.Length: ("length", "this"),
+    exp.Ln: ("ln", "this"),
+    exp.Lower: ("lower", "this"),
+    exp.Nullif: ("nullif", "this", "expression"),
+    exp.Pow: ("power", "this", "expression"),
+    exp.Repeat: ("repeat", "this", "times"),
+    exp.Replace: ("replace", "this", "expression", "replacement"),
+    exp.Reverse: ("reverse", "this"),
+    exp.Right: ("right", "this", "expression"),
+    exp.Round: ("round", "this", "decimals"),
+    exp.Sign: ("sign", "this"),
+    exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
+    exp.Sqrt: ("sqrt", "this"),
+    exp.StartsWith: ("starts_with", "this", "expression"),
+    exp.StrPosition: ("position", "this", "substr"),
+    exp.Substring: ("substring", "this", "start", "length"),
+    exp.Trunc: ("trunc", "this"),
+    exp.Upper: ("upper", "this"),
+}
+# The readers of the functions that sqlglot leaves by name.
+NAMED: Final[dict[str, Reader]] = {}
+
+
+def _scalar(function: str, *names: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        return clause.call(node, function, *clause.all(node, *names))
+
+    return read
+
+
+def _varargs(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Func) -> Expression:
+        # What sqlglot says of NULLs is what DuckDB does with them.
+        clause.source.only(node, "this", "expressions", "ignore_nulls")
+        parts = [node.this, *node.expressions]
+        return clause.call(node, function, *(clause.read(part) for part in parts))
+
+    return read
+
+
+def _concat(clause: Clause, node: exp.Concat) -> Expression:
+    """The function ``concat`` leaves NULLs out; ``||`` does not."""
+    clause.source.only(node, "expressions", "safe", "coalesce")
+    parts = []
+    for part in node.expressions:
+        value = _as_text(clause, part)
+        if node.args.get("coalesce"):
+            value = clause.call(part, "coalesce", value, text(""))
+        parts.append(value)
+    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
+
+
+def _pipe(clause: Clause, node: exp.DPipe) -> Expression:
+    clause.source.only(node, "this", "expression", "safe")
+    return clause.call(node, "concat", _as_text(clause, node.left), _as_text(clause, node.right))
+
+
+def _as_text(clause: Clause, node: exp.Expr) -> Expression:
+    value = clause.read(node)
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        return value
+    return clause.call(node, "cast", value, type=pa.string())
+
+
+def _trim(clause: Clause, node: exp.Trim) -> Expression:
+    names = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
+    clause.source.only(node, "this", "expression", "position")
+    function = names[(node.args.get("position") or "").upper()]
+    parts = [part for part in (node.this, node.args.get("expression")) if part is not None]
+    return clause.call(node, function, *(clause.read(part) for part in parts))
+
+
+def _pad(clause: Clause, node: exp.Pad) -> Expression:
+    clause.source.only(node, "this", "expression", "fill_pattern", "is_left")
+    function = "lpad" if node.args.get("is_left") else "rpad"
+    parts = (node.this, node.expression, node.args["fill_pattern"])
+    return clause.call(node, function, *(clause.read(part) for part in parts))
+
+
+def _log(clause: Clause, node: exp.Log) -> Expression:
+    """``log(x)`` is to the base of ten, as in DuckDB."""
+    clause.source.only(node, "this", "expression")
+    base, argument = node.this, node.args.get("expression")
+    if argument is None:
+        return clause.call(node, "log10", clause.read(base))
+    if isinstance(base, exp.Literal) and base.this == "10":
+        return clause.call(node, "log10", clause.read(argument))
+    raise clause.source.unsupported(node, "log() to this base", "divide ln(x) by ln(base)")
+
+
+def _pair(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 2:
+            raise clause.source.error(
+                node, f"{node.name}() takes 2 arguments, not {len(node.expressions)}"
+            )
+        return clause.call(node, function, *(clause.read(part) for part in node.expressions))
+
+    return read
+
+
+def _named(clause: Clause, node: exp.Anonymous) -> Expression:
+    clause.source.only(node, "this", "expressions")
+    reader = NAMED.get(node.name.lower())
+    return reader(clause, node) if reader else clause.unknown(node)
+
+
+def _coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
+    clause.source.only(node, "this", "expressions", "is_nvl", "is_null")
+    parts = [clause.read(part) for part in (node.this, *node.expressions)]
+    if all(part == NULL for part in parts):
+        return NULL
+    return clause.call(node, "coalesce", *parts)
+
+
+READERS.update({kind: _scalar(*row) for kind, row in SCALARS.items()})
+READERS.update(
+    {
+        exp.Anonymous: _named,
+        exp.Coalesce: _coalesce,
+        exp.Concat: _concat,
+        exp.DPipe: _pipe,
+        exp.Greatest: _varargs("greatest"),
+        exp.Least: _varargs("least"),
+        exp.Log: _log,
+        exp.Pad: _pad,
+        exp.Trim: _trim,
+    }
+)
+NAMED.update({"prefix": _pair("starts_with"), "suffix": _pair("ends_with")})

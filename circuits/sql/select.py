@@ -1,0 +1,371 @@
+"""SELECT: from the rows of FROM and WHERE to the columns of the list, and what follows it.
+
+::
+
+    FROM, WHERE -> [GROUP BY, HAVING] -> list -> [QUALIFY] -> [DISTINCT] -> [ORDER BY ... LIMIT]
+
+A name is a column of FROM first and an alias of the list second, in ORDER BY the other way round.
+Where both exist and differ below an expression of HAVING, QUALIFY or ORDER BY, dialects disagree,
+and it is an error. The list is one Map; what QUALIFY and LIMIT order by and the list does not have
+stands in hidden columns behind it, until a last Map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.expression import Expression, Literal, conjuncts
+from circuits.relational import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
+from circuits.sql import ranks
+from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ranks
+from circuits.sql.expressions import Clause, integer, is_aggregate
+from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
+from circuits.sql.ordering import Limit, Sorted, orders, read_limit, read_order
+from circuits.sql.rows import Rows, factored, parts_of
+from circuits.sql.scope import Scope, is_correlated
+from circuits.sql.source import Source
+from circuits.sql.subqueries import is_membership, keyed
+from circuits.sql.tables import read_from
+
+__all__ = ["Selection", "finished", "opened", "selected"]
+
+PARTS: Final = (
+    *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
+    *("order", "limit", "offset", "with_"),
+)
+CORRELATED: Final = "name the columns of the enclosing query in WHERE only"
+
+
+@dataclass
+class Selection:
+    """A SELECT up to its list, and what is to follow.
+
+    All expressions are over ``plan`` and, if the query is correlated, over the columns around.
+    """
+
+    node: exp.Select
+    source: Source
+    plan: Plan
+    names: tuple[str, ...]
+    outputs: tuple[Expression, ...]
+    conditions: tuple[Expression, ...]
+    rank: ranks.Rank | None
+    order: tuple[Sorted, ...]
+    refusals: dict[int, str]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A column of the list; ``value`` is read, but not yet over groups."""
+
+    name: str
+    node: exp.Expr
+    value: Expression
+    refusal: str = ""
+
+
+def opened(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
+    """FROM and WHERE."""
+    wanted, done = ranks.wanted(environment, node)
+    rows = read_from(environment, node, parent, wanted)
+    rows.aliases = {
+        item.alias.casefold(): item.this for item in node.expressions if isinstance(item, exp.Alias)
+    }
+    where = node.args.get("where")
+    if where is not None:
+        environment.source.only(where, "this")
+        rows.restrict(where.this, "WHERE", done)
+    return rows
+
+
+def selected(
+    environment: Environment,
+    node: exp.Select,
+    parent: Scope | None = None,
+    wanted: Ranks = NO_RANKS,
+) -> Selection:
+    """All up to the list; ``wanted`` are the ranks of its row_number()s, by their aliases."""
+    environment.source.only(node, *PARTS)
+    environment = environment.within(node)
+    return _Select(node, opened(environment, node, parent), wanted).selection()
+
+
+class _Select:
+    """The reader of what follows WHERE.
+
+    Everything is read before the groups are made, because all of it may call aggregates.
+    """
+
+    def __init__(self, node: exp.Select, rows: Rows, wanted: Ranks) -> None:
+        self.node = node
+        self.rows = rows
+        self.source = rows.source
+        self.aliases = dict(rows.aliases)
+        self.grouping = Grouping(rows) if is_grouped(node) else None
+        self.rank, self.bounds = self._qualify(wanted)
+        self.items = self._items()
+
+    def selection(self) -> Selection:
+        self.rows.aliases = self.aliases
+        self._keys()
+        having = self._having()
+        rank = None
+        if self.rank is not None:
+            rank = ranks.rank_of(self._clause("QUALIFY"), self.rank, self.bounds)
+        order = self.node.args.get("order")
+        sorted_ = read_order(self.source, order, self._order_key) if order else ()
+        conditions = self._conditions()
+        plan = self.grouping.plan() if self.grouping else self.rows.plan
+        for part, condition in having:
+            placed = self._placed(part, condition)
+            if is_correlated(placed):
+                raise self.source.unsupported(part, "a correlated HAVING", CORRELATED)
+            for each in conjuncts([factored(placed)]):
+                plan = Filter(plan, each)
+        return Selection(
+            self.node,
+            self.source,
+            plan,
+            tuple(item.name for item in self.items),
+            tuple(self._placed(item.node, item.value) for item in self.items),
+            tuple(self._placed(self.node, condition) for condition in conditions),
+            rank and self._placed_rank(rank),
+            tuple(self._placed_sorted(key) for key in sorted_),
+            {index: item.refusal for index, item in enumerate(self.items) if item.refusal},
+        )
+
+    def _clause(self, name: str) -> Clause:
+        clause = self.grouping.clause(name) if self.grouping else self.rows.clause(name)
+        return replace(clause, window=_no_window)
+
+    def _qualify(self, wanted: Ranks) -> tuple[exp.Expr | None, Bounds]:
+        """The row_number() that is bounded, by QUALIFY or by the query around."""
+        found = [
+            (self.aliases[name], bounds) for name, bounds in wanted.items() if name in self.aliases
+        ]
+        qualify = self.node.args.get("qualify")
+        if qualify is not None:
+            self.source.only(qualify, "this")
+            for part in parts_of(qualify.this):
+                value, bounds = ranks.bounded(part) or (part, None)
+                if isinstance(value, exp.Column) and not value.table:
+                    value = self.aliases.get(value.name.casefold(), value)
+                if bounds is None or not ranks.is_rank(value):
+                    raise self.source.unsupported(
+                        part, "this condition of QUALIFY", f"{ranks.UNBOUNDED}", word="qualify"
+                    )
+                found.append((value, bounds))
+        if len(found) > 1:
+            raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
+        return found[0] if found else (None, Bounds(1, 1))
+
+    def _items(self) -> list[_Item]:
+        items: list[_Item] = []
+        self.rows.aliases = visible = {}
+        clause = self._clause("SELECT")
+        for node in self.node.expressions:
+            if isinstance(node, exp.Star):
+                stars = self.rows.scope.star(node)
+                items += [_Item(name, node, value) for name, value in stars]
+            elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+                self.source.only(node, "this", "table")
+                stars = self.rows.scope.star(node.this, node.table)
+                items += [_Item(name, node, value) for name, value in stars]
+            elif isinstance(node, exp.Alias):
+                self.source.only(node, "this", "alias")
+                items.append(self._item(clause, node.alias, node.this))
+                visible[node.alias.casefold()] = node.this
+            elif isinstance(node, exp.Column):
+                items.append(self._item(clause, self.rows.scope.name(node), node))
+            else:
+                items.append(self._item(clause, node.sql(dialect=self.source.dialect), node))
+        if not items:
+            raise self.source.error(self.node, "SELECT without columns; name at least one")
+        return items
+
+    def _item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
+        if self.rank is None or node != self.rank:
+            return _Item(name, node, clause.read(node))
+        if self.bounds.first == self.bounds.last:
+            return _Item(name, node, integer(self.bounds.first))
+        refusal = (
+            f"the value of row_number() as {name!r}; leave it out of the SELECT list, "
+            "or ask for one number, as in = 1"
+        )
+        return _Item(name, node, Literal(None, pa.int64()), refusal)
+
+    def _keys(self) -> None:
+        group, grouping = self.node.args.get("group"), self.grouping
+        if group is None or grouping is None:
+            return
+        self.source.only(group, "expressions", "all")
+        clause = self.rows.clause("GROUP BY")
+        if group.args.get("all"):
+            for item in self.items:
+                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
+                    grouping.key(item.value)
+        for node in group.expressions:
+            if isinstance(node, exp.Literal) and not node.is_string:
+                item = self._position(node)
+                if has_aggregate(item.node):
+                    raise self.source.error(node, f"GROUP BY {node.this} is an aggregate")
+                value = item.value
+            else:
+                value = clause.read(node)
+            if is_correlated(value):
+                raise self.source.unsupported(node, "a correlated GROUP BY", CORRELATED)
+            grouping.key(value)
+
+    def _having(self) -> list[tuple[exp.Expr, Expression]]:
+        having = self.node.args.get("having")
+        if having is None:
+            return []
+        self.source.only(having, "this")
+        clause, read = self._clause("HAVING"), []
+        for part in parts_of(having.this):
+            if is_membership(part):
+                raise self.source.unsupported(
+                    part,
+                    "EXISTS or IN (subquery) in HAVING",
+                    "put the grouped query in FROM, and the condition in the WHERE around",
+                )
+            self._check_names(part, "HAVING")
+            read.append((part, clause.predicate(part)))
+        return read
+
+    def _conditions(self) -> list[Expression]:
+        correlated = self.rows.correlated
+        if self.grouping is None:
+            return [condition for _, condition in correlated]
+        if correlated and not self.node.args.get("group"):
+            raise self.source.unsupported(
+                correlated[0][0],
+                "a correlated aggregate in EXISTS or IN",
+                "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
+            )
+        return [keyed(self.grouping, *condition) for condition in correlated]
+
+    def _order_key(self, node: exp.Expr) -> Expression:
+        matches: list[_Item] = []
+        if isinstance(node, exp.Literal) and not node.is_string:
+            matches = [self._position(node)]
+        elif isinstance(node, exp.Column) and not node.table:
+            name = node.name.casefold()
+            matches = [item for item in self.items if item.name.casefold() == name]
+        if len({item.value for item in matches}) > 1:
+            raise self.source.error(
+                node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
+            )
+        if matches:
+            if matches[0].refusal:
+                raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
+            return matches[0].value
+        self._check_names(node, "ORDER BY")
+        return self._clause("ORDER BY").read(node)
+
+    def _position(self, node: exp.Literal) -> _Item:
+        count = len(self.items)
+        if not node.this.isdecimal() or not 1 <= int(node.this) <= count:
+            raise self.source.error(node, f"no column {node.this}; the list has 1 to {count}")
+        return self.items[int(node.this) - 1]
+
+    def _check_names(self, node: exp.Expr, clause: str) -> None:
+        """Refuse a name that is both a column of FROM and another expression's alias."""
+        for part in node.walk(prune=lambda part: is_aggregate(part) or isinstance(part, exp.Query)):
+            if not isinstance(part, exp.Column) or part.table:
+                continue
+            named = [item for item in self.items if item.name.casefold() == part.name.casefold()]
+            here = Scope(self.source, self.rows.slots).find(part) if named else None
+            if here is not None and any(item.value != here for item in named):
+                raise self.source.error(
+                    part,
+                    f"{part.name!r} in {clause} is both a column and the alias of another "
+                    "expression; put the table before it, or choose another alias",
+                )
+
+    def _placed(self, node: exp.Expr, value: Expression) -> Expression:
+        return self.grouping.over_groups(node, value) if self.grouping else value
+
+    def _placed_sorted(self, key: Sorted) -> Sorted:
+        return replace(key, expression=self._placed(self.node, key.expression))
+
+    def _placed_rank(self, rank: ranks.Rank) -> ranks.Rank:
+        keys = tuple(self._placed(self.node, key) for key in rank.keys)
+        return replace(rank, keys=keys, order=tuple(map(self._placed_sorted, rank.order)))
+
+
+def _no_window(clause: Clause, node: exp.Expr) -> Expression:
+    raise clause.source.unsupported(node, "a window function", ranks.UNBOUNDED)
+
+
+def finished(selection: Selection) -> Derived:
+    """The list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+    source, node, rank = selection.source, selection.node, selection.rank
+    limit, distinct = read_limit(source, node), node.args.get("distinct")
+    shown = list(selection.outputs)
+    if distinct is not None:
+        _check_distinct(selection, distinct, limit)
+    wide = list(shown)
+    if rank is not None:
+        wide += [*rank.keys, *(key.expression for key in rank.order)]
+    if limit is not None:
+        wide += [key.expression for key in selection.order]
+    if any(map(is_correlated, [*wide, *(key.expression for key in selection.order)])):
+        raise source.unsupported(node, "a correlated subquery of this form", CORRELATED)
+    wide = shown + [value for value in dict.fromkeys(wide[len(shown) :]) if value not in shown]
+    plan = _map(selection.plan, wide, selection.names)
+    if rank is not None:
+        keys = tuple(dict.fromkeys(map(wide.index, rank.keys)))
+        first, last = rank.bounds.first, rank.bounds.last
+        plan = TopK(plan, keys, orders(rank.order, wide), max(0, last - first + 1), first - 1)
+    if distinct is not None:
+        plan = Distinct(_first(plan, len(shown)))
+    if limit is not None:
+        plan = TopK(plan, (), orders(selection.order, wide), limit.limit, limit.offset)
+    return Derived(_first(plan, len(shown)), selection.refusals)
+
+
+def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
+    source = selection.source
+    if distinct.args.get("on"):
+        raise source.unsupported(
+            distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
+        )
+    source.only(distinct)
+    for refusal in selection.refusals.values():
+        raise source.unsupported(selection.node, *refusal.split("; ", 1))
+    for key in selection.order if limit else ():
+        if key.expression not in selection.outputs:
+            raise source.error(
+                selection.node.args["order"],
+                "ORDER BY of SELECT DISTINCT names what is not in its list; add it to the list",
+            )
+
+
+def _map(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> Plan:
+    """The expressions of each row; those without a name are hidden."""
+    hidden = range(len(expressions) - len(names))
+    every = (*names, *(f"hidden_{number}" for number in hidden))
+    if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
+        fields = tuple(Field(*pair) for pair in zip(every, _types(expressions), strict=True))
+        return Values(fields, (tuple(e.value for e in expressions if isinstance(e, Literal)),))
+    same = tuple(expressions) == columns(plan)
+    if same and every == tuple(field.name for field in plan.fields):
+        return plan
+    return Map(plan, tuple(expressions), every)
+
+
+def _types(expressions: list[Expression]) -> list[pa.DataType]:
+    return [expression.type for expression in expressions]
+
+
+def _first(plan: Plan, count: int) -> Plan:
+    """Without the columns from ``count`` on."""
+    if len(plan.fields) == count:
+        return plan
+    names = tuple(field.name for field in plan.fields[:count])
+    return Map(plan, columns(plan)[:count], names)

@@ -1,0 +1,114 @@
+"""UNION, EXCEPT and INTERSECT, by position, in types common to both sides.
+
+::
+
+    a UNION ALL b       Union(a, b)
+    a UNION b           Distinct(Union(a, b))
+    a EXCEPT ALL b      Positive(a - b)
+    a EXCEPT b          the same of Distinct(a) and Distinct(b)
+    a INTERSECT ALL b   a - Positive(a - b), the smaller of the two weights
+    a INTERSECT b       the same of Distinct(a) and Distinct(b)
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Column, Expression
+from circuits.relational import (
+    Distinct,
+    Map,
+    Negate,
+    Plan,
+    Positive,
+    TopK,
+    Union,
+    columns,
+)
+from circuits.sql.environment import Environment
+from circuits.sql.expressions import Clause
+from circuits.sql.ordering import Sorted, orders, read_limit, read_order
+from circuits.sql.scope import Scope, slots_of
+
+__all__ = ["limited", "set_operation"]
+
+
+def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
+    """The plan of a set operation, with the ORDER BY and LIMIT of the whole."""
+    source = environment.source
+    source.only(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
+    inner = environment.within(node)
+    plans = [
+        inner.queries.plan(inner, side).complete(source, side)
+        for side in (node.this, node.expression)
+    ]
+    left, right = _alike(environment, node, *plans)
+    distinct = bool(node.args.get("distinct"))
+    if isinstance(node, exp.Union):
+        plan: Plan = Union((left, right))
+        plan = Distinct(plan) if distinct else plan
+    else:
+        if distinct:
+            left, right = Distinct(left), Distinct(right)
+        plan = Positive(Union((left, Negate(right))))
+        if isinstance(node, exp.Intersect):
+            plan = Union((left, Negate(plan)))
+        elif not isinstance(node, exp.Except):
+            raise source.unsupported(node, node.key.upper())
+    return limited(environment, node, plan)
+
+
+def _alike(
+    environment: Environment, node: exp.SetOperation, left: Plan, right: Plan
+) -> tuple[Plan, Plan]:
+    source = environment.source
+    if len(left.fields) != len(right.fields):
+        raise source.error(
+            node.expression,
+            f"{node.key.upper()} of {len(left.fields)} with {len(right.fields)} columns",
+        )
+    types = []
+    for ours, theirs in zip(left.fields, right.fields, strict=True):
+        with source.function(node.expression):
+            types.append(functions.common_type((ours.type, theirs.type)))
+    names = tuple(field.name for field in left.fields)
+    plans = []
+    for plan in (left, right):
+        cast: list[Expression] = []
+        for column, of in zip(columns(plan), types, strict=True):
+            with source.function(node.expression):
+                same = column.type == of
+                cast.append(column if same else functions.call("cast", column, type=of))
+        same_names = names == tuple(field.name for field in plan.fields)
+        unchanged = same_names and tuple(cast) == columns(plan)
+        plans.append(plan if unchanged else Map(plan, tuple(cast), names))
+    return plans[0], plans[1]
+
+
+def limited(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
+    """The plan with the ORDER BY and LIMIT of a query around it, which name its columns."""
+    source, order = environment.source, node.args.get("order")
+    scope = Scope(source, slots_of(plan, "", {}))
+
+    def column(clause: Clause, name: exp.Column) -> Expression:
+        return scope.resolve(name)
+
+    def read(key: exp.Expr) -> Expression:
+        count = len(plan.fields)
+        if isinstance(key, exp.Literal) and not key.is_string:
+            if not key.this.isdecimal() or not 1 <= int(key.this) <= count:
+                raise source.error(key, f"no column {key.this}; the list has 1 to {count}")
+            return columns(plan)[int(key.this) - 1]
+        value = Clause(source, "ORDER BY", column).read(key)
+        if not isinstance(value, Column):
+            raise source.unsupported(
+                key, "an expression in the ORDER BY of several queries", "order by a column"
+            )
+        return value
+
+    keys: tuple[Sorted, ...] = read_order(source, order, read) if order else ()
+    limit = read_limit(source, node)
+    if limit is None:
+        return plan
+    return TopK(plan, (), orders(keys, columns(plan)), limit.limit, limit.offset)

@@ -1,0 +1,190 @@
+"""The text of a query, its syntax trees, and errors that point into it.
+
+sqlglot keeps the offset of names, literals and of some function names. The place of any other node
+is the first such offset below it, or the keyword that stands before it. ``only`` is the guard
+against wrong answers: each reader of a node says which of its arguments it has understood, and
+any other one that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...) is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
+
+__all__ = ["Source"]
+
+EXCERPT_WIDTH: Final = 72
+
+# What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
+CONSTRUCTS: Final = {
+    "by_name": "BY NAME",
+    "connect": "CONNECT BY",
+    "db": "a name with a schema",
+    "except_": "EXCLUDE",
+    "expressions": "a list of expressions",
+    "hints": "a hint",
+    "laterals": "LATERAL",
+    "limit_options": "a limit with PERCENT or WITH TIES",
+    "locks": "FOR UPDATE",
+    "only": "ONLY",
+    "pivots": "PIVOT",
+    "properties": "a property of the view",
+    "sample": "TABLESAMPLE",
+    "spec": "a window frame",
+    "when": "AT",
+    "with_": "WITH",
+    "windows": "WINDOW",
+}
+
+Error = TypeVar("Error", bound=SqlError)
+
+
+class Source:
+    """A text and what sqlglot reads in it.
+
+    Args:
+        text: One or more statements.
+        dialect: The name of a dialect of sqlglot.
+    """
+
+    def __init__(self, text: str, dialect: str) -> None:
+        self.text = text
+        self.dialect = dialect
+        self.tokens: list[Token] = []
+
+    def statements(self) -> list[exp.Expr]:
+        """The syntax trees of the statements, in order.
+
+        Raises:
+            SqlError: The text is not SQL.
+        """
+        try:
+            self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
+            self._check_numbers()
+            trees = sqlglot.parse(self.text, dialect=self.dialect)
+        except ParseError as error:
+            raise self._syntax_error(error) from None
+        except SqlglotError as error:
+            raise self.at(0, f"the text cannot be read: {_plain(str(error))}") from None
+        except RecursionError:
+            raise self.at(0, "the text is nested too deeply; put parts of it in views") from None
+        except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
+            # sqlglot stumbles over some texts that are no SQL.
+            raise self.at(0, f"the text is no SQL ({type(bug).__name__} in its reader)") from None
+        return [tree for tree in trees if tree is not None]
+
+    def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
+        """An error at a node, or at the last ``word`` before it."""
+        return self.at(self._place(node, word), message)
+
+    def unsupported(
+        self, node: exp.Expr, construct: str, way_out: str = "", word: str = ""
+    ) -> UnsupportedSqlError:
+        """The error for a construct that is SQL but not ours."""
+        message = f"{construct} is not supported" + (f"; {way_out}" if way_out else "")
+        return self._at(self._place(node, word), message, UnsupportedSqlError)
+
+    def at(self, offset: int, message: str) -> SqlError:
+        """An error at an offset of the text."""
+        return self._at(offset, message, SqlError)
+
+    def only(self, node: exp.Expr, *understood: str) -> None:
+        """Raise UnsupportedSqlError if an argument is set that is not ``understood``."""
+        for name, value in node.args.items():
+            if name in understood or value is None or value is False or value == []:
+                continue
+            inside = value[0] if isinstance(value, list) else value
+            place = inside if isinstance(inside, exp.Expr) else node
+            construct = CONSTRUCTS.get(name, name.strip("_").upper().replace("_", " "))
+            if isinstance(value, str):
+                construct = f"{construct} {value}"
+            of = node.key.upper()
+            raise self.unsupported(place, f"{construct} in {of}", word=_keyword(name, value))
+
+    @contextmanager
+    def function(self, node: exp.Expr) -> Iterator[None]:
+        """Point at ``node`` when its arguments do not suit a function."""
+        try:
+            yield
+        except FunctionError as error:
+            raise self.error(node, str(error)) from None
+
+    def comma_before(self, node: exp.Expr) -> bool:
+        """Does a comma (and opening brackets) stand before a node?"""
+        start = self._start(node)
+        before = [token for token in self.tokens if start is not None and token.start < start]
+        while before and before[-1].token_type in (TokenType.L_PAREN, TokenType.VALUES):
+            before.pop()
+        return bool(before) and before[-1].token_type == TokenType.COMMA
+
+    def _check_numbers(self) -> None:
+        """``0x10`` would be read as ``0 AS x10``."""
+        for token, following in zip(self.tokens, self.tokens[1:], strict=False):
+            glued = token.token_type == TokenType.NUMBER and following.start == token.end + 1
+            if glued and (following.text[:1].isalnum() or following.text[:1] == "_"):
+                found = token.text + following.text
+                raise self.at(token.start, f"{found!r} is no number; put a space in between")
+
+    def _start(self, node: exp.Expr) -> int | None:
+        starts = (part.meta.get("start") for part in node.walk())
+        return min((start for start in starts if start is not None), default=None)
+
+    def _place(self, node: exp.Expr, word: str) -> int:
+        at: exp.Expr | None = node
+        start = None
+        while at is not None and start is None:
+            start, at = self._start(at), at.parent
+        start = start or 0
+        if word:
+            pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
+            before = list(re.finditer(pattern, self.text[: start + len(word)], re.IGNORECASE))
+            if before:
+                return before[-1].start()
+            after = re.compile(pattern, re.IGNORECASE).search(self.text, start)
+            return after.start() if after else start
+        return start
+
+    def _syntax_error(self, error: ParseError) -> SqlError:
+        details: dict[str, Any] = dict(error.errors[0]) if error.errors else {}
+        message = _plain(str(details.get("description") or error).split("\n")[0])
+        line, column = details.get("line"), details.get("col")
+        if not isinstance(line, int) or not isinstance(column, int):
+            return self.at(0, message)
+        lines = self.text.split("\n")
+        # sqlglot says where a token ends.
+        end = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
+        token = next((t for t in self.tokens if t.start <= end <= t.end), None)
+        found = f" near {self.text[token.start : token.end + 1]!r}" if token else ""
+        return self.at(token.start if token else end, f"syntax error{found}: {message}")
+
+    def _at(self, offset: int, message: str, error: type[Error]) -> Error:
+        offset = min(max(offset, 0), len(self.text))
+        start = self.text.rfind("\n", 0, offset) + 1
+        line, column = self.text.count("\n", 0, offset) + 1, offset - start + 1
+        # A long line is cut to a window around the fault; what stands before it keeps its tabs.
+        cut = max(0, offset - start - EXCERPT_WIDTH // 2)
+        excerpt = self.text[start:].partition("\n")[0][cut : cut + EXCERPT_WIDTH]
+        caret = "".join("\t" if c == "\t" else " " for c in excerpt[: offset - start - cut]) + "^"
+        text = f"line {line}, column {column}: {message}\n  {excerpt}\n  {caret}"
+        return error(text, line, column)
+
+
+def _keyword(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    words = {"sample": "sample", "pivots": "pivot", "except_": "exclude", "locks": "for"}
+    return words.get(name, name.strip("_") if isinstance(value, exp.Expr) else "")
+
+
+def _plain(message: str) -> str:
+    """A message of sqlglot without terminal colours and control characters."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", message).strip()

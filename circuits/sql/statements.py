@@ -1,0 +1,127 @@
+"""The statements of a text: named views in order, each of which can name those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.relational import Field, Plan, Scan
+from circuits.sql import dates, predicates, query, scalars
+from circuits.sql.environment import Environment, renamed
+from circuits.sql.source import Source
+
+__all__ = ["plan_sql"]
+
+_READERS: Final = (predicates, scalars, dates)  # imported for the readers that they add
+
+
+def plan_sql(
+    text: str,
+    relations: Mapping[str, tuple[Field, ...]],
+    *,
+    name: str = "view",
+    dialect: str = "duckdb",
+) -> dict[str, Plan]:
+    """The plans of the views that a text defines, in order.
+
+    Args:
+        text: One SELECT, or ``CREATE VIEW v AS SELECT ...;`` any number of times and then perhaps
+            a SELECT. A view can name the views before it.
+        relations: The columns of each relation that the text can name.
+        name: What the view of a plain SELECT is called.
+        dialect: The dialect of sqlglot to read the text in.
+
+    Raises:
+        SqlError: The text is no SQL, or names what is not there; with its line and column.
+        UnsupportedSqlError: It is SQL that is not supported.
+
+    Complexity:
+        O(len(text)) but for subexpressions that GROUP BY or ORDER BY compare.
+
+    >>> import pyarrow as pa
+    >>> e = (Field("src", pa.int64()), Field("dst", pa.int64()))
+    >>> plans = plan_sql("SELECT x.src FROM e x JOIN e y ON x.dst = y.src", {"e": e}, name="two")
+    >>> print(plans["two"].input.predicate, plans["two"].names)
+    eq(#1, #2) ('src',)
+    >>> plan_sql("SELECT src FROM e WHERE dts > 3", {"e": e})
+    Traceback (most recent call last):
+    ...
+    circuits.errors.SqlError: line 1, column 23: unknown column 'dts'; in FROM: e.src, e.dst
+      SELECT src FROM e WHERE dts > 3
+                              ^
+    """
+    source = Source(text, dialect)
+    scans = {relation: Scan(relation, fields) for relation, fields in relations.items()}
+    plans: dict[str, Plan] = {}
+    try:
+        trees = source.statements()
+        if not trees:
+            raise source.at(0, "the text has no statement; write a SELECT")
+        for number, tree in enumerate(trees):
+            environment = Environment(source, scans, query)
+            view, plan = _statement(environment, tree, name)
+            if isinstance(tree, exp.Create) or number + 1 == len(trees):
+                _check_name(source, tree, view, scans)
+                _check_columns(source, tree, view, plan)
+                plans[view] = plan
+                scans[view] = Scan(view, plan.fields)
+                continue
+            raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
+    except RecursionError:
+        raise source.at(0, "the text is nested too deeply; put parts of it in views") from None
+    return plans
+
+
+def _statement(environment: Environment, tree: exp.Expr, name: str) -> tuple[str, Plan]:
+    source = environment.source
+    if not isinstance(tree, exp.Create):
+        if not isinstance(tree, exp.Query | exp.Values):
+            construct = "this statement" if isinstance(tree, exp.Command) else tree.key.upper()
+            raise source.unsupported(tree, construct, "there are SELECT and CREATE VIEW")
+        return name, query.plan(environment, tree).complete(source, tree)
+    if tree.kind != "VIEW":
+        raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
+    source.only(tree, "this", "kind", "replace", "expression", "exists", "properties")
+    properties = tree.args.get("properties")
+    for part in properties.expressions if properties else ():
+        if not isinstance(part, exp.MaterializedProperty):
+            raise source.unsupported(tree, f"CREATE with {part.key}", word="create")
+    target, names = tree.this, []
+    if isinstance(target, exp.Schema):
+        source.only(target, "this", "expressions")
+        target, names = target.this, target.expressions
+    for part in names:
+        if not isinstance(part, exp.Identifier):
+            raise source.unsupported(part, "a column definition in CREATE VIEW", "give names only")
+    source.only(target, "this")
+    if tree.expression is None:
+        raise source.error(target, "CREATE VIEW without AS SELECT")
+    derived = query.plan(environment, tree.expression)
+    derived.complete(source, tree.expression)
+    return target.name, renamed(source, derived, names).plan
+
+
+def _check_name(source: Source, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
+    taken = [relation for relation in scans if relation.casefold() == view.casefold()]
+    if taken:
+        raise source.error(
+            tree.this if isinstance(tree, exp.Create) else tree,
+            f"view {view!r} has the name of a relation or view that is there; choose another",
+        )
+
+
+def _check_columns(source: Source, tree: exp.Expr, view: str, plan: Plan) -> None:
+    seen: set[str] = set()
+    for field in plan.fields:
+        key = field.name.casefold()
+        if key == "weight":
+            raise source.error(
+                tree, f"column {field.name!r} of view {view!r} has the name of the weights; rename"
+            )
+        if key in seen:
+            raise source.error(
+                tree, f"view {view!r} has two columns {field.name!r}; give one an alias with AS"
+            )
+        seen.add(key)

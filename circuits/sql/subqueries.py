@@ -1,0 +1,307 @@
+"""Subqueries in conditions: EXISTS, IN, comparisons with ANY and ALL, and scalar subqueries.
+
+::
+
+    EXISTS (q)          Semi(rows, q)
+    x IN (q)            Semi(rows, q, x = q.y)
+    x NOT IN (q)        Semi(rows, q, x = q.y or x is null or q.y is null, anti)
+    x < ALL (q)         Semi(rows, q, x >= q.y or x is null or q.y is null, anti)
+    x < (SELECT max(y) FROM s WHERE s.k = r.k)
+                        Outer(rows, Aggregate(s by k), r.k = k), then x < max
+
+A correlated condition of the subquery becomes a part of the predicate. Below an aggregate it must
+be an equality, whose inner side becomes a key of the aggregate (Galindo-Legaria and Joshi,
+Orthogonal Optimization of Subqueries and Aggregation, SIGMOD 2001); rows without partner get what
+the aggregate is over no rows: NULL, for ``count`` 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.expression import Call, Column, Expression, Literal, columns_of, substitute
+from circuits.relational import Aggregate, Cross, Filter, Map, Outer, Plan, Semi, TopK, Values, columns
+from circuits.sql.expressions import Clause, integer
+from circuits.sql.grouping import Grouping, is_grouped
+from circuits.sql.scope import OUTER, is_correlated, is_outer
+
+if TYPE_CHECKING:
+    from circuits.sql.rows import Rows
+
+__all__ = ["is_membership", "keyed", "scalar", "semi", "single_row"]
+
+COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
+    exp.EQ: ("eq", "ne"),
+    exp.GT: ("gt", "le"),
+    exp.GTE: ("ge", "lt"),
+    exp.LT: ("lt", "ge"),
+    exp.LTE: ("le", "gt"),
+    exp.NEQ: ("ne", "eq"),
+}
+WAY_OUT: Final = "correlate it by conditions of its WHERE, joined by AND"
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """A subquery: its rows, its outputs and the conditions that tie it to the query around.
+
+    The expressions are over the columns of ``plan`` and, from ``OUTER`` on, those around.
+    """
+
+    plan: Plan
+    outputs: tuple[Expression, ...]
+    conditions: tuple[Expression, ...] = ()
+
+
+def is_membership(node: exp.Expr) -> bool:
+    """Is the condition EXISTS, IN or a comparison with ANY or ALL of a subquery?"""
+    node = _unwrapped(node)
+    if isinstance(node, exp.Not):
+        return is_membership(node.this)
+    if isinstance(node, exp.Exists):
+        return True
+    if isinstance(node, exp.In):
+        return bool(node.args.get("query"))
+    return type(node) in COMPARISONS and isinstance(node.args["expression"], exp.Any | exp.All)
+
+
+def semi(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
+    """The rows for which a membership condition is true."""
+    node = _unwrapped(node)
+    source = rows.source
+    if isinstance(node, exp.Not):
+        source.only(node, "this")
+        return semi(rows, clause, node.this, not negated)
+    if isinstance(node, exp.Exists):
+        source.only(node, "this")
+        inner = _read(rows, node.this, exists=True)
+        return _semi(rows, clause, node, inner, (), negated)
+    if isinstance(node, exp.In):
+        source.only(node, "this", "query")
+        return _compared(rows, clause, node, node.args["query"], "eq", every=False, negated=negated)
+    source.only(node, "this", "expression")
+    quantifier = node.args["expression"]
+    source.only(quantifier, "this")
+    every = isinstance(quantifier, exp.All)
+    function = COMPARISONS[type(node)][every]
+    return _compared(rows, clause, node, quantifier.this, function, every, negated)
+
+
+def _compared(
+    rows: Rows,
+    clause: Clause,
+    node: exp.Expr,
+    query: exp.Expr,
+    function: str,
+    every: bool,
+    negated: bool,
+) -> Plan:
+    """``x function ANY (query)``; ``every``: no row may fulfil it, nor leave it unknown.
+
+    ``x < ALL`` is that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` that some row has
+    ``x >= y`` true.
+    """
+    if not isinstance(_unwrapped(query), exp.Query):
+        raise rows.source.unsupported(query, "ANY or ALL of a list", "use IN")
+    inner = _read(rows, query)
+    left = node.this
+    tuple_ = isinstance(left, exp.Tuple)
+    if tuple_ and (negated or every or function != "eq"):
+        raise rows.source.unsupported(
+            left, "a negated comparison of rows", "use NOT EXISTS with a condition per column"
+        )
+    parts = left.expressions if tuple_ else [left]
+    if len(parts) != len(inner.outputs):
+        raise rows.source.error(
+            query, f"the subquery has {len(inner.outputs)} columns, {len(parts)} are compared"
+        )
+    values = [clause.read(part) for part in parts]
+    width = rows.width
+    conditions = []
+    for value, output in zip(values, inner.outputs, strict=True):
+        other = _beside(output, width)
+        condition = clause.call(node, function, value, other)
+        if every != negated:
+            nulls = [clause.call(node, "is_null", side) for side in (value, other)]
+            condition = clause.call(node, "or", condition, *nulls)
+        conditions.append(condition)
+    return _semi(rows, clause, node, inner, conditions, every != negated)
+
+
+def _semi(
+    rows: Rows,
+    clause: Clause,
+    node: exp.Expr,
+    inner: _Inner,
+    conditions: Sequence[Expression],
+    anti: bool,
+) -> Plan:
+    width = rows.width
+    parts = [*(_beside(condition, width) for condition in inner.conditions), *conditions]
+    if any(is_correlated(part) for part in parts):
+        raise rows.source.unsupported(
+            node, "a condition that spans three queries", "compare columns of the two nearest"
+        )
+    return Semi(rows.plan, inner.plan, _all(clause, node, parts), anti)
+
+
+def scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+    """The rows with a scalar subquery beside them, and its value there.
+
+    Raises:
+        UnsupportedSqlError: The subquery can have several rows, or is correlated otherwise than by
+            equalities below a single aggregate.
+    """
+    source = rows.source
+    query = _unwrapped(node)
+    clause = rows.clause("a scalar subquery")
+    if isinstance(query, exp.Select) and is_grouped(query) and len(query.expressions) == 1:
+        rest = ("group", "having", "distinct", "qualify", "limit", "offset", "order", "with_")
+        if not any(query.args.get(name) for name in rest):
+            return _aggregated(rows, clause, query)
+    if not isinstance(query, exp.Query):
+        raise source.unsupported(node, f"{query.key.upper()} as a value")
+    inner = _read(rows, query)
+    if inner.conditions or any(map(is_correlated, inner.outputs)):
+        raise source.unsupported(
+            node, "a correlated scalar subquery that is no single aggregate", _SCALAR_WAY_OUT
+        )
+    if len(inner.outputs) != 1:
+        raise source.error(node, f"a scalar subquery has one column, not {len(inner.outputs)}")
+    rows_at_most = single_row(inner.plan)
+    if rows_at_most is None:
+        raise source.unsupported(
+            node, "a scalar subquery that can have several rows", _SCALAR_WAY_OUT
+        )
+    value = _beside(inner.outputs[0], rows.width)
+    if rows_at_most == "one":
+        return Cross((rows.plan, inner.plan)), value
+    return Outer(rows.plan, inner.plan, Literal(True, pa.bool_())), value
+
+
+_SCALAR_WAY_OUT: Final = "select one aggregate, as max(x), or join the subquery in FROM"
+
+
+def single_row(plan: Plan) -> str | None:
+    """Has a plan always ``one`` row, ``at most`` one, or (None) perhaps more?"""
+    if isinstance(plan, Map):
+        return single_row(plan.input)
+    if isinstance(plan, Filter):
+        return single_row(plan.input) and "at most"
+    if isinstance(plan, Aggregate):
+        return None if plan.keys else "one"
+    if isinstance(plan, TopK):
+        few = not plan.keys and plan.limit is not None and plan.limit <= 1
+        return "at most" if few else single_row(plan.input) and "at most"
+    if isinstance(plan, Values) and len(plan.rows) == 1:
+        return "one"
+    return None
+
+
+def _aggregated(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
+    """A single aggregate, grouped by what ties it to the rows around."""
+    source = rows.source
+    source.only(query, "expressions", "from_", "joins", "where")
+    inner = rows.environment.queries.opened(rows.environment, query, rows.scope)
+    item = query.expressions[0]
+    if isinstance(item, exp.Alias):
+        source.only(item, "this", "alias")
+        item = item.this
+    grouping = Grouping(inner)
+    value = grouping.clause("SELECT").read(item)
+    conditions = [keyed(grouping, *condition) for condition in inner.correlated]
+    plan, value = grouping.plan(), grouping.over_groups(item, value)
+    conditions = [grouping.over_groups(query, condition) for condition in conditions]
+    width, outer = rows.width, bool(conditions)
+
+    def place(column: Column) -> Expression:
+        if is_outer(column.index):
+            return Column(column.index - OUTER, column.type)
+        moved = Column(column.index + width, column.type)
+        if outer and grouping.is_count(column.index):
+            return clause.call(query, "coalesce", moved, integer(0))
+        return moved
+
+    value = substitute(value, place)
+    if not outer:
+        return Cross((rows.plan, plan)), value
+    parts = [_beside(condition, width) for condition in conditions]
+    if any(map(is_correlated, parts)):
+        raise source.unsupported(query, "a condition that spans three queries", WAY_OUT)
+    return Outer(rows.plan, plan, _all(clause, query, parts)), value
+
+
+def keyed(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expression:
+    """A correlated condition below an aggregate, over keys that are added for it."""
+    if all(map(is_outer, columns_of(condition))):
+        return condition
+    if isinstance(condition, Call) and condition.function in ("eq", "same"):
+        for inner, around in (condition.arguments, condition.arguments[::-1]):
+            free = columns_of(around)
+            if free and all(map(is_outer, free)) and not is_correlated(inner):
+                return Call(condition.function, (grouping.key(inner), around), condition.type)
+    raise grouping.rows.source.unsupported(
+        node,
+        "a correlated condition below an aggregate that does not equate an inner with an outer "
+        "value",
+        "join the tables and aggregate the join",
+    )
+
+
+def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
+    query = _unwrapped(query)
+    environment = rows.environment
+    if not isinstance(query, exp.Select):
+        plan = environment.queries.plan(environment, query).complete(rows.source, query)
+        return _Inner(plan, columns(plan))
+    selection = environment.queries.selected(environment, query, rows.scope)
+    if not selection.conditions and not any(map(is_correlated, selection.outputs)):
+        plan = environment.queries.finished(selection).complete(rows.source, query)
+        return _Inner(plan, columns(plan))
+    for name in ("qualify", "limit", "offset"):
+        part = query.args.get(name)
+        some = exists and name == "limit" and isinstance(part, exp.Limit) and _positive(part)
+        if part is not None and not some:
+            raise rows.source.unsupported(
+                part, f"{name.upper()} in a correlated subquery", WAY_OUT, word=name
+            )
+    # DISTINCT and ORDER BY change nothing of whether there is a row.
+    return _Inner(selection.plan, selection.outputs, selection.conditions)
+
+
+def _positive(limit: exp.Limit) -> bool:
+    plain = [name for name, value in limit.args.items() if value not in (None, False, [])]
+    number = limit.expression
+    return plain == ["expression"] and isinstance(number, exp.Literal) and number.this > "0"
+
+
+def _beside(expression: Expression, width: int) -> Expression:
+    """From (inner, outer) columns to those of the two plans side by side, outer first."""
+
+    def place(column: Column) -> Column:
+        if is_outer(column.index):
+            return Column(column.index - OUTER, column.type)
+        return Column(column.index + width, column.type)
+
+    return substitute(expression, place)
+
+
+def _all(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
+    if not parts:
+        return Literal(True, pa.bool_())
+    return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)
+
+
+def _unwrapped(node: exp.Expr) -> exp.Expr:
+    """What stands in the brackets, if there is nothing beside it."""
+    while True:
+        plain = [name for name, value in node.args.items() if value not in (None, False, [])]
+        if isinstance(node, exp.Paren | exp.Subquery) and plain == ["this"]:
+            node = node.this
+        else:
+            return node

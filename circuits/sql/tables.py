@@ -1,0 +1,303 @@
+"""FROM: tables, queries and VALUES, joined as the text says.
+
+Commas bind less than JOIN: ``a, b JOIN c`` is a beside (b JOIN c). Inner joins are Cross and one
+Filter per condition, in textual order; what is best joined first is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Column, Expression, Literal, substitute
+from circuits.relational import Cross, Filter, Map, Outer, Plan, Semi, columns
+from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, renamed
+from circuits.sql.expressions import Clause
+from circuits.sql.grouping import ONE_ROW
+from circuits.sql.rows import Rows
+from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
+from circuits.sql.values import read_values
+
+__all__ = ["read_from"]
+
+TRUE: Final = Literal(True, pa.bool_())
+JOIN: Final = ("on", "side", "kind", "using", "method")
+# Side and kind of a join in the text, and what it is here.
+KINDS: Final = {
+    ("", ""): "inner",
+    ("", "INNER"): "inner",
+    ("", "CROSS"): "cross",
+    ("LEFT", ""): "left",
+    ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right",
+    ("RIGHT", "OUTER"): "right",
+    ("FULL", ""): "full",
+    ("FULL", "OUTER"): "full",
+    ("", "SEMI"): "semi",
+    ("", "ANTI"): "anti",
+}
+
+
+def read_from(
+    environment: Environment, node: exp.Select, parent: Scope | None, ranks: Mapping[int, Ranks]
+) -> Rows:
+    """The rows of FROM; ``ranks`` are wanted of the derived tables by the ``id`` of their node."""
+    source = environment.source
+    clause = node.args.get("from_")
+    joins = node.args.get("joins") or []
+    if clause is None:
+        if joins:
+            raise source.error(joins[0], "a join without FROM")
+        return Rows(environment, ONE_ROW, (), parent)
+    source.only(clause, "this")
+    return _Tables(environment, parent, ranks).read(clause.this, joins)
+
+
+class _Tables:
+    """The reader of one FROM clause."""
+
+    def __init__(
+        self, environment: Environment, parent: Scope | None, ranks: Mapping[int, Ranks]
+    ) -> None:
+        self.environment = environment
+        self.source = environment.source
+        self.parent = parent
+        self.ranks = ranks
+
+    def read(self, first: exp.Expr, joins: list[exp.Join]) -> Rows:
+        """The tables of a list with commas and joins, side by side."""
+        groups = [self._item(first)]
+        for join in joins:
+            self.source.only(join, "this", "on", "side", "kind", "using", "method")
+            bare = not any(
+                join.args.get(name) for name in ("on", "side", "kind", "using", "method")
+            )
+            if not bare:
+                groups[-1] = self._joined(groups[-1], join)
+            elif self.source.comma_before(join.this):
+                groups.append(self._item(join.this))
+            else:
+                raise self.source.error(
+                    join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
+                )
+        rows = groups[0]
+        for right in groups[1:]:
+            self._distinct_names(rows, right, first)
+            plan = Cross((rows.plan, right.plan))
+            rows.beside(right)
+            rows.plan = plan
+        return rows
+
+    def _is_comma(self, join: exp.Join) -> bool:
+        """Is it a comma? sqlglot makes the same of one and of a JOIN without a condition."""
+        self.source.only(join, "this", *JOIN)
+        if any(join.args.get(name) for name in JOIN):
+            return False
+        if not self.source.comma_before(join.this):
+            raise self.source.error(
+                join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
+            )
+        return True
+
+    def _item(self, node: exp.Expr) -> Rows:
+        """A table, and what is joined to it within brackets."""
+        rows = self._table(node)
+        for join in node.args.get("joins") or []:
+            if self._is_comma(join):
+                raise self.source.unsupported(
+                    join.this, "a comma in a bracketed join", "write CROSS JOIN"
+                )
+            rows = self._joined(rows, join)
+        return rows
+
+    def _table(self, node: exp.Expr) -> Rows:
+        source, ranks = self.source, self.ranks.get(id(node), NO_RANKS)
+        alias = node.args.get("alias")
+        names: list[exp.Identifier] = []
+        if alias is not None:
+            source.only(alias, "this", "columns")
+            names = alias.args.get("columns") or []
+        if isinstance(node, exp.Table):
+            source.only(node, "this", "alias", "joins", *(["db"] if node.db else []))
+            if node.db:
+                raise source.unsupported(
+                    node, f"the schema in table name {node.sql()!r}", "name the table alone"
+                )
+            derived = self.environment.table(node, ranks)
+            name = node.alias or node.name
+        elif isinstance(node, exp.Subquery):
+            if isinstance(node.this, exp.Table | exp.Subquery) and not _is_query(node.this):
+                return self._bracketed(node)
+            source.only(node, "this", "alias", "joins")
+            derived = self.environment.queries.plan(self.environment, node.this, ranks)
+            name = node.alias
+        elif isinstance(node, exp.Values):
+            source.only(node, "expressions", "alias", "joins")
+            derived = Derived(read_values(self.environment, node))
+            name = node.alias
+        else:
+            raise source.unsupported(
+                node, f"{node.key.upper()} in FROM", "there are tables, queries and VALUES"
+            )
+        derived = renamed(source, derived, names)
+        slots = slots_of(derived.plan, name, derived.refusals)
+        return Rows(self.environment, derived.plan, slots, self.parent)
+
+    def _bracketed(self, node: exp.Subquery) -> Rows:
+        """``(a JOIN b ON ...)``, whose tables keep their names unless there is an alias."""
+        self.source.only(node, "this", "alias", "joins")
+        rows = self._item(node.this)
+        alias = node.args.get("alias")
+        if alias is None:
+            return rows
+        self.source.only(alias, "this")
+        scope = Scope(self.source, rows.slots)
+        rows.slots = tuple(Slot(node.alias, name, value) for name, value in scope.star(exp.Star()))
+        return rows
+
+    def _distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
+        taken = {slot.table.casefold() for slot in left.slots}
+        for slot in right.slots:
+            if slot.table and slot.table.casefold() in taken:
+                raise self.source.error(
+                    node, f"two tables in FROM are called {slot.table!r}; give one an alias"
+                )
+
+    def _joined(self, left: Rows, join: exp.Join) -> Rows:
+        source = self.source
+        side, kind, method = (
+            (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
+        )
+        what = KINDS.get((side, kind))
+        if what is None or method not in ("", "NATURAL"):
+            words = " ".join(filter(None, (method, side, kind, "JOIN")))
+            raise source.unsupported(join.this, words, word=method or kind or side)
+        right = self._item(join.this)
+        self._distinct_names(left, right, join.this)
+        width, left_slots = left.width, left.slots
+        joined = Rows(self.environment, left.plan, left_slots, self.parent)
+        joined.correlated = list(left.correlated)
+        joined.beside(right)
+        right_slots = joined.slots[len(left_slots) :]
+        equal, slots = self._using(join, what, method, left_slots, right_slots)
+        on = join.args.get("on")
+        if what == "cross" and (on or equal):
+            raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
+        if what != "cross" and not on and not equal:
+            raise source.error(join.this, f"{what.upper()} JOIN without ON or USING")
+        if what in ("inner", "cross"):
+            joined.plan = Cross((left.plan, right.plan))
+            for condition in equal:
+                joined.plan = Filter(joined.plan, condition)
+            if on is not None:
+                joined.restrict(on, "JOIN ... ON")
+            joined.slots = slots
+            return joined
+        if joined.correlated and (what in ("right", "full") or right.correlated):
+            raise source.unsupported(
+                join.this, f"a correlated condition inside of a {what} join", "use it in WHERE"
+            )
+        clause = Clause(source, f"{what.upper()} JOIN ... ON", joined.column)
+        parts = [*equal, *([clause.predicate(on)] if on is not None else [])]
+        predicate = parts[0] if len(parts) == 1 else functions.call("and", *parts)
+        if is_correlated(predicate):
+            raise source.unsupported(
+                on or join.this,
+                f"a column of the enclosing query in a {what} join's condition",
+                "use it in WHERE",
+            )
+        joined.plan = _outer(what, left.plan, right.plan, predicate, width)
+        joined.slots = left_slots if what in ("semi", "anti") else slots
+        return joined
+
+    def _using(
+        self,
+        join: exp.Join,
+        what: str,
+        method: str,
+        left: tuple[Slot, ...],
+        right: tuple[Slot, ...],
+    ) -> tuple[list[Expression], tuple[Slot, ...]]:
+        """The equalities of USING or NATURAL, and the slots with the merged columns."""
+        source = self.source
+        names = join.args.get("using") or []
+        if method == "NATURAL":
+            if names or join.args.get("on"):
+                raise source.error(join.this, "NATURAL JOIN with a condition")
+            mine = {slot.name.casefold() for slot in right if not slot.shadowed}
+            common = dict.fromkeys(
+                slot.name for slot in left if not slot.shadowed and slot.name.casefold() in mine
+            )
+            names = [exp.to_identifier(name) for name in common]
+            if not names:
+                raise source.error(join.this, "NATURAL JOIN of tables without a common column")
+        elif names and join.args.get("on"):
+            raise source.error(join.this, "JOIN with both ON and USING")
+        equal, slots = [], [*left, *right]
+        clause = Clause(source, "USING", _no_column)
+        for name in names:
+            places = []
+            for part, where in ((left, "left"), (right, "right")):
+                wanted = name.name.casefold()
+                found = [s for s in part if s.name.casefold() == wanted and not s.shadowed]
+                if len(found) != 1:
+                    problem = "is ambiguous" if found else "is unknown"
+                    raise source.error(
+                        name if name.meta else join.this,
+                        f"column {name.name!r} of USING {problem} on the {where} side",
+                    )
+                if found[0].refusal:
+                    raise source.unsupported(join.this, *found[0].refusal.split("; ", 1))
+                places.append(found[0])
+            place = name if name.meta else join.this
+            ours, theirs = places[0].unqualified, places[1].unqualified
+            equal.append(clause.call(place, "eq", ours, theirs))
+            merged = ours
+            if what == "right":
+                merged = theirs
+            elif what == "full":
+                merged = clause.call(place, "coalesce", ours, theirs)
+            for old, new in (
+                (places[0], _changed(places[0], merged=merged)),
+                (places[1], _changed(places[1], shadowed=True)),
+            ):
+                slots[next(i for i, slot in enumerate(slots) if slot is old)] = new
+        return equal, tuple(slots)
+
+
+def _changed(slot: Slot, merged: Expression | None = None, shadowed: bool = False) -> Slot:
+    return Slot(slot.table, slot.name, slot.value, merged, shadowed, slot.refusal)
+
+
+def _no_column(clause: Clause, node: exp.Column) -> Expression:
+    raise AssertionError("USING has no expressions")
+
+
+def _outer(what: str, left: Plan, right: Plan, predicate: Expression, width: int) -> Plan:
+    if what in ("semi", "anti"):
+        return Semi(left, right, predicate, anti=what == "anti")
+    if what == "left":
+        return Outer(left, right, predicate)
+    if what == "full":
+        return Outer(left, right, predicate, "full")
+    other = len(right.fields)
+
+    def exchanged(column: Column) -> Column:
+        moved = column.index + other if column.index < width else column.index - width
+        return Column(moved, column.type)
+
+    plan = Outer(right, left, substitute(predicate, exchanged))
+    order = [*range(other, other + width), *range(other)]
+    kept = tuple(columns(plan)[index] for index in order)
+    return Map(plan, kept, tuple(plan.fields[index].name for index in order))
+
+
+def _is_query(node: exp.Expr) -> bool:
+    """Is it a query in brackets, not a join in brackets?"""
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    return not isinstance(node, exp.Table)

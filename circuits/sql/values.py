@@ -1,0 +1,45 @@
+"""VALUES: constant rows, each column in a type that holds all its values."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits import functions
+from circuits.expression import Expression, Literal
+from circuits.relational import Field, Values
+from circuits.sql.environment import Environment
+from circuits.sql.expressions import Clause
+
+__all__ = ["read_values"]
+
+
+def read_values(environment: Environment, node: exp.Values) -> Values:
+    """The rows of VALUES; the columns are called col0, col1, ... as in DuckDB."""
+    source = environment.source
+    clause = Clause(source, "VALUES", _no_column)
+    rows: list[list[Expression]] = []
+    for row in node.expressions:
+        source.only(row, "expressions")
+        rows.append([clause.read(value) for value in row.expressions])
+        if len(rows[-1]) != len(rows[0]):
+            raise source.error(
+                row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
+            )
+    fields, constants = [], []
+    for number, column in enumerate(zip(*rows, strict=True)):
+        with source.function(node):
+            of = functions.common_type(value.type for value in column)
+            cast = [
+                value if value.type == of else functions.call("cast", value, type=of)
+                for value in column
+            ]
+        for value in cast:
+            if not isinstance(value, Literal):
+                raise source.unsupported(node, f"{value} in VALUES", "write constants")
+        fields.append(Field(f"col{number}", of))
+        constants.append([value.value for value in cast if isinstance(value, Literal)])
+    return Values(tuple(fields), tuple(zip(*constants, strict=True)))
+
+
+def _no_column(clause: Clause, node: exp.Column) -> Expression:
+    raise clause.source.error(node, f"column {node.sql()!r} in VALUES; write constants")
