@@ -1,0 +1,73 @@
+"""Mirror: the rows that a circuit has been told of, held once more in DuckDB, which recomputes.
+
+The oracle of whole queries: it shares no code with the engine. Each relation is a fixed table of
+rows of which some are present; a change names rows by their places, so that deletes are always of
+rows that are there, and rows that are alike stay apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Mirror"]
+
+Places = Mapping[str, npt.NDArray[np.int64]]
+
+
+class Mirror:
+    """All rows that there can be, of which none is present at first.
+
+    Args:
+        relations: The rows, by relation.
+        views: Texts of views that queries read, in an order in which they can be made.
+    """
+
+    def __init__(
+        self, relations: Mapping[str, pa.Table], views: Mapping[str, str] | None = None
+    ) -> None:
+        self.relations = dict(relations)
+        self.present = {name: np.zeros(rows.num_rows, bool) for name, rows in relations.items()}
+        self._database = duckdb.connect(config={"threads": 1})
+        for name in relations:
+            self._store(name)
+        for name, text in (views or {}).items():
+            self._database.execute(f"CREATE VIEW {name} AS {text}")
+
+    def insert(self, places: Places) -> dict[str, pa.Table]:
+        """Rows that are absent become present; gives the deltas for a circuit."""
+        return self.change({name: (of, of[:0]) for name, of in places.items()})
+
+    def delete(self, places: Places) -> dict[str, pa.Table]:
+        """Rows that are present become absent; gives the deltas for a circuit."""
+        return self.change({name: (of[:0], of) for name, of in places.items()})
+
+    def change(
+        self, places: Mapping[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+    ) -> dict[str, pa.Table]:
+        """Insert the first places and delete the second, per relation."""
+        deltas = {}
+        for name, (inserted, deleted) in places.items():
+            present = self.present[name]
+            assert not present[inserted].any(), f"{name}: a row is inserted twice"
+            assert present[deleted].all(), f"{name}: a row is deleted that is not there"
+            present[inserted], present[deleted] = True, False
+            weights = np.repeat([1, -1], [len(inserted), len(deleted)])
+            rows = self.relations[name].take(np.concatenate([inserted, deleted]))
+            deltas[name] = rows.append_column("weight", pa.array(weights, pa.int64()))
+            self._store(name)
+        return deltas
+
+    def answer(self, text: str) -> list[tuple[object, ...]]:
+        """What DuckDB answers on the rows that are present."""
+        return self._database.execute(text).fetchall()
+
+    def _store(self, name: str) -> None:
+        rows = self.relations[name].filter(pa.array(self.present[name]))
+        self._database.register("rows_of", rows)
+        self._database.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM rows_of")
+        self._database.unregister("rows_of")
