@@ -4,45 +4,27 @@
 
     block  =  outputs(residual(Σ over S ⊆ absent of (-1)^|S| · ⋈ (atoms, S)))
 
-- A condition on one atom filters it before it is stored.
-- An equality between expressions of two atoms makes them one variable; columns that are computed
-  for it are computed before the join. Its sides are not NULL.
-- An order or inequality between two atoms' expressions is checked inside the join, by codes, where
-  codes have the order of the values.
-- What is left over (it reads three atoms, or computes over two) filters the result.
-- An antijoin on keys of one atom is made before the join; one on keys of several atoms is a second
-  join, subtracted.
-
-Of each atom only the columns that are joined, compared or asked for are kept; several that are
-only asked for travel as one, the payload of their row.
+Predicates go where `circuits.lowering.conditions` says. An antijoin on keys of one atom is made on
+that atom, before the join; one on keys of several atoms is a second join, subtracted. Expressions
+that are joined are computed before. Of each atom only the columns that are joined, compared or
+asked for are kept; several that are only asked for travel as one, the payload of their row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce
 from itertools import combinations
 from typing import Final
 
-from circuits.codec import Codecs
-from circuits.expression import (
-    Call,
-    Column,
-    Expression,
-    columns_of,
-    conjuncts,
-    substitute,
-)
+from circuits.expression import Call, Column, Expression, columns_of, substitute
 from circuits.functions import call
 from circuits.lowering.block import Absent, Block
-from circuits.lowering.nullable import is_nullable
+from circuits.lowering.conditions import Conditions
 from circuits.lowering.project import filtered, projected
 from circuits.relational import Between, Join, Negate, Pack, Plan, Union, Unpack, columns
 
 __all__ = ["finish"]
-
-COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
 
 # Column k of atom i, as the join sees it.
 Slot = tuple[int, int]
@@ -51,162 +33,155 @@ PAYLOAD: Final = -1
 # Fewer columns than this are columns of the join themselves.
 PAYLOAD_MINIMUM: Final = 2
 
-# Only asked for the types' codes, never for those of values.
-_CODECS: Final = Codecs()
-
 
 def finish(block: Block) -> Plan:
     """The plan of a block."""
-    shape = _Shape(block)
-    if len(block.atoms) == 1:
-        return projected(shape.atoms[0], block.outputs)
-    wanted = [*block.outputs, *shape.residual]
-    types = {c.index: c for e in wanted for c in _columns(e)}
-    slots = {index: shape.slot(types[index]) for index in sorted(types)}
-    shape.pack(slots.values())
-    joins: list[Plan] = []
-    for size in range(len(shape.absent) + 1):
-        for chosen in combinations(shape.absent, size):
-            join = shape.join(chosen, slots.values())
-            joins.append(Negate(join) if size % 2 else join)
-    result = shape.unpacked(joins[0] if len(joins) == 1 else Union(tuple(joins)), slots.values())
-    place = shape.places(slots.values())
+    conditions = Conditions(block)
+    if len(block.atoms) == 1 and not block.absent:
+        return projected(conditions.atom(0), block.outputs)
+    shape = _Shape(block, conditions)
+    result = shape.result()
 
     def moved(column: Column) -> Expression:
-        at = place[slots[column.index]]
+        at = shape.place(column)
         found = Column(at, result.fields[at].type)
         return found if found.type == column.type else call("cast", found, type=column.type)
 
-    rows = reduce(filtered, (substitute(p, moved) for p in shape.residual), result)
-    return projected(rows, [substitute(e, moved) for e in block.outputs])
+    residual = (substitute(predicate, moved) for predicate in conditions.residual)
+    return projected(
+        reduce(filtered, residual, result), [substitute(e, moved) for e in block.outputs]
+    )
 
 
 class _Shape:
-    """A block, sorted into filtered atoms, links between slots, comparisons and the rest."""
+    """The slots of a block's join: what of each atom is joined, and what becomes of it."""
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.residual: list[Expression] = []
-        self.absent: list[tuple[Absent, list[Slot]]] = []
-        self._links: list[tuple[Slot, Slot]] = []
-        self._compared: list[tuple[Slot, str, Slot]] = []
-        self._owner = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
-        self._starts = block.starts
+    def __init__(self, block: Block, conditions: Conditions) -> None:
+        self._block = block
+        self._conditions = conditions
         self._slots: list[dict[Expression, int]] = [{} for _ in block.atoms]
-        # Per atom the slots that travel as its payload.
-        self._packed: list[tuple[Slot, ...]] = [() for _ in block.atoms]
-        self._filters: list[list[Expression]] = [[] for _ in block.atoms]
-        self._present: list[set[Expression]] = [set() for _ in block.atoms]
-        for predicate in conjuncts(block.predicates):
-            self._sort(predicate)
-        before: list[list[Absent]] = [[] for _ in block.atoms]
+        self._links = [(self._slot(a), self._slot(b)) for a, b in conditions.links]
+        self._compared = [(self._slot(a), op, self._slot(b)) for a, op, b in conditions.compared]
+        # Antijoins by atom, and those that are made on the join.
+        self._before: list[list[Absent]] = [[] for _ in block.atoms]
+        self._absent: list[tuple[Absent, list[Slot]]] = []
         for absent in block.absent:
             holders = block.atoms_of(absent.keys)
             if len(holders) == 1 or len(block.atoms) == 1:
-                atom = min(holders, default=0)
-                keys = tuple(self._local(key) for key in absent.keys)
-                before[atom].append(replace(absent, keys=keys))
+                keys = tuple(conditions.local(key) for key in absent.keys)
+                self._before[min(holders, default=0)].append(Absent(absent.plan, keys))
             else:
-                self.absent.append((absent, [self.slot(key) for key in absent.keys]))
-        self.atoms = [self._atom(i, before[i]) for i in range(len(block.atoms))]
+                self._absent.append((absent, [self._slot(key) for key in absent.keys]))
+        wanted = [*block.outputs, *conditions.residual]
+        read = sorted({c for e in wanted for c in _columns(e)}, key=lambda c: c.index)
+        self._read = {column.index: self._slot(column) for column in read}
+        self._packed = [self._payload(atom) for atom in range(len(block.atoms))]
+        self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
+        self._head = self._by_column()
 
-    def slot(self, expression: Expression) -> Slot:
-        """The slot of an expression over one atom, new if need be."""
-        (atom,) = self.block.atoms_of([expression])
-        slots = self._slots[atom]
-        return atom, slots.setdefault(self._local(expression), len(slots))
-
-    def pack(self, head: Iterable[Slot]) -> None:
-        """Let slots that are only asked for travel as the payload of their atom's row."""
-        joined = {slot for link in self._links for slot in link}
-        joined |= {slot for left, _, right in self._compared for slot in (left, right)}
-        joined |= {slot for _, keys in self.absent for slot in keys}
-        for atom in range(len(self.atoms)):
-            carried = [slot for slot in head if slot[0] == atom and slot not in joined]
-            if len(carried) >= PAYLOAD_MINIMUM:
-                self._packed[atom] = tuple(carried)
-
-    def join(self, chosen: Sequence[tuple[Absent, list[Slot]]], head: Iterable[Slot]) -> Join:
-        """The join of all atoms and the chosen sets of keys."""
-        variables = self.variables([keys for _, keys in chosen])
-        inputs: list[Plan] = []
-        bound: list[tuple[int, ...]] = []
-        for i in range(len(self.atoms)):
-            plan, slots = self._input(i)
-            inputs.append(plan)
-            bound.append(tuple(variables[slot] for slot in slots))
-        for i, (absent, keys) in enumerate(chosen, len(inputs)):
-            inputs.append(absent.plan)
-            bound.append(tuple(variables[i, k] for k in range(len(keys))))
-        return Join(
-            tuple(inputs),
-            tuple(bound),
-            tuple(Between(variables[a], op, variables[b]) for a, op, b in self._compared),
-            tuple(dict.fromkeys(variables[self._carrier(slot)] for slot in head)),
-        )
-
-    def unpacked(self, joined: Plan, head: Iterable[Slot]) -> Plan:
-        """The join's columns with payloads taken apart."""
+    def result(self) -> Plan:
+        """The join, minus those with absent keys; payloads taken apart."""
+        if len(self._block.atoms) == 1:
+            joined = self._inputs[0][0]
+        else:
+            joins: list[Plan] = []
+            for size in range(len(self._absent) + 1):
+                for chosen in combinations(self._absent, size):
+                    join = self._join(chosen)
+                    joins.append(Negate(join) if size % 2 else join)
+            joined = joins[0] if len(joins) == 1 else Union(tuple(joins))
         payloads = []
-        for column, slots in enumerate(self._head(head)):
+        for column, slots in enumerate(self._head):
             atom, k = slots[0]
             if k == PAYLOAD:
-                pack, _ = self._input(atom)
+                pack = self._inputs[atom][0]
                 assert isinstance(pack, Pack)
                 payloads.append((column, pack))
         return Unpack(joined, tuple(payloads)) if payloads else joined
 
-    def places(self, head: Iterable[Slot]) -> dict[Slot, int]:
-        """The column of each slot after `unpacked`."""
-        place: dict[Slot, int] = {}
+    def place(self, column: Column) -> int:
+        """Where a column of the block is in the result."""
+        wanted = self._read[column.index]
         at = 0
-        for slots in self._head(head):
+        for slots in self._head:
             atom, k = slots[0]
-            columns = self._packed[atom] if k == PAYLOAD else ()
-            for slot in columns:
-                place[slot] = at
-                at += 1
-            if not columns:
-                place.update(dict.fromkeys(slots, at))
-                at += 1
-        return place
+            carried = self._packed[atom] if k == PAYLOAD else ()
+            if wanted in carried:
+                return at + carried.index(wanted)
+            if wanted in slots:
+                return at
+            at += len(carried) or 1
+        raise AssertionError(f"{column} is not in the result")
 
-    def _head(self, head: Iterable[Slot]) -> list[list[Slot]]:
-        """Per column of the join the slots that it holds."""
-        variables = self.variables(())
-        columns: dict[int, list[Slot]] = {}
-        for slot in head:
-            carrier = self._carrier(slot)
-            columns.setdefault(variables[carrier], []).append(carrier)
-        return list(columns.values())
+    def _slot(self, expression: Expression) -> Slot:
+        """The slot of an expression over one atom, new if need be."""
+        (atom,) = self._block.atoms_of([expression])
+        slots = self._slots[atom]
+        return atom, slots.setdefault(self._conditions.local(expression), len(slots))
 
-    def _carrier(self, slot: Slot) -> Slot:
-        return (slot[0], PAYLOAD) if slot in self._packed[slot[0]] else slot
+    def _payload(self, atom: int) -> tuple[Slot, ...]:
+        """The slots of an atom that travel as the payload of its row."""
+        if len(self._block.atoms) == 1:
+            return ()
+        joined = {slot for link in self._links for slot in link}
+        joined |= {slot for left, _, right in self._compared for slot in (left, right)}
+        joined |= {slot for _, keys in self._absent for slot in keys}
+        asked = dict.fromkeys(self._read.values())
+        carried = tuple(slot for slot in asked if slot[0] == atom and slot not in joined)
+        return carried if len(carried) >= PAYLOAD_MINIMUM else ()
 
-    def _input(self, atom: int) -> tuple[Plan, list[Slot]]:
+    def _input(self, atom: int) -> tuple[Plan, tuple[Slot, ...]]:
         """An atom as the join reads it, and the slot of each column.
 
         Columns come in their own order, so that atoms over one relation can be one input.
         """
-        slots = self._slots[atom]
-        ordered = sorted(slots, key=lambda e: (sorted(columns_of(e)), str(e)))
+        found = {(atom, k): e for e, k in self._slots[atom].items()}
+        ordered = sorted(
+            found, key=lambda slot: (sorted(columns_of(found[slot])), str(found[slot]))
+        )
         packed = self._packed[atom]
-        if not packed:
-            return projected(self.atoms[atom], ordered), [(atom, slots[e]) for e in ordered]
-        kept = [e for e in ordered if (atom, slots[e]) not in packed]
-        expressions = {(atom, k): e for e, k in slots.items()}
-        rows = projected(self.atoms[atom], [*kept, *(expressions[slot] for slot in packed)])
-        return Pack(rows, len(kept)), [*((atom, slots[e]) for e in kept), (atom, PAYLOAD)]
+        kept = [slot for slot in ordered if slot not in packed]
+        rows = self._conditions.atom(atom)
+        wanted = [found[slot] for slot in (*kept, *packed)]
+        plan = _selected(rows, wanted, self._before[atom])
+        if packed:
+            return Pack(plan, len(kept)), (*kept, (atom, PAYLOAD))
+        return plan, tuple(kept)
 
-    def variables(self, keys: Sequence[Sequence[Slot]]) -> dict[Slot, int]:
+    def _join(self, chosen: Sequence[tuple[Absent, list[Slot]]]) -> Join:
+        """The join of all atoms and the chosen sets of keys."""
+        variables = self._variables([keys for _, keys in chosen])
+        bound = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
+        sets = range(len(bound), len(bound) + len(chosen))
+        bound += [
+            tuple(variables[i, k] for k in range(len(keys)))
+            for i, (_, keys) in zip(sets, chosen, strict=True)
+        ]
+        return Join(
+            (*(plan for plan, _ in self._inputs), *(absent.plan for absent, _ in chosen)),
+            tuple(bound),
+            tuple(Between(variables[a], op, variables[b]) for a, op, b in self._compared),
+            tuple(variables[slots[0]] for slots in self._head),
+        )
+
+    def _by_column(self) -> list[list[Slot]]:
+        """Per column of the join the slots that it holds."""
+        variables = self._variables(())
+        columns: dict[int, list[Slot]] = {}
+        for slot in self._read.values():
+            carrier = (slot[0], PAYLOAD) if slot in self._packed[slot[0]] else slot
+            columns.setdefault(variables[carrier], []).append(carrier)
+        if len(self._block.atoms) == 1:
+            return [[slot] for slot in self._inputs[0][1]]
+        return list(columns.values())
+
+    def _variables(self, keys: Iterable[Sequence[Slot]]) -> dict[Slot, int]:
         """The variable of each slot; set ``s`` of ``keys`` is atom ``len(atoms) + s``."""
-        atoms = len(self.atoms)
         links = list(self._links)
-        slots = [(i, k) for i, columns in enumerate(self._slots) for k in range(len(columns))]
-        slots += [(i, PAYLOAD) for i, packed in enumerate(self._packed) if packed]
-        for s, listed in enumerate(keys):
-            links += [(slot, (atoms + s, k)) for k, slot in enumerate(listed)]
-            slots += [(atoms + s, k) for k in range(len(listed))]
+        slots = [slot for _, slots in self._inputs for slot in slots]
+        for atom, listed in enumerate(keys, len(self._inputs)):
+            links += [(slot, (atom, k)) for k, slot in enumerate(listed)]
+            slots += [(atom, k) for k in range(len(listed))]
         leader = {slot: slot for slot in slots}
 
         def find(slot: Slot) -> Slot:
@@ -220,90 +195,17 @@ class _Shape:
         numbers: dict[Slot, int] = {}
         return {slot: numbers.setdefault(find(slot), len(numbers)) for slot in slots}
 
-    def _sort(self, predicate: Expression) -> None:
-        holders = self.block.atoms_of([predicate])
-        if len(holders) <= 1:
-            atom = min(holders, default=0)
-            if not self._is_presence(predicate, atom):
-                self._filters[atom].append(self._local(predicate))
-            return
-        sides = self._sides(predicate)
-        if sides is None or not isinstance(predicate, Call):
-            self.residual.append(predicate)
-            return
-        left, right = sides
-        if predicate.function != "same":
-            self._require(left)
-            self._require(right)
-        if predicate.function in ("eq", "same"):
-            self._links.append((self.slot(left), self.slot(right)))
-        else:
-            op = COMPARISONS[predicate.function]
-            self._compared.append((self.slot(left), op, self.slot(right)))
 
-    def _sides(self, predicate: Expression) -> tuple[Expression, Expression] | None:
-        """The two sides of a comparison of two atoms that can be made on codes."""
-        if not isinstance(predicate, Call):
-            return None
-        if predicate.function not in ("eq", "same", *COMPARISONS):
-            return None
-        left, right = map(_plain, predicate.arguments)
-        holders = [self.block.atoms_of([side]) for side in (left, right)]
-        if any(len(atoms) != 1 for atoms in holders) or holders[0] == holders[1]:
-            return None
-        codecs = [_CODECS.codec(side.type) for side in (left, right)]
-        if codecs[0].space != codecs[1].space:
-            return None
-        ordered = codecs[0].ordered or predicate.function in ("eq", "same", "ne")
-        return (left, right) if ordered else None
-
-    def _require(self, expression: Expression) -> None:
-        (atom,) = self.block.atoms_of([expression])
-        self._present[atom].add(self._local(expression))
-
-    def _is_presence(self, predicate: Expression, atom: int) -> bool:
-        """Take up ``x IS NOT NULL``; conditions of this kind are made in one order, first."""
-        if isinstance(predicate, Call) and predicate.function == "not":
-            (inner,) = predicate.arguments
-            if isinstance(inner, Call) and inner.function == "is_null" and columns_of(inner):
-                self._present[atom].add(self._local(inner.arguments[0]))
-                return True
-        return False
-
-    def _local(self, expression: Expression) -> Expression:
-        """The expression over the columns of its only atom."""
-        return substitute(
-            expression, lambda c: Column(c.index - self._starts[self._owner[c.index]], c.type)
-        )
-
-    def _atom(self, index: int, absent: Sequence[Absent]) -> Plan:
-        plan = self.block.atoms[index]
-        present = sorted(self._present[index], key=lambda e: (sorted(columns_of(e)), str(e)))
-        needed = [e for e in present if is_nullable(plan, e)]
-        filters = [call("not", call("is_null", e)) for e in needed] + self._filters[index]
-        return reduce(_without, absent, reduce(filtered, filters, plan))
-
-
-def _without(plan: Plan, absent: Absent) -> Plan:
-    """The rows of a plan whose keys are not there: ``plan - plan ⋈ keys``."""
-    width = len(plan.fields)
-    computed = [key for key in absent.keys if not isinstance(key, Column)]
-    keyed = projected(plan, (*columns(plan), *computed)) if computed else plan
-    place = {key: width + k for k, key in enumerate(computed)}
-    bound = tuple(key.index if isinstance(key, Column) else place[key] for key in absent.keys)
-    every = tuple(range(len(keyed.fields)))
-    present = Join((keyed, absent.plan), (every, bound), (), every[:width])
-    return Union((plan, Negate(present)))
-
-
-def _plain(expression: Expression) -> Expression:
-    """The expression without casts that do not change the code."""
-    while isinstance(expression, Call) and expression.function == "cast":
-        (inner,) = expression.arguments
-        if _CODECS.codec(inner.type).space != _CODECS.codec(expression.type).space:
-            break
-        expression = inner
-    return expression
+def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[Absent]) -> Plan:
+    """The wanted expressions of the rows whose keys are not there: ``rows - rows ⋈ keys``."""
+    keys = [key for one in absent for key in one.keys if key not in wanted]
+    every = [*wanted, *dict.fromkeys(keys)]
+    plan = projected(rows, every)
+    bound = tuple(range(len(every)))
+    for one in absent:
+        at = tuple(every.index(key) for key in one.keys)
+        plan = Union((plan, Negate(Join((plan, one.plan), (bound, at), (), bound))))
+    return projected(plan, columns(plan)[: len(wanted)])
 
 
 def _columns(expression: Expression) -> list[Column]:

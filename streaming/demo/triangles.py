@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from circuits import Circuit
+from circuits import Circuit, compile_sql
 from dbsp_wcoj import ZSet
 
 __all__ = ["CYCLE_CORNERS", "VIEWS", "Counts", "Totals", "triangle_circuit"]
@@ -99,8 +99,6 @@ PER_NODE: Final = ("corners", "turning")
 def triangle_circuit(formula: str = "collapsed") -> Circuit:
     """The circuit of all views, over the input ``link``."""
     outputs = [*(field.name for field in fields(Counts)), *PER_NODE]
-    from circuits.compile import compile_sql
-
     return compile_sql(VIEWS, {"link": LINK}, outputs=outputs, formula=formula)
 
 
