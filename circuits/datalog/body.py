@@ -46,7 +46,19 @@ from circuits.datalog.terms import all_of, apply, compared, expression
 from circuits.errors import FunctionError
 from circuits.expression import Column, Expression, Literal, columns_of, substitute
 from circuits.functions import call, common_type
-from circuits.relational import Cross, Distinct, Field, Filter, Map, Plan, Scan, Semi, Union, Values
+from circuits.relational import (
+    Cross,
+    Distinct,
+    Field,
+    Filter,
+    Map,
+    Plan,
+    Scan,
+    Semi,
+    Union,
+    Values,
+    columns,
+)
 
 __all__ = ["Bindings", "Bodies", "united"]
 
@@ -269,17 +281,23 @@ def united(
     Raises:
         DatalogError: A column has types without a common one.
     """
-    columns = []
+    types = []
     for place, name in enumerate(names):
         try:
-            columns.append(common_type([expressions[place].type for _, expressions in maps]))
+            types.append(common_type([expressions[place].type for _, expressions in maps]))
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", at) from None
     plans = [
-        Map(plan, tuple(map(_cast, expressions, columns)), tuple(names))
+        _mapped(plan, tuple(map(_cast, expressions, types)), tuple(names))
         for plan, expressions in maps
     ]
     return plans[0] if len(plans) == 1 else Union(tuple(plans))
+
+
+def _mapped(plan: Plan, expressions: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
+    """A Map, or the plan itself where it would change nothing."""
+    same = expressions == columns(plan) and names == tuple(field.name for field in plan.fields)
+    return plan if same else Map(plan, expressions, names)
 
 
 def _cast(value: Expression, to: pa.DataType) -> Expression:

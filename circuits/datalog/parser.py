@@ -10,6 +10,7 @@ Whatever the text, the only error is `DatalogError`.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -206,7 +207,9 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
             case "DECIMAL":
                 return _decimal(token, at)
             case "FLOAT":
-                return Constant(float(token), pa.float64(), at)
+                if math.isinf(value := float(token)):
+                    raise _Fault(f"{token} is not within the range of float64, ±1.8e308", at)
+                return Constant(value, pa.float64(), at)
             case "NULL":
                 return Constant(None, pa.null(), at)
             case _:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
 from circuits.datalog.source import Source
-from circuits.errors import DatalogError, FunctionError
+from circuits.errors import EvaluationError, FunctionError
 from circuits.expression import Expression, Literal
 from circuits.functions import FUNCTIONS, call
 from circuits.functions.types import is_number, is_text
@@ -98,9 +98,8 @@ def apply(function: str, arguments: list[Expression], source: Source, at: int) -
                 return Literal(False, pa.bool_())
             return call("not", call("is_null", arguments[0]))
         return call(ALIASES.get(function, function), *arguments)
-    except DatalogError:
-        raise
-    except FunctionError as error:
+    # Constants are folded while a call is built, so it can fail as an evaluation does.
+    except (FunctionError, EvaluationError, pa.ArrowException) as error:
         raise source.error(str(error), at) from None
 
 
