@@ -85,6 +85,8 @@ class _Frame:
             return pa.array([expression.value], expression.type).cast(plain(expression.type))[0]
         if isinstance(expression, Column):
             expression = Column(expression.index, pa.null())
+        elif self.rows == 0:  # also a call of literals that fails fails for some row
+            return pa.nulls(0, plain(expression.type))
         if expression not in self._known:
             self._known[expression] = self._computed(expression)
         return self._known[expression]
@@ -95,7 +97,12 @@ class _Frame:
         kernel = TABLE[expression.function].kernel
         if kernel is None:
             return _chosen(self, expression)
-        arguments = [self.value(argument) for argument in expression.arguments]
+        try:
+            arguments = [self.value(argument) for argument in expression.arguments]
+        except EvaluationError:
+            if expression.function not in ("and", "or"):
+                raise
+            return _connected(self, expression)
         return _applied(expression, kernel, arguments)
 
 
@@ -131,6 +138,19 @@ def _failure(
         f"{expression.function}({given}) has no value of type {expression.type}: {error}; "
         "exclude such rows, or use try_cast or a case around it"
     )
+
+
+def _connected(frame: _Frame, expression: Call) -> Values:
+    """``and`` and ``or`` from left to right, each for the rows that are not settled before it."""
+    settles = expression.function == "or"
+    kernel = pc.or_kleene if settles else pc.and_kleene
+    so_far = filled(frame.value(expression.arguments[0]), frame.rows)
+    for argument in expression.arguments[1:]:
+        open_rows = pc.fill_null(pc.not_equal(so_far, settles), True)
+        positions = pc.indices_nonzero(open_rows).cast(pa.int64())
+        values = filled(frame.narrowed(positions).value(argument), len(positions))
+        so_far = pc.replace_with_mask(so_far, open_rows, kernel(so_far.filter(open_rows), values))
+    return so_far
 
 
 def _chosen(frame: _Frame, expression: Call) -> Values:

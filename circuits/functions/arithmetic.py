@@ -23,7 +23,7 @@ from circuits.expression import Expression, Literal
 from circuits.functions import moments
 from circuits.functions.coercion import adapt, cast_to
 from circuits.functions.function import Arguments, Function, Typed, Values, refuse, require
-from circuits.functions.rows import filled
+from circuits.functions.rows import filled, relabelled
 from circuits.functions.types import digits_of, is_number, is_text
 
 __all__ = ["FUNCTIONS", "arithmetic_rule", "numbers"]
@@ -95,14 +95,15 @@ def _sum_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
 
 
 def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.add_checked, *arguments, of)
+    return _linear(pc.add_checked, arguments, of)
 
 
 def _subtract(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    return _linear(pc.subtract_checked, *arguments, of)
+    return _linear(pc.subtract_checked, arguments, of)
 
 
-def _linear(function: Any, left: Values, right: Values, of: pa.DataType) -> Values:
+def _linear(function: Any, arguments: Sequence[Values], of: pa.DataType) -> Values:
+    left, right = arguments
     if arrow.is_decimal(of):
         # Scaled up, 38 digits with 38 behind the point need 76; a sum one more than the larger.
         left, right = (pc.cast(side, _roomy(side.type, of.scale)) for side in (left, right))
@@ -131,8 +132,7 @@ def _wide(values: Values, rows: int, precision: int) -> pa.Array:
     """In 256 bits, said to have ``precision`` digits: Arrow asks for 77 for 38 times 38."""
     values = filled(values, rows)
     wide = pc.cast(values, pa.decimal256(values.type.precision, values.type.scale))
-    of = pa.decimal256(precision, values.type.scale)
-    return pa.Array.from_buffers(of, len(wide), wide.buffers(), offset=wide.offset)
+    return relabelled(wide, precision, values.type.scale)
 
 
 FUNCTIONS = (

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from circuits.errors import FunctionError
 from circuits.expression import Call, Expression, Literal
-from circuits.functions.function import Arguments, Function
+from circuits.functions.function import Arguments, Function, Values
 from circuits.functions.table import TABLE
 from circuits.functions.types import plain
 
@@ -50,6 +50,7 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
         raise _unknown(name, len(arguments))
     if type is not None and name not in ("cast", "try_cast"):
         raise FunctionError(f"{name} takes no type; cast its result to {type}")
+    typed: Arguments
     typed, result = function.rule(name, arguments, type)
     if name in ("cast", "try_cast") and typed[0].type == result:
         return typed[0]
@@ -68,7 +69,7 @@ def _unknown(name: str, count: int) -> FunctionError:
 def _folded(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
     if function.kernel is None:
         return None
-    values = []
+    values: list[Values] = []
     for argument in arguments:
         if not isinstance(argument, Literal):
             return None

@@ -59,7 +59,10 @@ def adapt(arguments: Sequence[Expression]) -> Arguments:
         fixed = list(typed) if any(is_text(a.type) for a in arguments) else []
     if not fixed:
         return tuple(arguments)
-    target = common_type(fixed)
+    try:
+        target = common_type(fixed)
+    except FunctionError:
+        return tuple(arguments)
     return tuple(_adapted(a, target) if isinstance(a, Literal) else a for a in arguments)
 
 

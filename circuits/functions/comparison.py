@@ -63,13 +63,13 @@ def _comparable(side: Expression, target: pa.DataType) -> Expression:
 
 def _same_space(left: pa.DataType, right: pa.DataType) -> bool:
     if arrow.is_integer(left) and arrow.is_integer(right):
-        return arrow.is_uint64(left) == arrow.is_uint64(right)
+        return bool(arrow.is_uint64(left) == arrow.is_uint64(right))
     if arrow.is_decimal(left) and arrow.is_decimal(right):
         words = (left.precision <= 18, right.precision <= 18)
-        return left.scale == right.scale and words[0] == words[1]
+        return bool(left.scale == right.scale and words[0] == words[1])
     if arrow.is_timestamp(left) and arrow.is_timestamp(right):
         return bool(left.unit == right.unit and (left.tz is None) == (right.tz is None))
-        return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
+    return left == right or any(test(left) and test(right) for test in (is_text, is_binary))
 
 
 def _common(arguments: Sequence[Values]) -> list[Values]:

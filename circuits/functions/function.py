@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from circuits.expression import Expression
 
 __all__ = ["Arguments", "Function", "Kernel", "Rule", "Typed", "Values", "refuse", "require"]
 
-Values = pa.Array | pa.Scalar
+Values: TypeAlias = pa.Array | pa.Scalar
 Arguments = tuple[Expression, ...]
 Typed = tuple[Arguments, pa.DataType]
 Rule = Callable[[str, Arguments, pa.DataType | None], Typed]

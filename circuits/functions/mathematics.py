@@ -10,6 +10,7 @@ Deviations from DuckDB: ``floor`` and ``ceil`` of an integer stay integers; ``si
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -106,6 +107,9 @@ def _round(arguments: Sequence[Values], of: pa.DataType) -> Values:
     if arrow.is_floating(of):
         return _round_floats(values, digits)
     if arrow.is_decimal(of):
+        if -digits > values.type.precision - values.type.scale:
+            zero = pa.scalar(Decimal(0), of)
+            return pc.if_else(pc.is_valid(values), zero, pa.scalar(None, of))
         return pc.cast(rounded(values, min(digits, values.type.scale)), of)
     if digits >= 0:
         return values

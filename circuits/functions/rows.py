@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from circuits.functions.function import Kernel, Values
 
-__all__ = ["by_constants", "filled", "scattered"]
+__all__ = ["by_constants", "filled", "relabelled", "scattered", "unscaled"]
 
 
 def filled(values: Values, rows: int) -> pa.Array:
@@ -32,6 +32,19 @@ def scattered(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array
     order = np.empty(len(positions), np.int64)
     order[positions] = np.arange(len(positions))
     return pa.concat_arrays(parts).take(pa.array(order))
+
+
+def unscaled(decimals: pa.Array) -> pa.Array:
+    """The decimals without their point: the same digits, of scale 0."""
+    return relabelled(decimals, decimals.type.precision, 0)
+
+
+def relabelled(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
+    """The same digits, said to have another precision and scale."""
+    make = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
+    return pa.Array.from_buffers(
+        make(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
+    )
 
 
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.functions.rows import unscaled
+
 __all__ = ["write_text"]
 
 
@@ -18,6 +20,8 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     if arrow.is_floating(source):
         return _float(values, target)
+    if arrow.is_decimal(source) and source.scale > 6:
+        return _decimal(values, target)
     if arrow.is_timestamp(source):
         return _timestamp(values, target)
     if arrow.is_time(source):
@@ -26,11 +30,21 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _float(values: pa.Array, target: pa.DataType) -> pa.Array:
-    text = pc.cast(values, target)
-    whole = pc.match_substring_regex(text, r"^-?\d+$")
-    if pc.any(whole).as_py():
-        text = pc.if_else(whole, pc.binary_join_element_wise(text, "0", "."), text)
-    return text
+    """By numpy, whose shortest digits have an exponent where DuckDB's have one."""
+    shown = values.to_numpy(zero_copy_only=False).astype(str)
+    return pc.if_else(pc.is_valid(values), pa.array(shown, target), pa.scalar(None, target))
+
+
+def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Arrow writes small values of a scale above 6 as ``1E-7``; so the point is put in here."""
+    scale = values.type.scale
+    positive = pc.abs(values)
+    digits = pc.utf8_lpad(pc.cast(unscaled(positive), target), scale + 1, "0")
+    before = pc.utf8_slice_codeunits(digits, 0, -scale)
+    after = pc.utf8_slice_codeunits(digits, -scale, None)
+    sign = pc.if_else(pc.equal(positive, values), pa.scalar("", target), pa.scalar("-", target))
+    text = pc.binary_join_element_wise(before, after, pa.scalar(".", target))
+    return pc.binary_join_element_wise(sign, text, pa.scalar("", target))
 
 
 def _timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -38,7 +52,11 @@ def _timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     if zone:
         values = pc.cast(values, pa.timestamp(values.type.unit))
     text = _trimmed(pc.cast(values, target))
-    return pc.binary_join_element_wise(text, "+00", "") if zone else text
+    return (
+        pc.binary_join_element_wise(text, *(pa.scalar(s, target) for s in ("+00", "")))
+        if zone
+        else text
+    )
 
 
 def _trimmed(text: pa.Array) -> pa.Array:
