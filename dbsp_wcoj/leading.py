@@ -47,6 +47,7 @@ def leading(
     decided: int | None = None,
     signed: bool = False,
     step: TraceStep | None = None,
+    starts: Int64Array | None = None,
 ) -> Leading:
     """The first rows of positive weight below each prefix, in the old and in the new trace.
 
@@ -58,6 +59,8 @@ def leading(
             default in all columns, so that none is.
         signed: Take rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
+        starts: Rows, as columns of shape ``(arity - k, n)``: below its prefix no row before it has
+            positive weight in the old trace. Only saves looking at those.
 
     Raises:
         ArityError: No column is left after the prefix.
@@ -93,6 +96,7 @@ def leading(
     table = trace.arrange(order).spine.table
     extra = step.run(order) if step is not None else None
     prefixes = np.ascontiguousarray(prefixes)
+    bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     ties = depth if decided is None else decided
     pieces: list[Leading] = []
     capacity = max(256, 4 * n)
@@ -104,6 +108,7 @@ def leading(
             table,
             0 if extra is None else extra.address,
             prefixes,
+            bounds,
             trace.arity,
             start,
             -1 if limit is None else limit,

@@ -148,3 +148,24 @@ def test_sums_of_many_heavy_rows_are_exact():
     found = step(operator, ZSet.from_rows([(1, 2**61), (1, -(2**61) + 1)], [2**40, 2**40]))
     ((_, total, _),) = found
     assert total == 2**40
+
+
+def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_again():
+    operator, _ = operator_of([INT, INT], (0,), [("min", 1, False)])
+    front = operator.traces[-1]
+    numbers = range(2000)
+    step(operator, ZSet.from_rows([(g, x) for g in (1, 2) for x in numbers]))
+    assert front.is_empty  # no deletion yet
+    for x in range(0, 300):
+        assert step(operator, ZSet.from_rows([(1, x)], [-1])) == {(1, x): -1, (1, x + 1): 1}
+    assert front.to_zset().to_dict() == {(1, 300): 1}
+    assert step(operator, ZSet.from_rows([(2, 0), (1, 5)], [-1, 1])) == {
+        (1, 300): -1,
+        (1, 5): 1,
+        (2, 0): -1,
+        (2, 1): 1,
+    }
+    assert front.to_zset().to_dict() == {(1, 5): 1, (2, 1): 1}
+    gone = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
+    assert step(operator, gone) == {(1, 5): -1}
+    assert front.to_zset().to_dict() == {(2, 1): 1}

@@ -32,6 +32,14 @@ def first_rows(rows, prefix, limit, decided, signed):
     return taken
 
 
+def start_of(rows, prefix, arity, data):
+    """A row with nothing of positive weight before it: the first such row, or one before that."""
+    k = len(prefix)
+    below = sorted(row[k:] for row in rows if row[:k] == prefix)
+    first = [row for row in below if rows[prefix + row] > 0][:1] or [(2**63 - 1,) * (arity - k)]
+    return data.draw(st.sampled_from(first + [row for row in below if row < first[0]]))
+
+
 @st.composite
 def streams(draw):
     arity = draw(st.integers(1, 4))
@@ -63,7 +71,12 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
     new = dict_of([*old.items(), *delta])
     step = trace.prepare(delta) if len(delta) else None
     array = np.array(prefixes, np.int64).reshape(len(prefixes), k).T
-    found = leading(trace, array, limit=limit, decided=decided, signed=signed, step=step)
+    starts = None
+    if not signed and data.draw(st.booleans()):
+        starts = np.array([start_of(old, prefix, arity, data) for prefix in prefixes]).T
+    found = leading(
+        trace, array, limit=limit, decided=decided, signed=signed, step=step, starts=starts
+    )
     for which, rows in ((found.old, old), (found.new, new)):
         for place, prefix in enumerate(prefixes):
             mine = (found.places == place) & (which != 0)

@@ -27,7 +27,6 @@ first bytes excepted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,10 +37,10 @@ from circuits.operators.exact_sum import Digits
 from circuits.operators.extreme import Extreme
 from circuits.operators.linear_aggregate import LinearAggregate
 from circuits.operators.operator import Moment, Prepared, Result
+from circuits.operators.ordered_rows import Together
 from circuits.relational import Aggregate
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.leading import leading
-from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["AggregateRows"]
@@ -87,7 +86,7 @@ class AggregateRows:
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
             *(one.trace for one in self._sets.values()),
-            *(one.trace for one in self._extremes.values()),
+            *(trace for one in self._extremes.values() for trace in one.rows.traces),
         )
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
@@ -144,15 +143,18 @@ class AggregateRows:
         shown = np.flatnonzero(np.tile(changed, 2) & exists)
         rows = np.concatenate((prefixes[:, shown % n], columns[:, shown]))
         output = consolidated_rows(rows, np.where(shown < n, -1, 1))
-        return output, _Staged(staged)
+        return output, Together(staged)
 
     def _read_linear(self, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]) -> Digits:
         """The old, then the new state of the touched groups."""
         trace = self._linear.trace
-        try:
-            step = _staged(trace, delta, staged)
-        except WeightOverflowError as error:
-            raise self._linear.overflow(error) from None
+        step = None
+        if len(delta):
+            try:
+                step = trace.prepare(delta)
+            except WeightOverflowError as error:
+                raise self._linear.overflow(error) from None
+            staged.append(step)
         found = leading(trace, prefixes, signed=True, step=step)
         slots = found.rows[0]
         return Digits(
@@ -166,8 +168,8 @@ class AggregateRows:
     ) -> Int64Array:
         """The old, then the new extremes of the touched groups."""
         n = prefixes.shape[1]
-        step = _staged(extreme.trace, delta, staged)
-        found = leading(extreme.trace, prefixes, limit=1, decided=extreme.decided, step=step)
+        found, steps = extreme.rows.prepare(delta, prefixes)
+        staged += steps
         old, new = np.flatnonzero(found.old), np.flatnonzero(found.new)
         return extreme.best(
             2 * n,
@@ -212,26 +214,6 @@ class AggregateRows:
         groups, places = np.unique(keys, axis=1, return_inverse=True)
         cuts = np.cumsum([len(source) for source in sources])[:-1]
         return groups, np.split(places.reshape(-1), cuts)
-
-
-@dataclass(frozen=True)
-class _Staged:
-    """The steps of all traces."""
-
-    steps: Sequence[Prepared]
-
-    def commit(self) -> None:
-        for step in self.steps:
-            step.commit()
-
-
-def _staged(trace: Trace, delta: ZSet, staged: list[Prepared]) -> TraceStep | None:
-    """Prepare a delta of a trace, if there is one, and put it among those to be committed."""
-    if not len(delta):
-        return None
-    step = trace.prepare(delta)
-    staged.append(step)
-    return step
 
 
 def _positive(zset: ZSet) -> ZSet:

@@ -4,9 +4,9 @@
 
     min(Z)[key] = the least value x of (key, x) with positive weight; max: the greatest
 
-State: a trace of (key columns, sort columns of x) in ascending order for min, descending for max,
-NULLs left out. The answer is the first row of positive weight below the key, so a deletion of the
-least value finds the next one where it stands.
+State: the rows (key columns, sort columns of x) in ascending order for min, descending for max,
+NULLs left out (`ordered_rows`). The answer is the first row of positive weight below the key, so a
+deletion of the least value finds the next one where it stands.
 
 Texts have sort columns that tie: all values that share the first bytes of the least one are read
 and compared; O(log N + ties) for each touched group and run.
@@ -19,9 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from circuits.codec import NULL, Codec
-from circuits.operators.ordering import SortColumn, first_of_each
+from circuits.operators.ordered_rows import OrderedRows, first_of_each
+from circuits.operators.ordering import SortColumn
 from circuits.relational import AggregateCall
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["Extreme"]
@@ -40,14 +41,16 @@ class Extreme:
         assert call.argument is not None
         self.keys = list(keys)
         self.column = call.argument
-        self._sort = SortColumn(
-            self.column, codecs[self.column], call.function == "max", call.function == "max"
-        )
+        codec, least = codecs[self.column], call.function == "min"
+        # There is no NULL; where it would come is chosen so that a code is its own sort column.
+        self._sort = SortColumn(self.column, codec, descending=not least, nulls_first=least)
         self._ordered = self._sort.codec.ordered
         width = self._sort.width + (0 if self._ordered else 1)
-        self.trace = Trace(len(self.keys) + width)
         # Rows that are equal in so many columns after the keys have to be compared by value.
-        self.decided = self._sort.width
+        self._decided = self._sort.width
+        self.rows = OrderedRows(
+            len(self.keys), len(self.keys) + width, limit=1, decided=self._decided
+        )
 
     def arranged(self, zset: ZSet) -> ZSet:
         """The rows (keys, sort columns of the value, its code unless they give it)."""
@@ -73,7 +76,7 @@ class Extreme:
         first = first_of_each(places)
         if len(first) < len(places) and not self._sort.exact:
             ranks = self._sort.ranks(rows[-1])
-            order = np.lexsort((ranks, *rows[self.decided - 1 :: -1], places))
+            order = np.lexsort((ranks, *rows[self._decided - 1 :: -1], places))
             places, rows = places[order], rows[:, order]
         chosen = rows[-1, first]
         best[places[first]] = self._sort.codes(chosen) if self._ordered else chosen

@@ -28,7 +28,7 @@ from circuits.codec import Codec
 from circuits.codec_buffers import plain
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["SortColumn", "first_of_each"]
+__all__ = ["SortColumn"]
 
 _NOTHING: Final[Int64Array] = np.empty(0, np.int64)
 
@@ -89,14 +89,3 @@ class SortColumn:
         if self.descending:
             return [-codes if self.nulls_first else ~codes], True
         return [codes if self.nulls_first else codes - 1], True
-
-
-def first_of_each(places: Int64Array) -> Int64Array:
-    """The positions at which ascending ``places`` change, the first position among them.
-
-    >>> first_of_each(np.array([0, 0, 2, 5, 5])).tolist()
-    [0, 2, 3]
-    """
-    if not len(places):
-        return _NOTHING
-    return np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))

@@ -11,14 +11,13 @@ An example stream, the 2 least numbers::
     delta     {3: +1, 5: +2}      {1: +1}             {3: -1}
     output    {3: +1, 5: +1}      {1: +1, 5: -1}      {3: -1, 5: +1}
 
-State: the rows, once, as a trace in the order (key columns, sort columns, codes that the sort
-columns do not determine). A step reads per touched key the first ``offset + limit`` positions of
-the old and the new trace in one walk. Ties are decided by all other columns, ascending and NULLs
-last, so the result is a function of the input and not of its history.
+State: the rows, once, in the order (key columns, sort columns, codes that the sort columns do not
+determine), see `ordered_rows`. A step reads per touched key the first ``offset + limit`` positions
+before and after it, in one walk. Ties are decided by all other columns, ascending and NULLs last,
+so the result is a function of the input and not of its history.
 
 Cost: O(log N) per touched key and run, and per position read. Where the first sort column is of a
-text, all rows that share its first bytes with the last one taken are read and compared. Rows that
-have been deleted are met until the trace's next merge takes them out.
+text, all rows that share its first bytes with the last one taken are read and compared.
 
 The way not taken: keeping the leading rows only, with some to spare. It is smaller, and stops with
 nothing to go on with after enough deletions.
@@ -32,10 +31,10 @@ import numpy as np
 
 from circuits.codec import Codecs
 from circuits.operators.operator import Moment, Result
-from circuits.operators.ordering import SortColumn, first_of_each
+from circuits.operators.ordered_rows import OrderedRows, Together, first_of_each
+from circuits.operators.ordering import SortColumn
 from circuits.relational import TopK
-from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.leading import leading
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
 
 __all__ = ["TopKRows"]
@@ -84,19 +83,17 @@ class TopKRows:
         self._first_kept = starts[-1]
         # A trace has a column after the key, be it an empty one.
         self._width = max(starts[-1] + len(self._kept), len(self.keys) + 1)
-        self.trace = Trace(self._width)
-        self.traces = (self.trace,)
+        self._rows = OrderedRows(
+            len(self.keys), self._width, limit=self._last, decided=self._decided
+        )
+        self.traces = self._rows.traces
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """The chosen rows of a whole Z-set, by sorting all of it."""
         (zset,) = inputs
         laid = self._laid_out(zset)
-        change = np.flatnonzero(
-            np.any(laid._rows[: len(self.keys), 1:] != laid._rows[: len(self.keys), :-1], axis=0)
-        )
-        places = np.zeros(len(laid), np.int64)
-        places[change + 1] = 1
-        places = np.cumsum(places)
+        starts = _group_starts(laid, len(self.keys))
+        places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(laid))))
         order = self._in_order(places, laid._rows)
         rows, places = laid._rows[:, order], places[order]
         return self._original(rows, self._chosen(places, laid._weights[order]))
@@ -108,28 +105,19 @@ class TopKRows:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        if not len(delta):
-            return delta, None
+        if not len(delta) or self.limit == 0:
+            return ZSet.empty(self.arity), None
         laid = self._laid_out(delta)
-        staged = self.trace.prepare(laid)
-        if self.limit == 0:
-            return ZSet.empty(self.arity), staged
         k = len(self.keys)
-        prefixes = _distinct_prefixes(laid, k)
-        found = leading(
-            self.trace,
-            prefixes,
-            limit=self._last,
-            decided=self._decided,
-            step=staged,
-        )
+        prefixes = laid._rows[:k, _group_starts(laid, k)]
+        found, steps = self._rows.prepare(laid, prefixes)
         rows = np.concatenate((prefixes[:, found.places], found.rows))
         places, old, new = found.places, found.old, found.new
         if self._decided is not None:
             order = self._in_order(places, rows)
             rows, places, old, new = rows[:, order], places[order], old[order], new[order]
         change = self._chosen(places, new) - self._chosen(places, old)
-        return self._original(rows, change), staged
+        return self._original(rows, change), Together(steps)
 
     def _laid_out(self, zset: ZSet) -> ZSet:
         """The rows as the trace has them."""
@@ -185,10 +173,8 @@ class TopKRows:
         return consolidated_rows(columns, weights[chosen])
 
 
-def _distinct_prefixes(zset: ZSet, k: int) -> Int64Array:
-    """The different values of the first k columns, sorted."""
+def _group_starts(zset: ZSet, k: int) -> Int64Array:
+    """The positions at which the first k columns change, 0 among them if there are rows."""
     rows = zset._rows[:k]
-    if k == 0:
-        return rows[:, :1] if rows.shape[1] else np.empty((0, 1), np.int64)
     change = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
-    return rows[:, np.flatnonzero(np.concatenate(([True], change)))]
+    return np.flatnonzero(np.concatenate((np.ones(min(len(zset), 1), np.bool), change)))

@@ -5,11 +5,14 @@ under any cursor is next, the runs that have it go down, and at the leaf their w
 row is met once, with its weight in the old sum (the spine) and in the new one (with the delta), so
 one walk gives the leading rows of both.
 
-Cost: O(runs log N) to find a prefix, then O(runs) per level of each row met; rows of weight zero or
-below are met and left out, so a run of cancelled rows at the front costs what it holds.
+Cost: O(runs log N) to find a prefix, then O(runs) per level of each row met. Rows of weight zero or
+below are met and left out: many of them stand at the front of a group whose least rows are deleted
+again and again, until the runs are merged. A caller who knows where the first positive row was has
+the walk start there, or at the delta's first row if that comes before.
 """
 
 import numpy as np
+from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import add, difference
 from dbsp_wcoj.kernels.compiled import compiled
@@ -26,9 +29,24 @@ from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.search import root_seek, seek
 
 
+@njit(nogil=True)
+def lower_to_first(run, values, offsets, k, first, bound):
+    """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that is less."""
+    depth = bound.shape[0]
+    less = False
+    for level in range(depth):
+        value = load(values[k + level], first)
+        if not less and value > bound[level]:
+            return
+        less = less or value < bound[level]
+        bound[level] = value
+        if level < depth - 1:
+            first = load(run, offsets[k + level] + first)
+
+
 @compiled
 def leading_rows(
-    table, extra, prefixes, arity, start, limit, decided, signed, places, rows, old, new
+    table, extra, prefixes, starts, arity, start, limit, decided, signed, places, rows, old, new
 ):
     """Write the leading rows of the prefixes from ``start`` on until there is no room.
 
@@ -36,6 +54,8 @@ def leading_rows(
         table: Number of runs, then their addresses; all in one column order.
         extra: Address of the delta's run, 0 for none.
         prefixes: int64, shape ``(k, n)``, ``k < arity``.
+        starts: Shape ``(arity - k, n)``: rows before have no positive weight without the delta; or
+            ``(arity - k, 0)``.
         arity: Levels of the runs.
         start: The first prefix to answer.
         limit: Rows are taken until their weights add up to this; at least 1, or -1 for all.
@@ -70,6 +90,8 @@ def leading_rows(
     end = np.empty((depth, runs + 1), np.int64)
     active = np.zeros(depth, np.int64)
     path = np.empty(depth, np.int64)
+    bound = np.empty(depth, np.int64)
+    bounded = starts.shape[1] > 0
     written = 0
     for prefix in range(start, n):
         begin = written
@@ -95,6 +117,16 @@ def leading_rows(
                 end[0, count] = last
                 count += 1
         active[0] = count
+        # How many levels of the path are those of the bound, so that it holds for the next one.
+        tight = -1
+        if bounded:
+            tight = 0
+            bound[:] = starts[:, prefix]
+            if extra != 0 and count > 0 and who[0, count - 1] == table[0]:
+                r = table[0]
+                lower_to_first(extra, values[:, r], offsets[:, r], k, at[0, count - 1], bound)
+            for j in range(count):
+                at[0, j] = seek(values[k, who[0, j]], at[0, j], end[0, j], bound[0])
         old_sum = np.int64(0)
         new_sum = np.int64(0)
         old_open = True
@@ -132,8 +164,14 @@ def leading_rows(
                         at[level + 1, count] = load(address[r], offsets[k + level, r] + i)
                         end[level + 1, count] = load(address[r], offsets[k + level, r] + i + 1)
                         count += 1
+                tight = level + 1 if tight == level and value == bound[level] else -1
                 level += 1
                 active[level] = count
+                if tight == level:
+                    for j in range(count):
+                        first = at[level, j]
+                        below = values[k + level, who[level, j]]
+                        at[level, j] = seek(below, first, end[level, j], bound[level])
                 continue
             before = np.int64(0)
             change = np.int64(0)
