@@ -14,6 +14,7 @@ Cost: one kernel call per distinct subexpression, per branch reached.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +64,12 @@ def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     return values if values.type == target else pc.cast(values, target)
 
 
+@lru_cache(maxsize=4096)
+def _scalar(literal: Literal) -> pa.Scalar:
+    """The literal for kernels; kept, since a step of a few rows pays more for it than for them."""
+    return pa.array([literal.value], literal.type).cast(plain(literal.type))[0]
+
+
 class _Frame:
     """Some rows: their columns on demand, and the values of subexpressions found so far."""
 
@@ -82,7 +89,7 @@ class _Frame:
     def value(self, expression: Expression) -> Values:
         """The value of an expression: a column, or a scalar if it is the same for all rows."""
         if isinstance(expression, Literal):
-            return pa.array([expression.value], expression.type).cast(plain(expression.type))[0]
+            return _scalar(expression)
         if isinstance(expression, Column):
             expression = Column(expression.index, pa.null())
         elif self.rows == 0:  # also a call of literals that fails fails for some row

@@ -61,13 +61,13 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         if rows == 0:
             return pa.nulls(0, of)
         columns = [pc.dictionary_encode(filled(p, rows), "encode") for p in parameters]
-        codes = np.stack([c.indices.to_numpy() for c in columns])
-        combinations, group = np.unique(codes, axis=1, return_inverse=True)
-        group = group.reshape(-1)
-        order = np.argsort(group, kind="stable")
-        bounds = np.searchsorted(group[order], np.arange(combinations.shape[1] + 1))
+        sizes = [len(c.dictionary) for c in columns]
+        codes = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
+        order = np.argsort(codes, kind="stable")
+        distinct, starts = np.unique(codes[order], return_index=True)
+        bounds = [*starts.tolist(), rows]
         places, parts = [], []
-        for i, combination in enumerate(combinations.T):
+        for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
             place = pa.array(order[bounds[i] : bounds[i + 1]])
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
