@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -103,3 +104,26 @@ def run_stream(make, plan, stream):
         given = decoded(total, types, codecs)
         expected = evaluate_plan(plan, {plan.input.relation: given})
         assert decoded(output, out_types, codecs) == Counter(expected)
+
+
+def run_window(make, plan, *, steps=24, size=3000, groups=40):
+    """Run an operator over integer rows that come and go again; its sums are its meaning."""
+    rng = np.random.default_rng(7)
+    operator = make(plan, Codecs())
+    total = ZSet.empty(3)
+    output = ZSet.empty(len(plan.fields))
+    for number in range(steps):
+        columns = [
+            rng.integers(0, groups, size),
+            np.arange(size) + number * size,  # older rows first
+            rng.integers(-5, 5, size),
+        ]
+        come = ZSet.from_columns(columns)
+        order = np.argsort(total.columns[1])[: size // 2 if number > 4 else 0]
+        gone = ZSet.from_columns([c[order] for c in total.columns], -total.weights[order])
+        delta = come + gone
+        total = total + delta
+        change, prepared = operator.prepare([delta], Moment(number == 0, Relations().stage({})))
+        prepared.commit()
+        output = output + change
+        assert output == operator.meaning([total])

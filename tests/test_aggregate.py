@@ -14,7 +14,7 @@ from circuits.operators.aggregate import AggregateRows
 from circuits.operators.operator import Moment
 from circuits.relational import Aggregate, AggregateCall, Field, Scan
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from tests.group_streams import DOMAINS, NUMBERS, encoded, run_stream, streams
+from tests.group_streams import DOMAINS, NUMBERS, encoded, run_stream, run_window, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 INT = pa.int64()
@@ -169,3 +169,10 @@ def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_a
     gone = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
     assert step(operator, gone) == {(1, 5): -1}
     assert front.to_zset().to_dict() == {(2, 1): 1}
+
+
+@pytest.mark.parametrize("keys", [(0,), (), (2, 0)])
+def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys):
+    calls = [("count", None, False), ("sum", 1, False), ("avg", 2, False), ("sum", 2, True)]
+    calls += [("min", 1, False), ("max", 2, False), ("min", 2, False), ("max", 1, False)]
+    run_window(AggregateRows, plan_of([INT, INT, INT], keys, calls))

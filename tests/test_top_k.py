@@ -10,7 +10,7 @@ from circuits.operators.operator import Moment
 from circuits.operators.top_k import TopKRows
 from circuits.relational import Field, Order, Scan, TopK
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from tests.group_streams import DOMAINS, encoded, run_stream, streams
+from tests.group_streams import DOMAINS, encoded, run_stream, run_window, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
 INT = pa.int64()
@@ -110,3 +110,9 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
     for x in range(49):
         gone = step(operator, ZSet.from_rows([(g, x) for g in range(5)], [-1] * 5))
         assert gone == {(g, x + d): 2 * d - 1 for g in range(5) for d in (0, 1)}
+
+
+@pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)
+@pytest.mark.parametrize("keys", [(0,), ()])
+def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys, order):
+    run_window(TopKRows, plan_of([INT, INT, INT], keys, [order], 3, 1))

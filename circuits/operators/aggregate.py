@@ -18,7 +18,7 @@ trace of their rows, of which the changes of the set go on to the linear one. A 
 and the new state of the touched keys at once; all results follow from that by whole columns.
 
 Weights may be of any sign at any time. A count is the sum of the weights; a sum or mean of a
-column whose count is not positive is NULL; min, max and distinct see what has positive weight.
+column whose count is 0 is NULL; min, max and distinct see what has positive weight.
 
 Cost: O(log N) per touched key, run and slot; never the size of a group, texts that share their
 first bytes excepted.
