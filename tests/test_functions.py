@@ -165,6 +165,8 @@ def test_timestamps_with_a_zone_are_read_by_its_clock():
         return evaluate(expression, columns, 2).to_pylist()[0]
 
     assert value(call("hour", stamp)) == 14  # 12:26:40 in Greenwich
+    assert value(call("eq", stamp, lit("2020-09-13 14:26:40"))) is True
+    assert value(call("eq", stamp, lit("2020-09-13 12:26:40Z"))) is True
     assert value(call("cast", stamp, type=TEXT)) == "2020-09-13 12:26:40+00"
     assert value(call("cast", stamp, type=STAMP)) == dt.datetime(2020, 9, 13, 14, 26, 40)
     # Over the end of summer time a day has 25 hours.

@@ -40,6 +40,9 @@ def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
             return _decimal(values, target)
         if arrow.is_date(target):
             return pc.cast(_date(values), target)
+        if arrow.is_timestamp(target) and target.tz is not None:  # without an offset: local time
+            local = pc.cast(values, pa.timestamp(target.unit))
+            return pc.assume_timezone(local, target.tz)
         raise
 
 
