@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -113,6 +114,24 @@ QUERIES: Final = {
 def load(folder: Path) -> dict[str, pa.Table]:
     """The relations, by the names of their Parquet files."""
     return {path.stem: pq.read_table(path) for path in sorted(folder.glob("*.parquet"))}
+
+
+def generated(people: int, seed: int) -> dict[str, pa.Table]:
+    """A small network for q3, q6 and q9, for where the sample is not; no claim is made on it."""
+    random = np.random.default_rng(seed)
+    cities = np.arange(people // 10 + 1)
+    person = np.arange(people)
+    first, second = random.integers(0, people, (2, 8 * people))
+    knows = np.unique(np.stack([first, second], axis=1)[first < second], axis=0)
+    interest = np.unique(random.integers(0, people, (10 * people, 2)), axis=0)
+    return {
+        "City_isPartOf_Country": pa.table({"city": cities, "country": cities % 4}),
+        "Person_isLocatedIn_City": pa.table(
+            {"person": person, "city": random.integers(0, len(cities), people)}
+        ),
+        "Person_knows_Person": pa.table({"person1": knows[:, 0], "person2": knows[:, 1]}),
+        "Person_hasInterest_Tag": pa.table({"person": interest[:, 0], "tag": interest[:, 1]}),
+    }
 
 
 def statements(*queries: str) -> str:

@@ -1,0 +1,69 @@
+"""Recomputed: a query that DuckDB answers anew after each change of its tables.
+
+What a user without incremental views does. The tables are DuckDB's own; a change is an INSERT from
+Arrow, or a DELETE that finds the rows by all their columns (the rows of a relation are distinct).
+The change and the query are timed apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from benchmarks.cost import Clock
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """The one value of the answer, and the wall seconds of the change and of the query."""
+
+    answer: int
+    change: float
+    query: float
+
+
+class Recomputed:
+    """Tables and views in memory.
+
+    >>> tables = Recomputed({"e": pa.table({"a": [1, 2]})}, {}, threads=1)
+    >>> tables.step({"e": pa.table({"a": [2]})}, -1, "SELECT count(*) FROM e").answer
+    1
+    """
+
+    def __init__(
+        self, relations: Mapping[str, pa.Table], views: Mapping[str, str], *, threads: int
+    ) -> None:
+        self._database = duckdb.connect(config={"threads": threads})
+        for name, rows in relations.items():
+            with self._registered(rows) as source:
+                self._database.execute(f"CREATE TABLE {name} AS SELECT * FROM {source}")
+        for name, text in views.items():
+            self._database.execute(f"CREATE VIEW {name} AS {text}")
+
+    def step(self, rows: Mapping[str, pa.Table], weight: int, query: str) -> Recomputation:
+        """Insert (weight 1) or delete (-1) the rows, and answer the query."""
+        clock = Clock()
+        for name, changed in rows.items():
+            with self._registered(changed) as source:
+                if weight > 0:
+                    self._database.execute(f"INSERT INTO {name} SELECT * FROM {source}")
+                else:
+                    same = " AND ".join(
+                        f"{name}.{column} = {source}.{column}" for column in changed.column_names
+                    )
+                    self._database.execute(f"DELETE FROM {name} USING {source} WHERE {same}")
+        change = clock.read().wall
+        clock = Clock()
+        ((answer,),) = self._database.execute(query).fetchall()
+        return Recomputation(answer, change, clock.read().wall)
+
+    @contextmanager
+    def _registered(self, rows: pa.Table) -> Iterator[str]:
+        """Arrow rows under a name, for a statement."""
+        self._database.register("changed_rows", rows)
+        yield "changed_rows"
+        self._database.unregister("changed_rows")
