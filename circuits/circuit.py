@@ -25,7 +25,6 @@ from time import perf_counter
 import pyarrow as pa
 
 from circuits.codec import Codecs
-from circuits.datalog import plan_datalog
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
@@ -36,7 +35,7 @@ from circuits.errors import (
 )
 from circuits.graph import Graph, GraphStep, Joining
 from circuits.lowering import lowered
-from circuits.query import answered
+from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot, fingerprint, restored, taken
@@ -128,44 +127,38 @@ class Circuit:
         """
         return Views(self._integrals, {**self.inputs, **self._schemas}, self._codecs)
 
-    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
+    def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         Args:
             text: A SELECT, or Datalog rules, of which the last head is the answer; over the
                 materialized views and inputs, and the inputs that a join reads whole.
             dialect: The dialect of a SELECT.
+            engine: "compiled", or "reference" for one Datalog rule without aggregates, answered by
+                the prefix extenders of its atoms, `or`, `and`, `not`, to compare with.
 
         Returns:
             A table of the rows, with ``weight``.
 
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
+            CircuitError: There is no such engine, or not for SQL.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
         """
-        from circuits.sql import plan_sql
-
         self._check_whole()
         kept = self._kept()
-        fields = {name: columns for name, (columns, _) in kept.items()}
         try:
-            if ":-" in text:
-                plans = plan_datalog(text, fields)
-            else:
-                plans = plan_sql(text, fields, name="answer", dialect=dialect)
+            return answered(text, kept, self._codecs, dialect=dialect, engine=engine)
         except TextError as error:
-            missing = [n for n in (*self.inputs, *self._schemas) if n not in kept]
-            if missing and any(re.search(rf"\b{re.escape(n)}\b", text) for n in missing):
+            missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
+            if any(re.search(rf"\b{re.escape(name)}\b", text) for name in missing):
                 error.add_note(
                     f"kept are {', '.join(kept) or 'none'}; {', '.join(missing)} can be asked for "
                     "in a circuit made with materialize=True"
                 )
             raise
-        name, plan = list(plans.items())[-1]
-        answer = answered(plans, kept, self._codecs)
-        return Schema(name, plan.fields).to_table(answer, self._codecs)
 
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.

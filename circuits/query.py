@@ -3,37 +3,66 @@
 Relations are read from their traces as they are: a join reads the arrangements that exist, and
 sorts only what is arranged in no order that it needs (`dbsp_wcoj.generic_join`). What is kept is
 what is materialized, and inputs that a join of the circuit reads whole.
+
+The reference engine answers one Datalog rule by nested prefix extenders (`circuits.datalog
+.extenders`) over rows of Python values. It shares no join with the compiled one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
+from typing import Literal
+
+import pyarrow as pa
 
 from circuits.codec import Codecs
+from circuits.datalog import plan_datalog
+from circuits.datalog.extenders import answers
+from circuits.errors import CircuitError
 from circuits.graph import Graph, Joining
 from circuits.lowering import lowered
 from circuits.operators.join import JoinRows
 from circuits.relational import Fields, Plan
+from circuits.schema import Schema
+from circuits.sql import plan_sql
 from dbsp_wcoj import Trace, ZSet, generic_join
 from dbsp_wcoj.generic_join import plain
 
-__all__ = ["answered"]
+__all__ = ["Engine", "Kept", "answered"]
+
+Engine = Literal["compiled", "reference"]
+
+# The columns and the rows of each relation that can be asked for.
+Kept = Mapping[str, tuple[Fields, Trace]]
 
 
-def answered(
-    plans: Mapping[str, Plan],
-    kept: Mapping[str, tuple[Fields, Trace]],
-    codecs: Codecs,
-) -> ZSet:
-    """The last of the plans, over kept relations.
+def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Engine) -> pa.Table:
+    """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`."""
+    fields = {name: columns for name, (columns, _) in kept.items()}
+    if ":-" in text:
+        plans = plan_datalog(text, fields)
+    else:
+        plans = plan_sql(text, fields, name="answer", dialect=dialect)
+    name, plan = list(plans.items())[-1]
+    schema = Schema(name, plan.fields)
+    if engine == "compiled":
+        return schema.to_table(_rows(plans, kept, codecs), codecs)
+    if engine != "reference" or ":-" not in text:
+        raise CircuitError(
+            f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
+        )
+    found = sorted(answers(text, {n: _listed(n, kept, codecs) for n in kept}), key=repr)
+    columns = [
+        pa.array([row[place] for row in found], field.type)
+        for place, field in enumerate(plan.fields)
+    ]
+    ones = pa.array([1] * len(found), pa.int64())
+    return pa.Table.from_arrays([*columns, ones], schema=schema.arrow)
 
-    Args:
-        plans: Views in an order in which they come after those they read.
-        kept: Columns and rows of each relation.
-        codecs: The codes of values; the query's constants and results may add some.
-    """
-    graph = Graph(codecs, Joining(), perf_counter)
+
+def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs) -> ZSet:
+    """The rows of the last plan; constants and results may add to the codes."""
+    graph = Graph(codecs, Joining(), lambda: 0.0)
     for name, (fields, _) in kept.items():
         graph.add_input(name, fields)
     for name, plan in plans.items():
@@ -49,3 +78,12 @@ def answered(
             values.append(node.operator.meaning(inputs))
     last = graph.views[list(plans)[-1]]
     return plain(values[last], len(graph.nodes[last].plan.fields))
+
+
+def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:
+    """The rows of a relation as tuples of Python values, those of positive weight."""
+    fields, trace = kept[name]
+    table = Schema(name, fields).to_table(plain(trace, len(fields)), codecs)
+    *columns, weights = (column.to_pylist() for column in table.columns)
+    rows = zip(*columns, strict=True) if columns else [()] * len(weights)
+    return [row for row, weight in zip(rows, weights, strict=True) if weight > 0]
