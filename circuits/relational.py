@@ -31,7 +31,7 @@ Semi and Outer. A lowered plan is a DAG: equal parts are one operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -160,7 +160,8 @@ class Outer:
 
     @cached_property
     def fields(self) -> Fields:
-        return self.left.fields + self.right.fields
+        left = self.left.fields if self.kind == "left" else _with_nulls(self.left.fields)
+        return left + _with_nulls(self.right.fields)
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,13 @@ class Union:
 
     inputs: tuple[Plan, ...]
 
-    @property
+    @cached_property
     def fields(self) -> Fields:
-        return self.inputs[0].fields
+        columns = zip(*(plan.fields for plan in self.inputs), strict=True)
+        return tuple(
+            replace(first, nullable=any(field.nullable for field in (first, *others)))
+            for first, *others in columns
+        )
 
 
 @dataclass(frozen=True)
@@ -360,3 +365,7 @@ def columns(plan: Plan) -> tuple[Column, ...]:
     (Column(index=0, type=DataType(int64)),)
     """
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
+
+
+def _with_nulls(fields: Fields) -> Fields:
+    return tuple(replace(field, nullable=True) for field in fields)
