@@ -129,13 +129,13 @@ class Graph:
         key = _key(plan, below)
         if isinstance(plan, Unpack):
             key = "unpack", below, tuple((c, self.add(pack)) for c, pack in plan.payloads)
-        return self._add(key, f"#{len(self.nodes)}", plan, below)
+        return self._add(key, self._fresh(), plan, below)
 
     def integrate(self, number: int) -> Integrate:
         """Keep the sum of a node's deltas."""
         plan = self.nodes[number].plan
         key = ("integrate", number)
-        place = self._add(key, f"#{len(self.nodes)}", plan, (number,))
+        place = self._add(key, self._fresh(), plan, (number,))
         operator = self.nodes[place].operator
         assert isinstance(operator, Integrate)
         return operator
@@ -191,6 +191,13 @@ class Graph:
             for node in self.nodes
             if isinstance(node.operator, PackRows)
         }
+
+    def _fresh(self) -> str:
+        """The name of the next operator, which is that of no input."""
+        name = f"#{len(self.nodes)}"
+        while ("input", name) in self._numbers:
+            name += "'"
+        return name
 
     def _add(self, key: object, name: str, plan: Plan, inputs: tuple[int, ...]) -> int:
         number = self._numbers.get(key)
