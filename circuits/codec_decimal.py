@@ -1,9 +1,10 @@
 """Codes of decimals: the unscaled integer up to 18 digits, beyond that a code from a table.
 
 Narrow decimals order by code as by value. Wide ones (19 to 76 digits, the sums of SQL among them)
-have 128 or 256 bits; a table for each scale keeps them as rows of four words, so that decimal128
-and decimal256 of one scale have the same codes. Their sort keys are those words, the lower ones
-with the sign bit flipped, because they are unsigned.
+have 128 or 256 bits, four words here, so that decimal128 and decimal256 of one scale have the same
+codes. A value below 2**61 is its own code, shifted to where no table reaches: a sum that changes
+with every step leaves nothing behind. Larger ones are in a table for each scale. Their sort keys
+are the words, the lower ones with the sign bit flipped, because they are unsigned.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ __all__ = ["NARROW", "WORDS", "NarrowDecimals", "WideDecimals", "decimal_rows", 
 NARROW = 18
 #: Words of 64 bits of a value in a table.
 WORDS = 4
+# Values in [-INLINE, INLINE) have the codes from SHIFT - INLINE on; a table gives smaller ones.
+INLINE = 2**61
+SHIFT = 3 * 2**61
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,18 @@ class WideDecimals:
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
         """Codes from the table; -1 where not valid, or not there and not adding."""
         rows = decimal_rows(array)
-        offsets = np.arange(len(rows) + 1) * rows.itemsize * WORDS
-        code = self.table.intern if adding else self.table.find
-        return code(offsets, rows.view(np.uint8).reshape(-1), valid)
+        least = rows[:, 0]
+        inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
+        inline &= (least >= -INLINE) & (least < INLINE)
+        codes = least + SHIFT
+        others = np.flatnonzero(~inline)
+        if len(others):
+            data = np.ascontiguousarray(rows[others])
+            offsets = np.arange(len(others) + 1) * data.itemsize * WORDS
+            code = self.table.intern if adding else self.table.find
+            there = None if valid is None else valid[others]
+            codes[others] = code(offsets, data.view(np.uint8).reshape(-1), there)
+        return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
         """The decimals of codes.
@@ -111,7 +124,7 @@ class WideDecimals:
         Raises:
             SchemaError: A value has more digits than the type, so it came from a wider column.
         """
-        columns = self.table.rows(codes)
+        columns = self._words(codes)
         if valid is not None:
             columns[:, ~valid] = 0
         width = self.type.bit_width // 64
@@ -123,8 +136,20 @@ class WideDecimals:
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
         """Columns that order as the values do, the first one never at an end of int64."""
-        columns = self.table.rows(codes)[: self.type.bit_width // 64]
+        columns = self._words(codes)[: self.type.bit_width // 64]
         return [columns[-1], *(columns[-2::-1] ^ NULL)]
+
+    def _words(self, codes: Int64Array) -> Int64Array:
+        """The four words of each value, the least first; negative codes stay what they are."""
+        inline = codes >= SHIFT - INLINE
+        if not inline.any():
+            return self.table.rows(codes)
+        words = np.empty((WORDS, len(codes)), np.int64)
+        words[0, inline] = codes[inline] - SHIFT
+        words[1:, inline] = words[0, inline] >> 63
+        if not inline.all():
+            words[:, ~inline] = self.table.rows(codes[~inline])
+        return words
 
 
 def decimal_rows(array: pa.Array) -> Int64Array:

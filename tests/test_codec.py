@@ -90,7 +90,8 @@ def test_the_code_of_a_value_is_the_one_it_was_encoded_to(type_, data):
         assert [codec.code_of(value.as_py()) for value in column] == codes
     if not codec.ordered:
         unseen = data.draw(VALUES[type_])
-        if canonical(unseen) not in values:
+        small = isinstance(unseen, Decimal) and abs(unseen) < 10**16  # its own code
+        if canonical(unseen) not in values and not small:
             assert codec.code_of(unseen) is None
     assert codec.code_of(None) == NULL
     assert codecs.lengths() == before
