@@ -35,6 +35,7 @@ from circuits.errors import (
 )
 from circuits.graph import Graph, GraphStep, Joining
 from circuits.lowering import lowered
+from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
 from circuits.schema import Schema
@@ -79,15 +80,16 @@ class Circuit:
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
-        self.outputs = self._named("outputs", list(self.plans) if outputs is None else outputs)
+        self.outputs = _chosen("outputs", self.plans if outputs is None else outputs, self.plans)
         kept = known if materialize is True else (materialize or ())
-        self.materialized = self._named("materialize", kept)
+        self.materialized = _chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self._joining = Joining(Formula.of(formula), executor, parts)
         self._clock = clock
         self._version = 0
         self._broken = False
-        self._build(Codecs())
+        self._codecs = Codecs()
+        self._graph, self._integrals = self._built(self._codecs)
 
     def step(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Apply the changes of one moment and return the change of every output.
@@ -124,7 +126,11 @@ class Circuit:
         """The materialized views and inputs as they are now: a mapping from names to tables.
 
         Each is put together when it is asked for, in O(rows).
+
+        Raises:
+            BrokenCircuitError: An earlier commit failed half-way.
         """
+        self._check_whole()
         return Views(self._integrals, {**self.inputs, **self._schemas}, self._codecs)
 
     def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
@@ -189,12 +195,14 @@ class Circuit:
         """
         wanted = fingerprint(self.plans, self.inputs, self.materialized)
         codecs = restored(snapshot, wanted)
-        self._build(codecs)
-        snapshot.fill(self._graph)
+        graph, integrals = self._built(codecs)
+        snapshot.fill(graph)
+        self._codecs, self._graph, self._integrals = codecs, graph, integrals
         self._version += 1
         self._broken = False
 
-    def _build(self, codecs: Codecs) -> None:
+    def _built(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
+        """The operators, without state, and those that keep what is materialized."""
         graph = Graph(codecs, self._joining, self._clock)
         for name, schema in self.inputs.items():
             graph.add_input(name, schema.fields)
@@ -204,9 +212,7 @@ class Circuit:
             **{name: graph.add_input(name, self.inputs[name].fields) for name in self.inputs},
             **graph.views,
         }
-        self._integrals = {name: graph.integrate(numbers[name]) for name in self.materialized}
-        self._codecs = codecs
-        self._graph = graph
+        return graph, {name: graph.integrate(numbers[name]) for name in self.materialized}
 
     def _kept(self) -> dict[str, tuple[Fields, Trace]]:
         """The relations whose rows are in the state, with all their columns."""
@@ -218,16 +224,6 @@ class Circuit:
             elif name in self.inputs and name in joined and schema.arity:
                 kept[name] = (schema.fields, joined[name])
         return kept
-
-    def _named(self, role: str, names: Collection[str]) -> tuple[str, ...]:
-        known = list(self.plans) if role == "outputs" else [*self.inputs, *self.plans]
-        for name in names:
-            if name not in known:
-                raise CircuitError(
-                    f"{role}: {name!r} is not there; known are {', '.join(known)}: "
-                    "add its definition or drop the name"
-                )
-        return tuple(names)
 
     def _check_whole(self) -> None:
         if self._broken:
@@ -272,3 +268,16 @@ class CircuitStep:
         self.step.commit()
         circuit._broken = False
         circuit._version += 1
+
+
+def _chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
+    """The names, in the order of the known ones, so that a set names the same circuit."""
+    if isinstance(names, str):
+        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    for name in names:
+        if name not in known:
+            raise CircuitError(
+                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
+                "add its definition or drop the name"
+            )
+    return tuple(name for name in known if name in names)

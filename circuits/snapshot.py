@@ -52,12 +52,24 @@ class Snapshot:
     def nbytes(self) -> int:
         """The size of the rows, weights and values."""
         rows = sum(rows.nbytes + weights.nbytes for rows, weights in self.traces.values())
-        tables = sum(table.nbytes for table in self.tables.values())
+        tables = sum(int(table.nbytes) for table in self.tables.values())
         return rows + tables + sum(payload.nbytes for payload in self.payloads.values())
 
     def fill(self, graph: Graph) -> None:
-        """Put the state into a new graph of the same plans."""
+        """Put the state into a new graph of the same plans.
+
+        Raises:
+            SnapshotError: The graph keeps other things: another version lowered the plans.
+        """
         traces = graph.traces
+        if traces.keys() != self.traces.keys() or graph.payloads.keys() != self.payloads.keys():
+            other = (
+                traces.keys() ^ self.traces.keys() | graph.payloads.keys() ^ self.payloads.keys()
+            )
+            raise SnapshotError(
+                f"the snapshot and the circuit differ in {', '.join(sorted(other))}: restore it "
+                "with the version that wrote it"
+            )
         for name, (rows, weights) in self.traces.items():
             if len(weights):
                 traces[name].update(ZSet(rows, weights))
