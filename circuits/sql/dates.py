@@ -154,7 +154,10 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
 
 def _bare_interval(clause: Clause, node: exp.Interval) -> Expression:
     raise clause.source.unsupported(
-        node, "INTERVAL as a value", "add it to a date or timestamp, or subtract it from one"
+        node,
+        "INTERVAL as a value",
+        "add it to a date or timestamp, or subtract it from one",
+        word="interval",
     )
 
 

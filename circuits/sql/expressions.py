@@ -17,7 +17,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits import functions
-from circuits.expression import Expression, Literal
+from circuits.expression import Call, Expression, Literal
 from circuits.sql.source import Source
 from circuits.sql.types import arrow_type
 
@@ -103,10 +103,8 @@ class Clause:
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
     def _construct(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Anonymous):
-            return f"function {node.name}()"
-        if isinstance(node, exp.Func):
-            return f"function {node.sql_name().lower()}()"
+        if isinstance(node, exp.Func) and not isinstance(node, exp.Binary):
+            return f"function {self.source.word(node)}()"
         if isinstance(node, exp.Query):
             return f"a subquery in {self.name}"
         return f"{node.key.upper()} in {self.name}"
@@ -119,9 +117,14 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def _known_functions(node: exp.Expr) -> str:
-    if isinstance(node, exp.Func):
-        return "there are: " + ", ".join(sorted(functions.FUNCTIONS))
-    return ""
+    if not isinstance(node, exp.Func) or isinstance(node, exp.Binary):
+        return ""
+    names = {
+        kind.sql_name().lower()
+        for kind in READERS
+        if issubclass(kind, exp.Func) and not issubclass(kind, exp.Binary | exp.Anonymous)
+    }
+    return "there are: " + ", ".join(sorted(names))
 
 
 def integer(value: int) -> Literal:
@@ -153,17 +156,17 @@ def _literal(clause: Clause, node: exp.Literal) -> Expression:
 
 def _number(clause: Clause, node: exp.Expr, written: str) -> Literal:
     try:
-        if "e" in written.lower():
-            return Literal(float(written), pa.float64())
         value = Decimal(written)
-        if "." not in written:
-            if int(value) not in INT64:
-                raise clause.source.error(
-                    node, f"integer {written} does not fit 64 bits; cast a text to decimal"
-                )
-            return integer(int(value))
-    except (ArithmeticError, ValueError):
+    except ArithmeticError:
         raise clause.source.error(node, f"{written!r} is no number") from None
+    if "e" in written.lower():
+        return Literal(float(written), pa.float64())
+    if "." not in written:
+        if int(value) not in INT64:
+            raise clause.source.error(
+                node, f"integer {written} does not fit 64 bits; write it as a decimal, with .0"
+            )
+        return integer(int(value))
     digits = value.as_tuple()
     scale = -int(digits.exponent)
     precision = max(len(digits.digits), scale + 1)
@@ -204,7 +207,11 @@ def _cast(function: str) -> Reader:
     def read(clause: Clause, node: exp.Cast) -> Expression:
         clause.source.only(node, "this", "to", *(("safe",) if function == "try_cast" else ()))
         target = arrow_type(clause.source, node.to)
-        return clause.call(node, function, clause.read(node.this), type=target)
+        value = clause.read(node.this)
+        made = clause.call(node, function, value, type=target)
+        if isinstance(value, Literal) and isinstance(made, Call):
+            raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
+        return made
 
     return read
 

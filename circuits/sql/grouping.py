@@ -200,12 +200,13 @@ class Grouping:
             argument = node.this
         else:
             known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
-            name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
             if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                inner = node.this
-                name = inner.sql_name().lower() if isinstance(inner, exp.Func) else node.key
-                name = name if not isinstance(inner, tuple(AGGREGATES)) else node.key
-            raise source.unsupported(node, f"aggregate {name}()", known)
+                # DuckDB's any_value() is one of these, too.
+                known_inside = isinstance(node.this, tuple(AGGREGATES))
+                if known_inside:
+                    raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
+                node = node.this
+            raise source.unsupported(node, f"aggregate {source.word(node)}()", known)
         if argument is None or isinstance(argument, exp.Star):
             if not isinstance(node, exp.Count):
                 raise source.error(

@@ -45,7 +45,9 @@ def read_order(
     for key in node.expressions:
         source.only(key, "this", "desc", "nulls_first")
         if isinstance(key.this, exp.Var):
-            raise source.unsupported(key, f"ORDER BY {key.this.name}", "name the columns")
+            raise source.unsupported(
+                key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
+            )
         order.append(
             Sorted(read(key.this), bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
         )

@@ -92,15 +92,16 @@ def _in(clause: Clause, node: exp.In) -> Expression:
 
 
 def _exists(clause: Clause, node: exp.Exists) -> Expression:
-    raise _misplaced(clause, node, "EXISTS")
+    raise _misplaced(clause, node, "EXISTS", "exists")
 
 
-def _misplaced(clause: Clause, node: exp.Expr, construct: str) -> Exception:
+def _misplaced(clause: Clause, node: exp.Expr, construct: str, word: str = "") -> Exception:
     return clause.source.unsupported(
         node,
         f"{construct} inside of an expression of {clause.name}",
         "make it a condition of its own in WHERE, joined to the others by AND "
         "(an OR of them is a UNION of queries)",
+        word,
     )
 
 

@@ -24,7 +24,7 @@ from circuits.sql.rows import parts_of
 __all__ = ["UNBOUNDED", "Rank", "bounded", "is_rank", "rank_of", "wanted"]
 
 UNBOUNDED: Final = (
-    "a window function is not supported; row_number() is, where QUALIFY or the WHERE around a "
+    "row_number() is, where QUALIFY or the WHERE around a "
     "query in FROM bounds it, as row_number() OVER (...) <= 3"
 )
 FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
@@ -88,17 +88,19 @@ def bounded(node: exp.Expr) -> tuple[exp.Expr, Bounds] | None:
     return None
 
 
-def wanted(environment: Environment, node: exp.Select) -> tuple[dict[int, Ranks], frozenset[int]]:
-    """Ranks that WHERE bounds of tables in FROM, and the ``id`` of the conditions that say so."""
+def wanted(
+    environment: Environment, node: exp.Select
+) -> tuple[dict[int, Ranks], dict[int, exp.Column]]:
+    """Ranks that WHERE bounds of tables in FROM; by their ``id`` the conditions that say so."""
     where, joins = node.args.get("where"), node.args.get("joins") or []
     changed = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
     clause = node.args.get("from_")
     if where is None or clause is None or changed:
-        return {}, frozenset()
+        return {}, {}
     tables = [clause.this, *(join.this for join in joins)]
     ranked = {id(table): set(_rank_names(environment, table)) for table in tables}
     ranks: dict[int, dict[str, Bounds]] = {}
-    done = set()
+    done: dict[int, exp.Column] = {}
     for part in parts_of(where.this):
         value, bounds = bounded(part) or (None, None)
         if not isinstance(value, exp.Column) or bounds is None:
@@ -112,8 +114,8 @@ def wanted(environment: Environment, node: exp.Select) -> tuple[dict[int, Ranks]
         ]
         if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
             ranks[id(matches[0])][name] = bounds
-            done.add(id(part))
-    return dict(ranks), frozenset(done)
+            done[id(part)] = value
+    return dict(ranks), done
 
 
 def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
@@ -127,12 +129,17 @@ def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
         if common is None or common.node.args["alias"].args.get("columns"):
             return
         query = common.node.this
-    while isinstance(query, exp.Subquery):
+    while isinstance(query, exp.Subquery) and not _cut(query):
         query = query.this
-    if isinstance(query, exp.Select):
+    if isinstance(query, exp.Select) and not _cut(query):
         for item in query.expressions:
             if isinstance(item, exp.Alias) and is_rank(item.this):
                 yield item.alias.casefold()
+
+
+def _cut(query: exp.Expr) -> bool:
+    """Does something follow the list, which would see other rows if they were bounded before?"""
+    return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 
 
 def _whole(node: exp.Expr) -> int | None:

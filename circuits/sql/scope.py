@@ -104,18 +104,7 @@ class Scope:
 
     def find(self, node: exp.Column) -> Expression | None:
         """The value of a column here or in the enclosing queries, None if there is none."""
-        self.source.only(node, "this", "table")
-        table, name = node.table, node.name
-        matches = [
-            slot
-            for slot in self.slots
-            if _same(slot.name, name) and (_same(slot.table, table) if table else not slot.shadowed)
-        ]
-        if len(matches) > 1:
-            places = ", ".join(f"{slot.table}.{slot.name}" for slot in matches)
-            raise self.source.error(
-                node, f"column {node.sql()!r} is ambiguous: {places}; name the table or an alias"
-            )
+        table, matches = node.table, self.matches(node)
         if matches:
             if matches[0].refusal:
                 raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
@@ -130,6 +119,22 @@ class Scope:
                 "pass it through the subquery in between",
             )
         return None if outside is None else shifted(outside, OUTER)
+
+    def matches(self, node: exp.Column) -> list[Slot]:
+        """The slot that a column names, in a list that is empty if there is none."""
+        self.source.only(node, "this", "table")
+        table, name = node.table, node.name
+        matches = [
+            slot
+            for slot in self.slots
+            if _same(slot.name, name) and (_same(slot.table, table) if table else not slot.shadowed)
+        ]
+        if len(matches) > 1:
+            places = _listed(f"{slot.table}.{slot.name}".removeprefix(".") for slot in matches)
+            raise self.source.error(
+                node, f"column {node.sql()!r} is ambiguous: {places}; name the table or an alias"
+            )
+        return matches
 
     def has(self, table: str) -> bool:
         """Is there a table of this alias in the clause itself?"""
@@ -181,7 +186,7 @@ class Scope:
             return self.source.error(
                 node, f"unknown column {node.name!r} of {table!r}; it has: {known}"
             )
-        known = _listed(f"{slot.table}.{slot.name}" for slot in slots)
+        known = _listed(f"{slot.table}.{slot.name}".removeprefix(".") for slot in slots)
         return self.source.error(node, f"unknown column {node.name!r}; in FROM: {known}")
 
     def _outwards(self) -> Iterator[Scope]:

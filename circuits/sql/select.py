@@ -76,9 +76,12 @@ def opened(environment: Environment, node: exp.Select, parent: Scope | None = No
         item.alias.casefold(): item.this for item in node.expressions if isinstance(item, exp.Alias)
     }
     where = node.args.get("where")
+    for column in done.values():
+        # The condition is understood already, but its name must have been the only one.
+        rows.scope.matches(column)
     if where is not None:
         environment.source.only(where, "this")
-        rows.restrict(where.this, "WHERE", done)
+        rows.restrict(where.this, "WHERE", frozenset(done))
     return rows
 
 
@@ -265,7 +268,10 @@ class _Select:
                 raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
             return matches[0].value
         self._check_names(node, "ORDER BY")
-        return self._clause("ORDER BY").read(node)
+        value = self._clause("ORDER BY").read(node)
+        if isinstance(value, Literal):
+            raise self.source.error(node, "ORDER BY a constant orders nothing; name a column")
+        return value
 
     def _position(self, node: exp.Literal) -> _Item:
         count = len(self.items)
@@ -299,7 +305,9 @@ class _Select:
 
 
 def _no_window(clause: Clause, node: exp.Expr) -> Expression:
-    raise clause.source.unsupported(node, "a window function", ranks.UNBOUNDED)
+    inner = node.this
+    word = inner.sql_name().lower() if isinstance(inner, exp.Func) else ""
+    raise clause.source.unsupported(node, "a window function", ranks.UNBOUNDED, word=word)
 
 
 def finished(selection: Selection) -> Derived:

@@ -23,6 +23,7 @@ from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 __all__ = ["Source"]
 
 EXCERPT_WIDTH: Final = 72
+OPENING: Final = (TokenType.L_PAREN, TokenType.VALUES, TokenType.LATERAL, TokenType.UNNEST)
 
 # What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
 CONSTRUCTS: Final = {
@@ -43,6 +44,15 @@ CONSTRUCTS: Final = {
     "when": "AT",
     "with_": "WITH",
     "windows": "WINDOW",
+}
+
+# The words in the text that set an argument, where they are not its name.
+KEYWORDS: Final = {
+    "by_name": "by name",
+    "locks": "for",
+    "pivots": "pivot",
+    "replace": "replace",
+    "sample": "sample",
 }
 
 Error = TypeVar("Error", bound=SqlError)
@@ -71,6 +81,8 @@ class Source:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_numbers()
             trees = sqlglot.parse(self.text, dialect=self.dialect)
+        except SqlError:
+            raise
         except ParseError as error:
             raise self._syntax_error(error) from None
         except SqlglotError as error:
@@ -118,13 +130,29 @@ class Source:
         except FunctionError as error:
             raise self.error(node, str(error)) from None
 
+    def word(self, node: exp.Expr) -> str:
+        """The name of a function as it is written in the text, else sqlglot's."""
+        start, end = node.meta.get("start"), node.meta.get("end")
+        if start is not None and end is not None:
+            return self.text[start : end + 1]
+        if isinstance(node, exp.Anonymous):
+            return node.name
+        return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+
     def comma_before(self, node: exp.Expr) -> bool:
-        """Does a comma (and opening brackets) stand before a node?"""
+        """Does a comma (and what opens a query or VALUES) stand before a table in FROM?"""
         start = self._start(node)
         before = [token for token in self.tokens if start is not None and token.start < start]
-        while before and before[-1].token_type in (TokenType.L_PAREN, TokenType.VALUES):
+        inside, depth = not isinstance(node, exp.Table), 0
+        while before:
+            kind = before[-1].token_type
+            if inside:  # the first name in a query is not its first word
+                depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+                inside = depth < 1
+            elif kind not in OPENING:
+                return kind == TokenType.COMMA
             before.pop()
-        return bool(before) and before[-1].token_type == TokenType.COMMA
+        return False
 
     def _check_numbers(self) -> None:
         """``0x10`` would be read as ``0 AS x10``."""
@@ -181,8 +209,7 @@ class Source:
 def _keyword(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    words = {"sample": "sample", "pivots": "pivot", "except_": "exclude", "locks": "for"}
-    return words.get(name, name.strip("_") if isinstance(value, exp.Expr) else "")
+    return KEYWORDS.get(name, name.strip("_") if isinstance(value, exp.Expr) else "")
 
 
 def _plain(message: str) -> str:

@@ -48,7 +48,7 @@ def plan_sql(
     >>> plan_sql("SELECT src FROM e WHERE dts > 3", {"e": e})
     Traceback (most recent call last):
     ...
-    circuits.errors.SqlError: line 1, column 23: unknown column 'dts'; in FROM: e.src, e.dst
+    circuits.errors.SqlError: line 1, column 25: unknown column 'dts'; in FROM: e.src, e.dst
       SELECT src FROM e WHERE dts > 3
                               ^
     """
@@ -87,7 +87,9 @@ def _statement(environment: Environment, tree: exp.Expr, name: str) -> tuple[str
     properties = tree.args.get("properties")
     for part in properties.expressions if properties else ():
         if not isinstance(part, exp.MaterializedProperty):
-            raise source.unsupported(tree, f"CREATE with {part.key}", word="create")
+            raise source.unsupported(
+                tree, f"CREATE with {part.key}", "there is CREATE VIEW", "create"
+            )
     target, names = tree.this, []
     if isinstance(target, exp.Schema):
         source.only(target, "this", "expressions")
@@ -114,8 +116,11 @@ def _check_name(source: Source, tree: exp.Expr, view: str, scans: Mapping[str, S
 
 def _check_columns(source: Source, tree: exp.Expr, view: str, plan: Plan) -> None:
     seen: set[str] = set()
+    query_ = tree.expression if isinstance(tree, exp.Create) else tree
+    items = {item.alias_or_name.casefold(): item for item in query_.expressions}
     for field in plan.fields:
         key = field.name.casefold()
+        tree = items.get(key, query_)
         if key == "weight":
             raise source.error(
                 tree, f"column {field.name!r} of view {view!r} has the name of the weights; rename"

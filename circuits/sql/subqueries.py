@@ -25,7 +25,18 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.expression import Call, Column, Expression, Literal, columns_of, substitute
-from circuits.relational import Aggregate, Cross, Filter, Map, Outer, Plan, Semi, TopK, Values, columns
+from circuits.relational import (
+    Aggregate,
+    Cross,
+    Filter,
+    Map,
+    Outer,
+    Plan,
+    Semi,
+    TopK,
+    Values,
+    columns,
+)
 from circuits.sql.expressions import Clause, integer
 from circuits.sql.grouping import Grouping, is_grouped
 from circuits.sql.scope import OUTER, is_correlated, is_outer
@@ -66,8 +77,16 @@ def is_membership(node: exp.Expr) -> bool:
     if isinstance(node, exp.Exists):
         return True
     if isinstance(node, exp.In):
-        return bool(node.args.get("query"))
+        return _queried(node) is not None
     return type(node) in COMPARISONS and isinstance(node.args["expression"], exp.Any | exp.All)
+
+
+def _queried(node: exp.In) -> exp.Expr | None:
+    """The subquery of IN; VALUES stands where a list of values would."""
+    query, items = node.args.get("query"), node.expressions
+    if query is not None:
+        return None if items else query
+    return items[0] if len(items) == 1 and isinstance(items[0], exp.Values) else None
 
 
 def semi(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
@@ -81,9 +100,9 @@ def semi(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> P
         source.only(node, "this")
         inner = _read(rows, node.this, exists=True)
         return _semi(rows, clause, node, inner, (), negated)
-    if isinstance(node, exp.In):
-        source.only(node, "this", "query")
-        return _compared(rows, clause, node, node.args["query"], "eq", every=False, negated=negated)
+    if isinstance(node, exp.In) and (query := _queried(node)) is not None:
+        source.only(node, "this", "query", "expressions")
+        return _compared(rows, clause, node, query, "eq", every=False, negated=negated)
     source.only(node, "this", "expression")
     quantifier = node.args["expression"]
     source.only(quantifier, "this")
@@ -106,7 +125,7 @@ def _compared(
     ``x < ALL`` is that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` that some row has
     ``x >= y`` true.
     """
-    if not isinstance(_unwrapped(query), exp.Query):
+    if not isinstance(_unwrapped(query), exp.Query | exp.Values):
         raise rows.source.unsupported(query, "ANY or ALL of a list", "use IN")
     inner = _read(rows, query)
     left = node.this

@@ -141,7 +141,10 @@ class _Tables:
             name = node.alias
         else:
             raise source.unsupported(
-                node, f"{node.key.upper()} in FROM", "there are tables, queries and VALUES"
+                node,
+                f"{node.key.upper()} in FROM",
+                "there are tables, queries and VALUES",
+                word=node.key,
             )
         derived = renamed(source, derived, names)
         slots = slots_of(derived.plan, name, derived.refusals)

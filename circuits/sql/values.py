@@ -28,7 +28,8 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
     fields, constants = [], []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.function(node):
-            of = functions.common_type(value.type for value in column)
+            # As beside other literals, a text is read as a date.
+            of = functions.call("coalesce", *column).type
             cast = [
                 value if value.type == of else functions.call("cast", value, type=of)
                 for value in column
