@@ -2,8 +2,9 @@
 
 Cross, Filter, Map, Semi and Outer become flat blocks (`block`), and each block one N-way join with
 its filters, maps and differences (`join`); semijoins and outer joins are made into atoms of it
-(`semi`, `outer`). All other nodes stay, over lowered inputs. References to other views stay Scans:
-a view is computed once, whoever uses it.
+(`semi`, `outer`), left joins that ask for rows without partner into antijoins (`unmatched`). All
+other nodes stay, over lowered inputs. References to other views stay Scans: a view is computed
+once, whoever uses it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from circuits.lowering.block import Block
 from circuits.lowering.join import finish
 from circuits.lowering.outer import as_left_joins, left_outer
 from circuits.lowering.semi import anti, semi
+from circuits.lowering.unmatched import as_antijoin
 from circuits.relational import (
     Aggregate,
     Cross,
@@ -59,7 +61,8 @@ def _block(plan: Plan) -> Block:
                 block = block.times(_block(other))
             return block
         case Filter(below, predicate):
-            return _block(below).where(predicate)
+            antijoin = as_antijoin(plan)
+            return _block(below).where(predicate) if antijoin is plan else _block(antijoin)
         case Map(below, expressions):
             return _block(below).select(expressions)
         case Semi(left, right, predicate, is_anti):
