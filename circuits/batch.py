@@ -1,7 +1,7 @@
 """Batch: the rows of a Z-set as typed columns, decoded where an expression needs the values.
 
-An expression that only compares, or only hands a column on, works on codes; others get Arrow arrays,
-each decoded once.
+An expression that only compares, or only hands a column on, works on codes; others get Arrow
+arrays, each decoded once.
 """
 
 from __future__ import annotations

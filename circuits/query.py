@@ -10,8 +10,9 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -32,6 +33,9 @@ __all__ = ["Engine", "Kept", "answered"]
 
 Engine = Literal["compiled", "reference"]
 
+# Quoted, or a comment, in either language.
+ASIDE: Final = re.compile(r"""'[^']*'|"[^"]*"|(%|//|--)[^\n]*|/\*.*?\*/""", re.DOTALL)
+
 # The columns and the rows of each relation that can be asked for.
 Kept = Mapping[str, tuple[Fields, Trace]]
 
@@ -39,7 +43,8 @@ Kept = Mapping[str, tuple[Fields, Trace]]
 def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Engine) -> pa.Table:
     """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`."""
     fields = {name: columns for name, (columns, _) in kept.items()}
-    if ":-" in text:
+    datalog = _is_datalog(text)
+    if datalog:
         plans = plan_datalog(text, fields)
     else:
         plans = plan_sql(text, fields, name="answer", dialect=dialect)
@@ -47,7 +52,7 @@ def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Eng
     schema = Schema(name, plan.fields)
     if engine == "compiled":
         return schema.to_table(_rows(plans, kept, codecs), codecs)
-    if engine != "reference" or ":-" not in text:
+    if engine != "reference" or not datalog:
         raise CircuitError(
             f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
         )
@@ -58,6 +63,15 @@ def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Eng
     ]
     ones = pa.array([1] * len(found), pa.int64())
     return pa.Table.from_arrays([*columns, ones], schema=schema.arrow)
+
+
+def _is_datalog(text: str) -> bool:
+    """Whether a head and ``:-`` stand in the text, outside of quotes and comments.
+
+    >>> _is_datalog('p(x) :- q(x).'), _is_datalog("SELECT 'p(x) :- q(x).' AS rule")
+    (True, False)
+    """
+    return re.search(r"\)\s*:-", ASIDE.sub(" ", text)) is not None
 
 
 def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs) -> ZSet:

@@ -1,4 +1,4 @@
-"""A snapshot, carried elsewhere, gives the same circuit: the same further deltas, the same views."""
+"""A snapshot, carried elsewhere, gives the same circuit: the same deltas, the same views."""
 
 from __future__ import annotations
 
