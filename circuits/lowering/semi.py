@@ -12,9 +12,12 @@ a count never lists the rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from circuits.expression import Column, Expression
+import pyarrow as pa
+
+from circuits.expression import Column, Expression, Literal
 from circuits.functions import call
 from circuits.lowering.block import Absent, Block
 from circuits.lowering.join import finish
@@ -31,12 +34,7 @@ def semi(block: Block, right: Plan, predicate: Expression) -> Block:
     if len(choices) > 1:
         # The rows' own columns are the keys: those that any of the alternatives matches.
         whole = Block.of(finish(block))
-        sets = [
-            Distinct(
-                finish(semi(whole, right, call("and", *parts) if len(parts) > 1 else parts[0]))
-            )
-            for parts in choices
-        ]
+        sets = [Distinct(finish(semi(whole, right, _all(parts)))) for parts in choices]
         keys = whole.outputs
         return _joined(Matching(whole, keys, Union(tuple(sets))), whole.outputs)
     matching = match(block, right, choices[0])
@@ -60,6 +58,16 @@ def absent_keys(block: Block, matching: Matching) -> Block:
 def matching_keys(matching: Matching) -> Plan:
     """The set of keys that have a partner."""
     return Distinct(projected(matching.right, columns(matching.right)[: len(matching.keys)]))
+
+
+def _all(parts: Sequence[Expression]) -> Expression:
+    """The conjunction, of none as well: an alternative that is always true has no parts."""
+    match parts:
+        case []:
+            return Literal(True, pa.bool_())
+        case [part]:
+            return part
+    return call("and", *parts)
 
 
 def _joined(matching: Matching, outputs: tuple[Expression, ...]) -> Block:
