@@ -1,4 +1,4 @@
-"""One-shot queries over what a circuit keeps: as a view that had been there, and nothing changes."""
+"""One-shot queries over what a circuit keeps: as a view would be, and nothing changes."""
 
 from __future__ import annotations
 
