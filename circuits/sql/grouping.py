@@ -190,7 +190,7 @@ class Grouping:
     def _argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
         """The argument of an aggregate (None: count of rows), and is it DISTINCT?"""
         source = self.source
-        if isinstance(node, exp.Anonymous):
+        if isinstance(node, exp.Anonymous) and is_aggregate(node):
             source.only(node, "this", "expressions")
             argument = node.expressions[0] if len(node.expressions) == 1 else None
             if argument is None:

@@ -150,8 +150,13 @@ class Scope:
             )
         if not self.slots:
             raise self.source.error(node, "'*' without a FROM clause; name the columns")
-        left = list(node.args.get("except_") or ())
-        excluded = {name.name.casefold(): name for name in left}
+        excluded = {}
+        for name in node.args.get("except_") or ():
+            if not isinstance(name, exp.Column | exp.Identifier) or not name.name:
+                raise self.source.error(name, "EXCLUDE takes names of columns")
+            if isinstance(name, exp.Column):
+                self.source.only(name, "this")
+            excluded[name.name.casefold()] = name
         seen = set()
         for slot in self.slots:
             if (table and not _same(slot.table, table)) or (not table and slot.shadowed):

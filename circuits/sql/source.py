@@ -46,6 +46,11 @@ CONSTRUCTS: Final = {
     "windows": "WINDOW",
 }
 
+NO_COMMA_AFTER: Final = (
+    *(TokenType.COMMA, TokenType.L_PAREN, TokenType.SELECT, TokenType.DISTINCT),
+    *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
+)
+
 # The words in the text that set an argument, where they are not its name.
 KEYWORDS: Final = {
     "by_name": "by name",
@@ -79,7 +84,7 @@ class Source:
         """
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
-            self._check_numbers()
+            self._check_tokens()
             trees = sqlglot.parse(self.text, dialect=self.dialect)
         except SqlError:
             raise
@@ -92,7 +97,12 @@ class Source:
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
             # sqlglot stumbles over some texts that are no SQL.
             raise self.at(0, f"the text is no SQL ({type(bug).__name__} in its reader)") from None
-        return [tree for tree in trees if tree is not None]
+        statements = [tree for tree in trees if tree is not None]
+        for tree in statements:
+            for name in tree.find_all(exp.Identifier):
+                if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
+                    raise self.error(name, f"{name.name!r} is no name; put it in double quotes")
+        return statements
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """An error at a node, or at the last ``word`` before it."""
@@ -154,13 +164,31 @@ class Source:
             before.pop()
         return False
 
-    def _check_numbers(self) -> None:
-        """``0x10`` would be read as ``0 AS x10``."""
+    def _check_tokens(self) -> None:
+        """Refuse what sqlglot forgives by leaving something out or reading it otherwise."""
+        opened: list[Token] = []
         for token, following in zip(self.tokens, self.tokens[1:], strict=False):
-            glued = token.token_type == TokenType.NUMBER and following.start == token.end + 1
-            if glued and (following.text[:1].isalnum() or following.text[:1] == "_"):
+            kind, glued = token.token_type, following.start == token.end + 1
+            word = following.text[:1].isalnum() or following.text[:1] == "_"
+            if kind == TokenType.NUMBER and glued and word:  # 0x10 would be 0 AS x10
                 found = token.text + following.text
                 raise self.at(token.start, f"{found!r} is no number; put a space in between")
+            if kind in NO_COMMA_AFTER and following.token_type == TokenType.COMMA:
+                raise self.at(following.start, "syntax error near ',': nothing stands before it")
+        for token in self.tokens:
+            kind = token.token_type
+            if kind == TokenType.L_PAREN:
+                opened.append(token)
+            elif kind == TokenType.R_PAREN and not opened:
+                raise self.at(token.start, "syntax error near ')': no bracket is open")
+            elif kind == TokenType.R_PAREN:
+                opened.pop()
+        if opened:
+            raise self.at(opened[-1].start, "syntax error near '(': the bracket is not closed")
+        whens = [token for token in self.tokens if token.token_type == TokenType.WHEN]
+        thens = [token for token in self.tokens if token.token_type == TokenType.THEN]
+        if len(whens) != len(thens):
+            raise self.at((whens or thens)[-1].start, "syntax error: as many THEN as WHEN needed")
 
     def _start(self, node: exp.Expr) -> int | None:
         starts = (part.meta.get("start") for part in node.walk())
