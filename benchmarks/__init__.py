@@ -3,6 +3,7 @@
 ``python -m benchmarks.static``    BULK: one count from arrays in memory, against Kùzu and DuckDB
 ``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
 ``python -m benchmarks.formulas``  the six delta formulas on three shapes of query
+``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them
 ``python -m benchmarks.report``    the table in README.md, rendered from ``results/*.json``
 
 A wrong count ends a benchmark with exit status 1: a fast wrong answer is no result. Ratios are

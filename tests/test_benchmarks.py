@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import formulas, live, race, report, static
+from benchmarks import circuits, formulas, live, lsqb, race, report, static
 from benchmarks.counter import count
+from benchmarks.edge import edge
 from benchmarks.engine import Counted, count_once
 from benchmarks.graph import PUBLISHED, Graph, generated, read
 from benchmarks.peers import PEERS
+from benchmarks.recomputed import Recomputed
 from benchmarks.result import Result
 from benchmarks.rmat import candidates, rmat
 from benchmarks.scaling import scaling
@@ -240,6 +243,73 @@ def test_a_peer_gives_the_same_count_with_the_plan_it_stands_for(name: str) -> N
 def test_a_plan_of_the_wrong_kind_is_refused() -> None:
     with pytest.raises(RuntimeError, match="kuzu should run a plan with INTERSECT"):
         PEERS["kuzu"].check("HASH_JOIN_PROBE over HASH_JOIN_BUILD")
+
+
+def small_circuits(json: Path | None = None) -> None:
+    nowhere = Path("no such folder")
+    circuits.main(
+        nowhere, people=80, rows=20, steps=3, edge_rows=50, edge_steps=1, seed=1, json=json
+    )
+
+
+def test_views_are_raced_against_their_recomputation_and_the_state_comes_back(
+    tmp_path: Path,
+) -> None:
+    small_circuits(tmp_path / "circuits.json")
+
+    tables = json.loads((tmp_path / "circuits.json").read_text())["tables"]
+    relations = lsqb.generated(80, 1)
+    knows = {
+        pair
+        for a, b in zip(*relations["Person_knows_Person"].to_pydict().values(), strict=True)
+        for pair in ((a, b), (b, a))
+    }
+    interests = relations["Person_hasInterest_Tag"]["person"].to_pylist()
+    two_hops = [(a, d) for a, b in knows for c, d in knows if b == c and a != d]
+    counts = {row["query"]: row["count"] for row in tables["SQL views"]}
+    assert counts["q6"] == sum(interests.count(d) for _, d in two_hops)
+    assert counts["q9"] == sum(interests.count(d) for a, d in two_hops if (a, d) not in knows)
+    assert [row["steps"] for row in tables["SQL views"]] == [6, 6, 6]
+    assert [row["values"] for row in tables["The edge"]] == ["int", "string"]
+
+
+def test_a_view_that_is_wrong_once_ends_the_race_with_status_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    step = Recomputed.step
+
+    def wrong(tables: Recomputed, rows: dict, weight: int, query: str) -> object:
+        found = step(tables, rows, weight, query)
+        return replace(found, answer=found.answer + 1)
+
+    monkeypatch.setattr(Recomputed, "step", wrong)
+
+    with pytest.raises(typer.Exit) as stop:
+        small_circuits(tmp_path / "no.json")
+
+    assert stop.value.exit_code == 1
+    assert not (tmp_path / "no.json").exists()
+
+
+def test_the_parts_of_a_step_at_the_edge_are_within_it() -> None:
+    verdict = Verdict()
+
+    row = edge("string", rows=500, steps=2, seed=0, verdict=verdict)
+
+    assert (verdict.comparisons, verdict.differences) == (6, [])
+    assert 0 < row["encode ms"] + row["decode ms"] < row["step ms"]
+    assert row["steps"] == 4
+
+
+def test_recomputation_deletes_rows_by_all_their_columns() -> None:
+    rows = pa.table({"a": [1, 1, 2], "b": [1, 2, 2]})
+    tables = Recomputed(
+        {"e": rows}, {"twice": "SELECT a FROM e UNION ALL SELECT b FROM e"}, threads=1
+    )
+    total = "SELECT sum(a)::BIGINT FROM twice"
+
+    assert tables.step({"e": rows.slice(1, 1)}, -1, total).answer == 6
+    assert tables.step({"e": rows.slice(1, 1)}, 1, total).answer == 9
 
 
 def test_the_report_renders_rows_as_markdown_and_drops_empty_columns() -> None:
