@@ -1,4 +1,4 @@
-"""What `circuits.sql` refuses: each error names the construct and its place; nothing else is raised."""
+"""What `circuits.sql` refuses: errors name construct and place; nothing else is ever raised."""
 
 from __future__ import annotations
 
