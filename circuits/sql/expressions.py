@@ -203,6 +203,16 @@ def _operator(function: str) -> Reader:
     return read
 
 
+def _whole(clause: Clause, node: exp.IntDiv) -> Expression:
+    value = clause.call(node, "int_divide", *clause.all(node, "this", "expression"))
+    if not pa.types.is_integer(value.type):
+        # DuckDB keeps the fraction, others drop it.
+        raise clause.source.unsupported(
+            node, f"// with a result of type {value.type}", "write a / b, or trunc(a / b)"
+        )
+    return value
+
+
 def _cast(function: str) -> Reader:
     def read(clause: Clause, node: exp.Cast) -> Expression:
         clause.source.only(node, "this", "to", *(("safe",) if function == "try_cast" else ()))
@@ -266,7 +276,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Filter: _aggregate,
     exp.If: _if,
     exp.IgnoreNulls: _aggregate,
-    exp.IntDiv: _operator("int_divide"),
+    exp.IntDiv: _whole,
     exp.Literal: _literal,
     exp.Mod: _operator("modulo"),
     exp.Mul: _operator("multiply"),

@@ -242,7 +242,11 @@ class _Tables:
             raise source.error(join.this, "JOIN with both ON and USING")
         equal, slots = [], [*left, *right]
         clause = Clause(source, "USING", _no_column)
+        seen: set[str] = set()
         for name in names:
+            if name.name.casefold() in seen:
+                raise source.error(name, f"column {name.name!r} is twice in USING")
+            seen.add(name.name.casefold())
             places = []
             for part, where in ((left, "left"), (right, "right")):
                 wanted = name.name.casefold()
