@@ -21,7 +21,9 @@ from circuits.relational import (
     Map,
     Order,
     Scan,
+    Spread,
     TopK,
+    Totals,
     Values,
 )
 
@@ -72,6 +74,13 @@ def label(graph: Graph, node: Node) -> str:
             found = ", ".join(_called(c, below.fields) for c in calls)
             by = ", ".join(below.fields[k].name for k in keys)
             return f"aggregate {found}" + (f" by {by}" if by else "")
+        case Spread(below, kept, calls):
+            found = ", ".join(_called(c, below.fields) for c in calls)
+            return f"spread {found} by {', '.join(f.name for f in below.fields[:kept])}"
+        case Totals(below, keys, spread):
+            found = ", ".join(_called(c, spread.input.fields) for c in spread.aggregates)
+            by = ", ".join(field.name for field in below.fields[:keys])
+            return f"totals {found}" + (f" by {by}" if by else "")
         case TopK(below, keys, order, limit, offset):
             by = ", ".join(below.fields[k].name for k in keys)
             rows = "all" if limit is None else str(limit)

@@ -13,15 +13,19 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from circuits.codec import Codecs
+from circuits.operators.aggregate import AggregateRows
 from circuits.operators.distinct import CutRows, to_bag, to_set
 from circuits.operators.integrate import Integrate
 from circuits.operators.join import JoinRows
 from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
 from circuits.operators.operator import Moment, Operator, Prepared
 from circuits.operators.payload import PackRows, UnpackRows
+from circuits.operators.spread import SpreadRows, TotalsRows
+from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
 from circuits.relational import (
     Aggregate,
+    AggregateCall,
     Distinct,
     Fields,
     Filter,
@@ -32,7 +36,9 @@ from circuits.relational import (
     Plan,
     Positive,
     Scan,
+    Spread,
     TopK,
+    Totals,
     Union,
     Unpack,
     Values,
@@ -225,13 +231,13 @@ class Graph:
             case Positive():
                 return CutRows(len(plan.fields), to_bag)
             case Aggregate():
-                from circuits.operators.aggregate import AggregateRows
-
                 return AggregateRows(plan, self.codecs)
             case TopK():
-                from circuits.operators.top_k import TopKRows
-
                 return TopKRows(plan, self.codecs)
+            case Spread():
+                return SpreadRows(plan, self.codecs)
+            case Totals():
+                return TotalsRows(plan, self.codecs)
             case Pack(_, kept):
                 return PackRows(kept)
             case Unpack(_, payloads):
@@ -267,10 +273,18 @@ def _key(plan: Plan, below: tuple[int, ...]) -> object:
         case Join(_, variables, comparisons, head):
             return "join", below, variables, comparisons, head
         case Aggregate(_, keys, calls):
-            named = tuple((c.function, c.argument, c.distinct, c.type) for c in calls)
-            return "aggregate", below, keys, named
+            return "aggregate", below, keys, _called(calls)
+        case Spread(_, kept, calls):
+            return "spread", below, kept, _called(calls)
+        case Totals(_, keys, spread):
+            given = tuple(f.type for f in spread.input.fields)
+            return "totals", below, keys, given, _called(spread.aggregates)
         case Pack(_, kept):
             return "pack", below, kept
         case TopK(_, keys, order, limit, offset):
             return "top-k", below, keys, order, limit, offset
     return type(plan).__name__, below
+
+
+def _called(calls: tuple[AggregateCall, ...]) -> object:
+    return tuple((c.function, c.argument, c.distinct, c.type) for c in calls)

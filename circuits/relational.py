@@ -22,6 +22,8 @@ TopK       per key the first rows in an order
 Join       lowered plans only: an N-way join, by shared variables
 Pack       lowered plans only: some columns as one code, the payload of their row
 Unpack     lowered plans only: the columns of payloads again
+Spread     lowered plans only: values to be added up, as weights
+Totals     lowered plans only: an aggregate of what was spread before a join
 ========== ==========================================================================
 
 INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
@@ -58,7 +60,9 @@ __all__ = [
     "Positive",
     "Scan",
     "Semi",
+    "Spread",
     "TopK",
+    "Totals",
     "Union",
     "Unpack",
     "Values",
@@ -338,6 +342,36 @@ class Unpack:
         return tuple(found)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The first ``kept`` columns and a ``slot``: what the aggregates add up, as weights.
+
+    The calls' arguments are among the other columns; all are linear and none is distinct.
+    """
+
+    input: Plan
+    kept: int
+    aggregates: tuple[AggregateCall, ...]
+
+    @cached_property
+    def fields(self) -> Fields:
+        return (*self.input.fields[: self.kept], Field("slot", pa.int64(), nullable=False))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The aggregates of ``spread``, of rows of ``keys`` columns and a slot."""
+
+    input: Plan
+    keys: int
+    spread: Spread
+
+    @cached_property
+    def fields(self) -> Fields:
+        calls = self.spread.aggregates
+        return self.input.fields[: self.keys] + tuple(Field(c.name, c.type) for c in calls)
+
+
 Plan = (
     Scan
     | Values
@@ -355,6 +389,8 @@ Plan = (
     | Join
     | Pack
     | Unpack
+    | Spread
+    | Totals
 )
 
 

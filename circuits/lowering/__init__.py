@@ -15,6 +15,7 @@ from circuits.lowering.block import Block
 from circuits.lowering.join import finish
 from circuits.lowering.outer import as_left_joins, left_outer
 from circuits.lowering.semi import anti, semi
+from circuits.lowering.spread import summed
 from circuits.lowering.unmatched import as_antijoin
 from circuits.relational import (
     Aggregate,
@@ -46,7 +47,10 @@ def lowered(plan: Plan) -> Plan:
             return Union(tuple(map(lowered, inputs)))
         case Outer(kind="full"):
             return lowered(as_left_joins(plan))
-        case Negate() | Distinct() | Positive() | Aggregate() | TopK():
+        case Aggregate(below):
+            block = _block(below)
+            return summed(plan, block) or replace(plan, input=finish(block))
+        case Negate() | Distinct() | Positive() | TopK():
             return replace(plan, input=lowered(plan.input))
         case Cross() | Filter() | Map() | Semi() | Outer():
             return finish(_block(plan))

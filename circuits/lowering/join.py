@@ -114,8 +114,8 @@ class _Shape:
         raise AssertionError(f"{column} is not in the result")
 
     def _slot(self, expression: Expression) -> Slot:
-        """The slot of an expression over one atom, new if need be."""
-        (atom,) = self._block.atoms_of([expression])
+        """The slot of an expression over one atom, new if need be; constants go with the first."""
+        atom = min(self._block.atoms_of([expression]), default=0)
         slots = self._slots[atom]
         return atom, slots.setdefault(self._conditions.local(expression), len(slots))
 

@@ -7,9 +7,10 @@ reads two of twenty columns of a union of relations therefore keeps two columns 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from circuits.expression import Column, Expression, columns_of, substitute
-from circuits.relational import Aggregate, Filter, Map, Negate, Plan, Union, columns
+from circuits.relational import Aggregate, Filter, Map, Negate, Plan, Spread, Union, columns
 
 __all__ = ["filtered", "projected"]
 
@@ -51,6 +52,8 @@ def filtered(plan: Plan, predicate: Expression) -> Plan:
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):
             return Map(filtered(below, substitute(predicate, inner)), inner, names)
+        case Spread(below, kept) if all(i < kept for i in columns_of(predicate)):
+            return replace(plan, input=filtered(below, predicate))
     return Filter(plan, predicate)
 
 

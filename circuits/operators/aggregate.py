@@ -35,12 +35,12 @@ from circuits.codec_buffers import BoolArray
 from circuits.operators.distinct import CutRows, to_set
 from circuits.operators.exact_sum import Digits
 from circuits.operators.extreme import Extreme
+from circuits.operators.groups import changed_rows, grouped, touched
 from circuits.operators.linear_aggregate import LinearAggregate
 from circuits.operators.operator import Moment, Prepared, Result
 from circuits.operators.ordered_rows import Together
 from circuits.relational import Aggregate
-from dbsp_wcoj import Trace, WeightOverflowError, ZSet
-from dbsp_wcoj.leading import leading
+from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["AggregateRows"]
@@ -97,7 +97,7 @@ class AggregateRows:
         }
         sources = [self._linear.spread(zset, sets)]
         sources += [_positive(extreme.arranged(zset)) for extreme in self._extremes.values()]
-        groups, places = self._grouped(sources)
+        groups, places = grouped(sources, len(self.keys))
         n = groups.shape[1]
         linear = Digits(places[0], sources[0]._rows[-1], sources[0]._weights)
         k = len(self.keys)
@@ -128,40 +128,15 @@ class AggregateRows:
             sets[column], step = cut.prepare([self._values(delta, column)], moment)
             if step is not None:
                 staged.append(step)
-        prefixes = self._touched(delta)
+        prefixes = touched(delta, self.keys)
         n = prefixes.shape[1]
-        linear = self._read_linear(prefixes, self._linear.spread(delta, sets), staged)
+        linear = self._linear.read(prefixes, self._linear.spread(delta, sets), staged)
         best = [
             self._read_extreme(extreme, prefixes, extreme.arranged(delta), staged)
             for extreme in self._extremes.values()
         ]
         exists, columns = self._results(2 * n, linear, best)
-        if initial:
-            exists[:n] = False
-        changed = exists[:n] != exists[n:]
-        changed |= np.any(columns[:, :n] != columns[:, n:], axis=0)
-        shown = np.flatnonzero(np.tile(changed, 2) & exists)
-        rows = np.concatenate((prefixes[:, shown % n], columns[:, shown]))
-        output = consolidated_rows(rows, np.where(shown < n, -1, 1))
-        return output, Together(staged)
-
-    def _read_linear(self, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]) -> Digits:
-        """The old, then the new state of the touched groups."""
-        trace = self._linear.trace
-        step = None
-        if len(delta):
-            try:
-                step = trace.prepare(delta)
-            except WeightOverflowError as error:
-                raise self._linear.overflow(error) from None
-            staged.append(step)
-        found = leading(trace, prefixes, signed=True, step=step)
-        slots = found.rows[0]
-        return Digits(
-            np.concatenate((found.places, found.places + prefixes.shape[1])),
-            np.concatenate((slots, slots)),
-            np.concatenate((found.old, found.new)),
-        )
+        return changed_rows(prefixes, exists, columns, initial=initial), Together(staged)
 
     def _read_extreme(
         self, extreme: Extreme, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]
@@ -197,23 +172,6 @@ class AggregateRows:
         rows = zset._rows[[*self.keys, column]]
         there = np.flatnonzero(rows[-1] != NULL)
         return consolidated_rows(rows[:, there], zset._weights[there])
-
-    def _touched(self, delta: ZSet) -> Int64Array:
-        """The different keys of a delta, sorted."""
-        if not self.keys:
-            return np.empty((0, 1), np.int64)
-        ones = np.ones(len(delta), np.int64)
-        return consolidated_rows(delta._rows[list(self.keys)], ones)._rows
-
-    def _grouped(self, sources: Sequence[ZSet]) -> tuple[Int64Array, list[Int64Array]]:
-        """The groups of all sources, and which of them each row of a source is of."""
-        k = len(self.keys)
-        if k == 0:
-            return np.empty((0, 1), np.int64), [np.zeros(len(s), np.int64) for s in sources]
-        keys = np.concatenate([source._rows[:k] for source in sources], axis=1)
-        groups, places = np.unique(keys, axis=1, return_inverse=True)
-        cuts = np.cumsum([len(source) for source in sources])[:-1]
-        return groups, np.split(places.reshape(-1), cuts)
 
 
 def _positive(zset: ZSet) -> ZSet:

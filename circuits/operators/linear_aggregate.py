@@ -30,9 +30,11 @@ import numpy as np
 from circuits.codec import NULL, Codec
 from circuits.codec_buffers import BoolArray
 from circuits.operators.exact_sum import DIGITS, Digits, ExactSum
+from circuits.operators.operator import Prepared
 from circuits.operators.totals import Totals
 from circuits.relational import AggregateCall
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.leading import leading
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["LinearAggregate"]
@@ -126,7 +128,7 @@ class LinearAggregate:
         try:
             return consolidated_rows(spread, totals)
         except WeightOverflowError as error:
-            raise self.overflow(error) from None
+            raise self._overflow(error) from None
 
     def results(self, n: int, sums: Digits, *, always: bool) -> tuple[BoolArray, list[Int64Array]]:
         """Which groups exist, and the codes of each call's results.
@@ -157,7 +159,33 @@ class LinearAggregate:
             columns.append(totals.codes(digits, count, exists & (count != 0)))
         return exists, columns
 
-    def overflow(self, error: WeightOverflowError) -> WeightOverflowError:
+    def read(self, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]) -> Digits:
+        """The old, then the new state of the groups of ``prefixes``.
+
+        Args:
+            prefixes: Keys, of shape ``(keys, groups)``.
+            delta: Rows (keys, slot), as `spread` gives them, of these groups.
+            staged: Takes what commits the delta.
+
+        Raises:
+            WeightOverflowError: A weight would leave int64.
+        """
+        step = None
+        if len(delta):
+            try:
+                step = self.trace.prepare(delta)
+            except WeightOverflowError as error:
+                raise self._overflow(error) from None
+            staged.append(step)
+        found = leading(self.trace, prefixes, signed=True, step=step)
+        slots = found.rows[0]
+        return Digits(
+            np.concatenate((found.places, found.places + prefixes.shape[1])),
+            np.concatenate((slots, slots)),
+            np.concatenate((found.old, found.new)),
+        )
+
+    def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
         """The error of a weight of the state, in terms of the aggregates."""
         names = ", ".join(
             f"{call.function}({'*' if call.argument is None else f'#{call.argument}'})"
