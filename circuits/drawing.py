@@ -83,10 +83,10 @@ def label(graph: Graph, node: Node) -> str:
             return f"totals {found}" + (f" by {by}" if by else "")
         case TopK(below, keys, order, limit, offset):
             by = ", ".join(below.fields[k].name for k in keys)
-            rows = "all" if limit is None else str(limit)
+            first = "all" if limit is None else str(limit)
             after = f" after {offset}" if offset else ""
             ordered = ", ".join(_ordered(o, below.fields) for o in order) or "any"
-            return f"top {rows}{after} in order {ordered}" + (f" per {by}" if by else "")
+            return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
         case Join() if isinstance(node.operator, JoinRows):
             return str(node.operator.query)
     return type(plan).__name__.lower()

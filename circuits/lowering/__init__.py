@@ -26,12 +26,16 @@ from circuits.relational import (
     Map,
     Negate,
     Outer,
+    Pack,
     Plan,
     Positive,
     Scan,
     Semi,
+    Spread,
     TopK,
+    Totals,
     Union,
+    Unpack,
     Values,
 )
 
@@ -41,7 +45,7 @@ __all__ = ["lowered"]
 def lowered(plan: Plan) -> Plan:
     """The plan that runs; it has the same columns, under names of its own."""
     match plan:
-        case Scan() | Values() | Join():
+        case Scan() | Values() | Join() | Pack() | Unpack() | Spread() | Totals():
             return plan
         case Union(inputs):
             return Union(tuple(map(lowered, inputs)))
