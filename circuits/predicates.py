@@ -21,10 +21,13 @@ from circuits.batch import Batch, keeps_codes
 from circuits.codec import NULL, Codec
 from circuits.evaluation import evaluate
 from circuits.expression import Call, Column, Expression, Literal
+from dbsp_wcoj.interner import ABSENT
+from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Truth", "truth"]
 
 Mask = npt.NDArray[np.bool_]
+Codes = Int64Array | np.int64
 
 
 class Truth(NamedTuple):
@@ -80,32 +83,35 @@ def truth(predicate: Expression, batch: Batch) -> Truth:
     return _evaluated(predicate, batch)
 
 
-def _compared(compare: Callable[[Any, Any], Any], left: Any, right: Any, rows: int) -> Truth:
+def _compared(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
     present = (left != NULL) & (right != NULL)
     holds = compare(left, right)
     return Truth(np.broadcast_to(present & holds, rows), np.broadcast_to(present & ~holds, rows))
 
 
-def _coded(arguments: tuple[Expression, ...], batch: Batch, *, ordered: bool) -> Any:
+def _coded(
+    arguments: tuple[Expression, ...], batch: Batch, *, ordered: bool
+) -> tuple[Codes, Codes] | None:
     """The codes of both sides, columns or constants of one code space; None if they have none."""
-    sides = [_plain(a, batch) for a in arguments]
-    if not any(isinstance(side, Column) for side in sides):
+    left, right = (_plain(a, batch) for a in arguments)
+    if not (isinstance(left, Column) or isinstance(right, Column)):
         return None
-    if not all(isinstance(side, Column | Literal) for side in sides):
-        return None
-    codecs: list[Codec] = [batch.codecs.codec(side.type) for side in sides]
+    codecs = [batch.codecs.codec(side.type) for side in (left, right)]
     if codecs[0].space != codecs[1].space or (ordered and not codecs[0].ordered):
         return None
-    found = []
-    for side, codec in zip(sides, codecs, strict=True):
-        if isinstance(side, Column):
-            found.append(batch.codes(side.index))
-            continue
-        code = NULL if side.value is None else codec.code_of(side.value)  # type: ignore[union-attr]
-        if code is None:
-            return None
-        found.append(np.int64(code))
-    return found
+    codes = [_codes(side, codec, batch) for side, codec in zip((left, right), codecs, strict=True)]
+    return None if codes[0] is None or codes[1] is None else (codes[0], codes[1])
+
+
+def _codes(side: Expression, codec: Codec, batch: Batch) -> Codes | None:
+    if isinstance(side, Column):
+        return batch.codes(side.index)
+    if not isinstance(side, Literal):
+        return None
+    code = NULL if side.value is None else codec.code_of(side.value)
+    if code is None and not codec.ordered:
+        code = ABSENT  # no row has this value, so it is only known to differ
+    return None if code is None else np.int64(code)
 
 
 def _plain(expression: Expression, batch: Batch) -> Expression:
