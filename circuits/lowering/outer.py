@@ -6,6 +6,12 @@
                               K  = the keys of A, or any set that has them all
     A ⟗ R  =  A ⟕ R  +  NULLs x (R ▷ A)
 
+An example stream of A(k) and R(k, v), where ``-`` is NULL:
+
+    delta of A      {1: +1, 2: +1}              {}                           {}
+    delta of R      {}                          {(1,5): +1}                  {(1,5): -1, (1,6): +1}
+    A ⟕ R           {(1,-): +1, (2,-): +1}      {(1,-): -1, (1,5): +1}       {(1,5): -1, (1,6): +1}
+
 As K may be larger, it is taken from the atoms that hold the keys, not from all of A: most often one
 relation's distinct column. R⁺ is an atom like others, so an outer join inside a count takes part in
 the one N-way join and no row of A ⟕ R is ever listed for it.
@@ -29,6 +35,7 @@ from circuits.relational import (
     Outer,
     Plan,
     Semi,
+    Totals,
     Union,
     Values,
     columns,
@@ -79,4 +86,4 @@ def _has_one_row(plan: Plan) -> bool:
     """Whether the plan always has exactly one row, as an aggregate without keys has."""
     while isinstance(plan, Map):
         plan = plan.input
-    return isinstance(plan, Aggregate) and not plan.keys
+    return isinstance(plan, Aggregate | Totals) and not plan.keys

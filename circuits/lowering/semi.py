@@ -5,6 +5,14 @@
     A ⋉ R  =  A ⋈ distinct(keys(R))
     A ▷ R  =  A - A ⋈ distinct(keys(R))
 
+Both are linear in A and not in R, whose keys are a set; the incremental form is that of the join
+and of distinct. An example stream of A(x) and R(x), which has x in two rows at the third step:
+
+    delta of A      {1: +1, 2: +2}   {}            {}            {2: -1}
+    delta of R      {}               {2: +1}       {2: +1}       {2: -2}
+    A ⋉ R           {}               {2: +2}       {}            {2: -2}
+    A ▷ R           {1: +1, 2: +2}   {2: -2}       {}            {2: +1}
+
 A disjunction of an antijoin is one antijoin after the other; of a semijoin, the union of the sets.
 So EXISTS adds an atom to the one N-way join, and NOT EXISTS makes it a difference of two, of which
 a count never lists the rows.
