@@ -85,7 +85,7 @@ def taken(graph: Graph, belongs_to: str) -> Snapshot:
     traces = {}
     for name, trace in graph.traces.items():
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
-        traces[name] = (zset.rows, zset.weights)
+        traces[name] = (zset._rows, zset._weights)
     payloads = {
         name: table.rows(np.arange(len(table))) if len(table) else np.empty((0, 0), np.int64)
         for name, table in graph.payloads.items()

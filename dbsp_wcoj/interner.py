@@ -138,7 +138,7 @@ class Interner:
         if self._words is None:
             raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
         columns = np.empty((self._words, len(codes)), np.int64)
-        kernels.words(codes, self._arena, columns)
+        kernels.words(_read_only(codes), self._arena, columns)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
@@ -149,9 +149,10 @@ class Interner:
         """
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        kernels.extents(codes, self._bounds, offsets)
+        given = _read_only(codes)
+        kernels.extents(given, self._bounds, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
-        kernels.gather(codes, self._bounds, self._arena, offsets, data)
+        kernels.gather(given, self._bounds, self._arena, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array) -> Int64Array:
@@ -166,7 +167,7 @@ class Interner:
         """
         self._check_range(codes)
         keys = np.empty(len(codes), np.int64)
-        kernels.prefixes(codes, self._bounds, self._arena, keys)
+        kernels.prefixes(_read_only(codes), self._bounds, self._arena, keys)
         return keys
 
     def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
@@ -287,6 +288,13 @@ class Interner:
         assert sorted(taken.tolist()) == list(range(1, size + 1))
         offsets, data = self.arena()
         assert self.find(offsets, data).tolist() == list(range(size))
+
+
+def _read_only(codes: Int64Array) -> Int64Array:
+    """The codes in one layout and read-only, so that one compiled kernel does for all."""
+    view = np.ascontiguousarray(codes).view()
+    view.flags.writeable = False
+    return view
 
 
 def _strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:

@@ -1,13 +1,22 @@
 """Compiling the kernels before they are needed: at installation, or before the clock starts.
 
-The kernels are compiled once for all queries, on the first machine that uses them (about twenty
-seconds), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` says; a later process
+The kernels are compiled once for all queries, on the first machine that uses them (about half a
+minute), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` says; a later process
 loads them in a fraction of a second. Without this call that happens in the first steps of a view.
+
+numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
+are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.digits`, whose only
+caller is above this layer.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.interner import Interner
+from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
+from dbsp_wcoj.leading import leading
 from dbsp_wcoj.run import Merge, Run
 from dbsp_wcoj.spine import TINY_RUNS, Spine
 from dbsp_wcoj.trace import Trace, run_in_order
@@ -21,6 +30,12 @@ def warm_up() -> None:
 
     >>> warm_up()
     """
+    _joins()
+    _tables()
+    _groups()
+
+
+def _joins() -> None:
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
     rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
     view.step({"e": rows})
@@ -35,3 +50,29 @@ def warm_up() -> None:
     spine = Spine()
     for _ in range(TINY_RUNS):
         spine.append(run)
+
+
+def _tables() -> None:
+    text = np.frombuffer(b"annbob", np.uint8)
+    names = Interner()
+    codes = names.intern(np.array([0, 3, 6]), text)
+    names.gather(codes)
+    names.prefixes(codes)
+    names.truncate(1)
+    many = Interner()
+    rows = np.arange(200).reshape(1, -1)  # so many that the table grows
+    many.rows(many.intern_rows(rows))
+
+
+def _groups() -> None:
+    trace = Trace(2)
+    rows = ZSet.from_rows([(1, 2), (1, 3)])
+    trace.update(rows)
+    leading(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    # Sums of groups: the number 5 of weight 1, as digits and back.
+    one = np.ones(1, np.int64)
+    digits = np.empty((3, 8), np.int64)
+    written = split_numbers(np.array([[5]]), np.empty(0, np.int64), one, *digits)
+    sums = tuple(np.ascontiguousarray(part[:written]) for part in digits)
+    whole_sums(*sums, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
+    rounded_sums(*sums, one, 0, -1074, np.zeros(1), np.zeros(1, np.int64))

@@ -361,6 +361,8 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
         return ZSet(rows, weights)
     if not len(weights):
         return ZSet.empty(len(rows))
+    # In one layout, so that one compiled kernel does for all.
+    rows = np.ascontiguousarray(rows)
     sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
     if status == OVERFLOW:
         raise WeightOverflowError(
