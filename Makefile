@@ -40,11 +40,13 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# The real graphs lie in a folder beside the checkout; without it only the RMAT graph is measured.
+# The real graphs and LSQB's network lie in a folder beside the checkout; without it only the RMAT
+# graph and a generated network are measured.
 SHARED := $(or $(DBSP_WCOJ_SHARED),../shared)
 graph = $(addprefix --graph ,$(wildcard $(SHARED)/data/graphs/$(1).parquet))
 RMAT := --rmat 20 8000000
 WEB := $(call graph,web-NotreDame) $(call graph,uk-2007-05-100000) $(RMAT)
+LSQB := $(addprefix --lsqb ,$(wildcard $(SHARED)/data/lsqb/ldbc-snb-sample))
 RESULTS := benchmarks/results
 
 bench: $(VENV)/.bench $(VENV)/.kernel
@@ -56,6 +58,7 @@ bench: $(VENV)/.bench $(VENV)/.kernel
 	$(BIN)/python -m benchmarks.static $(WEB) --peers duckdb,kuzu-binary --threads 2 --limit 150 \
 		--peer-repeat 1 --json $(RESULTS)/static-binary.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
+	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.report
 
 $(BIN)/python:
