@@ -22,6 +22,7 @@ from circuits.operators.join import JoinRows
 from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
 from circuits.operators.operator import Moment
 from circuits.operators.payload import PackRows, UnpackRows
+from circuits.operators.spread import SpreadRows, TotalsRows
 from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
 from circuits.relational import Field, Values
@@ -48,7 +49,9 @@ EVERY = {
     MapRows,
     NegateRows,
     PackRows,
+    SpreadRows,
     TopKRows,
+    TotalsRows,
     UnionRows,
     UnpackRows,
 }

@@ -39,6 +39,9 @@ CREATE VIEW groups AS
 CREATE VIEW richest AS SELECT name, money FROM person ORDER BY money DESC, name LIMIT 2;
 CREATE VIEW alone AS SELECT name FROM person EXCEPT ALL SELECT one FROM pairs;
 CREATE VIEW total AS SELECT count(*) AS n, 'all' AS what FROM pairs;
+CREATE VIEW spent AS
+    SELECT k.how, sum(p.money) AS money, avg(p.score) AS score, count(*) AS n
+    FROM person p JOIN knows k ON k.a = p.id GROUP BY k.how;
 """
 NAMES = [None, "", "ann", "bob", "cy", "a name longer than eight bytes", "a name longer"]
 
