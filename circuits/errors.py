@@ -4,7 +4,6 @@
 
     DbspWcojError
     └── CircuitError
-        ├── RuleError                  the rules do not make a circuit
         ├── SchemaError                a table does not fit the schema of its relation
         ├── UnknownInputError          a table for what is no input (UnknownRelationError)
         ├── UnknownViewError           a view that is not there, or not materialized (KeyError)
@@ -31,7 +30,6 @@ __all__ = [
     "DatalogError",
     "EvaluationError",
     "FunctionError",
-    "RuleError",
     "SchemaError",
     "SnapshotError",
     "SqlError",
@@ -47,12 +45,8 @@ class CircuitError(DbspWcojError):
     """Any error that the circuit layer raises on purpose."""
 
 
-class RuleError(CircuitError):
-    """The rules are recursive, disagree on a head, or name what is not there."""
-
-
 class SchemaError(CircuitError):
-    """A table lacks a column, has one too many, or holds NULL or values that are no integers."""
+    """A table lacks a column or has one too many, or a type or a value that has no code."""
 
 
 class UnknownInputError(CircuitError, UnknownRelationError):

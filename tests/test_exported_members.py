@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+import circuits
 import dbsp_wcoj
+import streaming
+from circuits import errors as circuit_errors
 from dbsp_wcoj import errors
+from streaming import errors as streaming_errors
 
 PUBLIC = [
     "ArityError",
@@ -33,16 +39,51 @@ PUBLIC = [
 ]
 
 
-def test_the_exported_names_are_exactly_the_promised_ones_and_sorted():
-    assert list(dbsp_wcoj.__all__) == PUBLIC == sorted(PUBLIC)
+PUBLIC_CIRCUITS = [
+    "BrokenCircuitError",
+    "Circuit",
+    "CircuitError",
+    "CircuitStep",
+    "DatalogError",
+    "EvaluationError",
+    "FunctionError",
+    "Schema",
+    "SchemaError",
+    "Snapshot",
+    "SnapshotError",
+    "SqlError",
+    "StaleStepError",
+    "TextError",
+    "UnknownInputError",
+    "UnknownViewError",
+    "UnsupportedSqlError",
+    "Views",
+    "compile_datalog",
+    "compile_sql",
+]
+LAYERS = [
+    (dbsp_wcoj, errors, PUBLIC),
+    (circuits, circuit_errors, PUBLIC_CIRCUITS),
+    (streaming, streaming_errors, sorted(streaming.__all__)),
+]
+of_each_layer = pytest.mark.parametrize(
+    ("package", "tree", "public"), LAYERS, ids=[package.__name__ for package, _, _ in LAYERS]
+)
 
 
-def test_every_exported_name_exists_and_is_documented():
-    for name in PUBLIC:
-        assert getattr(dbsp_wcoj, name).__doc__, name
+@of_each_layer
+def test_the_exported_names_are_exactly_the_promised_ones_and_sorted(package, tree, public):
+    assert list(package.__all__) == public == sorted(public)
 
 
-def test_every_error_of_the_tree_is_exported_and_is_a_dbsp_wcoj_error():
-    for name in errors.__all__:
-        assert name in PUBLIC
-        assert issubclass(getattr(dbsp_wcoj, name), dbsp_wcoj.DbspWcojError)
+@of_each_layer
+def test_every_exported_name_exists_and_is_documented(package, tree, public):
+    for name in public:
+        assert getattr(package, name).__doc__, name
+
+
+@of_each_layer
+def test_every_error_of_the_tree_is_exported_and_is_a_dbsp_wcoj_error(package, tree, public):
+    for name in tree.__all__:
+        assert name in public
+        assert issubclass(getattr(package, name), dbsp_wcoj.DbspWcojError)
