@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from circuits import Circuit
+from circuits import compile_sql
 from streaming import StreamingError, demo
 from streaming.demo import command
 from streaming.demo.checks import Checks, spread
@@ -21,7 +21,7 @@ from streaming.demo.events import college_messages, read_events, replay_messages
 from streaming.demo.oracle import read_oracle
 from streaming.demo.plot import plot
 from streaming.demo.run import History, run
-from streaming.demo.triangles import RULES, Totals, triangle_circuit
+from streaming.demo.triangles import LINK, VIEWS, Totals, triangle_circuit
 from tests.shared import SHARED, needs_data
 
 WEEK = seconds("7d")
@@ -134,11 +134,10 @@ def test_a_wrong_count_of_one_node_is_found_and_named(tmp_path):
     stream = read_events(small(tmp_path))
     checks = Checks(stream, frozenset([3]))
     totals = Totals()
-    circuit = Circuit(
-        [rule for rule in RULES if not rule.startswith("corners(b)")],
-        {"link": pa.schema([("src", pa.int64()), ("dst", pa.int64())])},
-        distinct=("linked", "u"),
-    )
+    end_of_first = VIEWS.index("SELECT ab.dst")
+    start_of_last = VIEWS.index("SELECT bc.dst", end_of_first)
+    wrong = VIEWS[:end_of_first] + VIEWS[start_of_last:]  # two of three corners
+    circuit = compile_sql(wrong, {"link": LINK})
     totals.add(circuit.step({"link": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})}))
     checks.after(3, totals)
     assert [str(difference) for difference in checks.differences] == [
@@ -149,7 +148,7 @@ def test_a_wrong_count_of_one_node_is_found_and_named(tmp_path):
 @pytest.mark.spark
 def test_a_stream_that_spark_stops_says_after_how_many_changes_and_why(spark, tmp_path):
     history = history_of(read_events(small(tmp_path)), 4)
-    other = Circuit(["p(a) :- edge(a)"], {"edge": pa.schema([("node", pa.int64())])})
+    other = compile_sql("SELECT node FROM edge", {"edge": pa.schema([("node", pa.int64())])})
     with pytest.raises(StreamingError, match="after 0 changes: relation 'edge': surplus"):
         run(spark, history, circuit=other, directory=tmp_path / "run")
 
