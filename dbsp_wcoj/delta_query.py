@@ -217,6 +217,7 @@ class DeltaQuery:
     def stats(self) -> Stats:
         """Counters since the view was made, and the state that it holds now."""
         products = [term.product for term in self._schedule.terms]
+        retired = self._schedule.retired.tolist()
         rows = {}
         size = 0
         for name, trace in self._schedule.traces.items():
@@ -226,8 +227,8 @@ class DeltaQuery:
                 size += arrangement.spine.nbytes
         return Stats(
             joins=self._joins,
-            proposals=sum(int(product.counters[0]) for product in products),
-            intersections=sum(int(product.counters[1]) for product in products),
+            proposals=sum((int(product.counters[0]) for product in products), start=retired[0]),
+            intersections=sum((int(product.counters[1]) for product in products), start=retired[1]),
             rows_by_run=rows,
             bytes=size,
         )

@@ -3,8 +3,9 @@
 A term is a product of views. Its plan is
 
 - the variable order: constants first, then the delta's variables, so that the work starts at the
-  change; then always the variable that the most atoms with a bound variable already hold, so that
-  no step is a cross product that need not be; variables of the head before the others;
+  change; then always a variable that an atom with a bound variable holds, so that no step is a
+  cross product that need not be: the one with the fewest extensions to expect, if anything is known
+  of the relations, else the one that the most such atoms hold; variables of the head before others;
 - for each factor the column order in which it is read: its variables in the order in which they
   are bound, then the columns that nothing else needs. Among equally good variable orders the one
   that needs the fewest new arrangements wins, so terms share them.
@@ -24,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice, permutations
+from math import log2
 from typing import Final
 
 from dbsp_wcoj.errors import ColumnTypeError, QuerySyntaxError, VariableOrderError
@@ -34,6 +36,7 @@ from dbsp_wcoj.zset import LIMIT
 __all__ = [
     "FLIPPED",
     "Body",
+    "Distinct",
     "FactorPlan",
     "TermPlan",
     "body_of",
@@ -41,6 +44,8 @@ __all__ = [
     "check_order",
     "plan_term",
 ]
+
+Distinct = Callable[[int, Sequence[int]], float | None]
 
 # A delta of more variables is bound in the order written: its permutations are not all tried.
 MOST_PERMUTATIONS: Final = 24
@@ -181,6 +186,7 @@ def plan_term(
     first: Sequence[int] = (),
     arranged: Callable[[int, ColumnOrder], bool] = lambda factor, order: False,
     order: Sequence[str] | None = None,
+    distinct: Distinct | None = None,
 ) -> TermPlan:
     """Plan one product of views.
 
@@ -192,6 +198,7 @@ def plan_term(
         arranged: Whether factor ``i`` is arranged in a column order already.
         order: The order of the shared variables, when the caller wants to say; other variables
             that must be bound follow those that they hang on.
+        distinct: How many different values columns of a factor have together, as far as known.
 
     Complexity:
         O(permutations of the delta's variables * variables² * factors).
@@ -199,12 +206,14 @@ def plan_term(
     needed = _needed(factors, comparisons, head)
     if order is not None:
         candidates = [
-            _greedy(factors, comparisons, needed, head, [v for v in order if v in needed])
+            _greedy(factors, comparisons, needed, head, [v for v in order if v in needed], distinct)
         ]
     else:
         start = [name for i in first[:1] for name in factors[i] if name in needed]
         starts = islice(permutations(start), MOST_PERMUTATIONS)
-        candidates = [_greedy(factors, comparisons, needed, head, list(s)) for s in starts]
+        candidates = [
+            _greedy(factors, comparisons, needed, head, list(s), distinct) for s in starts
+        ]
     plans = [_plan(factors, comparisons, head, names, arranged) for names in candidates]
 
     def new_arrangements(plan: TermPlan) -> int:
@@ -241,6 +250,7 @@ def _greedy(
     needed: set[str],
     head: Sequence[str],
     start: list[str],
+    distinct: Distinct | None,
 ) -> tuple[str, ...]:
     """Extend a start to all needed variables."""
     everything = list(dict.fromkeys(n for columns in factors for n in columns if n in needed))
@@ -254,10 +264,11 @@ def _greedy(
     chosen = [name for name in everything if name in fixed]
     pending = [name for name in start if name not in chosen]
 
-    def rank(name: str) -> tuple[int, bool, int]:
+    def rank(name: str) -> tuple[bool, int, int, bool, int]:
         holders = [columns for columns in factors if name in columns]
         connected = sum(any(n in chosen for n in columns) for columns in holders)
-        return (connected, name in head, len(holders))
+        few = 0 if distinct is None else -_magnitude(factors, name, chosen, distinct)
+        return (connected > 0, few, connected, name in head, len(holders))
 
     while len(chosen) < len(everything):
         rest = [name for name in everything if name not in chosen]
@@ -271,6 +282,28 @@ def _greedy(
         else:
             chosen.append(max(rest, key=rank))
     return tuple(chosen)
+
+
+def _magnitude(
+    factors: Sequence[tuple[str, ...]], name: str, chosen: Sequence[str], distinct: Distinct
+) -> int:
+    """The logarithm of the number of extensions to expect, if columns are independent.
+
+    Each factor gives so many extensions of its bound columns; that two agree on one is as likely
+    as there are values.
+    """
+    expected = 1.0
+    most = 1.0
+    for factor, columns in enumerate(factors):
+        if name in columns:
+            bound = [k for k, n in enumerate(columns) if n in chosen]
+            column = columns.index(name)
+            before, after = distinct(factor, bound), distinct(factor, [*bound, column])
+            alone = distinct(factor, [column])
+            if before and after and alone:
+                expected *= after / before / alone
+                most = max(most, alone)
+    return round(log2(expected * most)) if expected * most > 0 else 0
 
 
 def _plan(

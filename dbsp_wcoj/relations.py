@@ -12,10 +12,10 @@ Until it is committed nothing has changed, so an error in any query leaves all o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
-from dbsp_wcoj.trace import Trace, TraceStep
+from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, stored
 
 __all__ = ["Relations", "RelationsStep"]
@@ -34,12 +34,14 @@ class Relations:
     >>> step.commit()
     """
 
-    __slots__ = ("_arities", "traces", "version")
+    __slots__ = ("_arities", "_kept", "_readers", "traces", "version")
 
     def __init__(self) -> None:
         """No relations; queries declare those that they read."""
         self._arities: dict[str, int] = {}
         self.traces: dict[str, Trace] = {}
+        self._kept: set[str] = set()
+        self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
         # How many steps have been committed.
         self.version = 0
 
@@ -67,7 +69,23 @@ class Relations:
             trace = self.traces[name] = Trace(max(arity, 1), ())
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
+            self._kept.add(name)
         return trace
+
+    def read_by(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
+        """Take up a reader, which says which column orders it needs of each relation now."""
+        self._readers.append(orders)
+
+    def drop_unread(self) -> None:
+        """Drop the arrangements that no reader needs any more."""
+        needed: dict[str, set[ColumnOrder]] = {}
+        for orders in self._readers:
+            for name, wanted in orders().items():
+                needed.setdefault(name, set()).update(wanted)
+        for name, wanted in needed.items():
+            trace = self.traces[name]
+            whole = {tuple(range(trace.arity))} if name in self._kept else set()
+            trace.keep(wanted | whole)
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         """A step with these deltas, for the queries to evaluate.

@@ -3,11 +3,15 @@
 A schedule asks for the arrangements of the relations' traces that its terms need, and has the
 places where a step puts the addresses of its delta runs. For each set of changed relations it keeps
 the list of terms to run, so that a step decides nothing that does not depend on its data.
+
+Terms are planned before anything is known of the relations, and again, with statistics, whenever so
+many rows have come that the last time there was an eighth of them: O(log rows) times. Arrangements
+that no plan reads any more are dropped. Results do not depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,14 +19,15 @@ import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
-from dbsp_wcoj.planner import Body, plan_term
+from dbsp_wcoj.planner import Body, TermPlan, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import Stack
-from dbsp_wcoj.trace import ColumnOrder, TraceStep, run_in_order
+from dbsp_wcoj.statistics import Statistics
+from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep, run_in_order
 from dbsp_wcoj.zset import Int64Array, ZSet, stored
 
 __all__ = ["BoundTerm", "Partial", "Schedule"]
@@ -30,6 +35,12 @@ __all__ = ["BoundTerm", "Partial", "Schedule"]
 # Formulas with more joins per atom (expanded over many atoms) are planned as their terms come up.
 PLANNED_AHEAD: Final = 512
 MOST_DELTAS: Final = 4096
+# Changed rows before the first plan by statistics, and how many times more before the next.
+PLANNED_AGAIN: Final = 1024
+PLANNED_AFTER_GROWTH: Final = 8
+# Two atoms leave nothing to choose, and planning many terms again takes too long.
+MOST_TERMS_AGAIN: Final = 128
+NEVER: Final = 1 << 62
 
 
 class Partial:
@@ -105,6 +116,13 @@ class Schedule:
             name: relations.declare(name, arity, keep_rows=not planned_ahead)
             for name, arity in query.relations.items()
         }
+        self._statistics: Statistics | None = None
+        self._changes = 0
+        self._planned_again = PLANNED_AGAIN if atoms > 2 else NEVER
+        # What terms that were planned again had counted until then.
+        self.retired: Int64Array = np.zeros(2, np.int64)
+        relations.read_by(self._orders)
+        self._relations = relations
         for term in terms(formula, atoms) if planned_ahead else ():
             self._bind(term)
 
@@ -120,6 +138,10 @@ class Schedule:
             steps: The staged deltas of the relations that change, none empty.
         """
         changed = tuple([name for name in self.traces if name in steps])
+        for name in changed:
+            self._changes += len(steps[name].delta)
+        if self._changes >= self._planned_again:
+            self._plan_again(steps)
         found = self._by_change.get(changed)
         if found is None:
             body = self._query.body
@@ -148,6 +170,40 @@ class Schedule:
                 needed |= set(comparison.variables)
         return tuple(v for v in bound if v in needed)
 
+    def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
+        """Plan all terms by what is known of the relations now."""
+        self._planned_again = PLANNED_AFTER_GROWTH * self._changes
+        if len(self._bound) > MOST_TERMS_AGAIN:
+            return
+        self._statistics = Statistics(
+            {name: _largest(trace, steps.get(name)) for name, trace in self.traces.items()}
+        )
+        plans = {term: self._planned(term) for term in self._bound}
+        if all(plan.order == self._bound[term].product.plan.order for term, plan in plans.items()):
+            return
+        for bound in self._bound.values():
+            self.retired += bound.product.counters
+        for place in self._placed:
+            self.deltas[place] = 0
+        self._placed.clear()
+        self._places.clear()
+        self._places_of.clear()
+        self._by_change.clear()
+        again = list(self._bound)
+        self._bound.clear()
+        for term in again:
+            self._bind(term)
+        self._relations.drop_unread()
+
+    def _orders(self) -> dict[str, set[ColumnOrder]]:
+        """The arrangements that the terms read."""
+        orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
+        for term, bound in self._bound.items():
+            for factor, planned in zip(term.factors, bound.product.plan.factors, strict=True):
+                if factor != PARTIAL and factor.view is not View.delta:
+                    orders[self._query.body[factor.atom].relation].add(planned.order)
+        return orders
+
     def _bind(self, term: Term) -> BoundTerm:
         """Plan a term and bind it, the first time."""
         bound = self._bound.get(term)
@@ -155,9 +211,8 @@ class Schedule:
             bound = self._bound[term] = self._plan(term)
         return bound
 
-    def _plan(self, term: Term) -> BoundTerm:
-        atoms = self._query.body
-        # A partial delta goes by its number, which is the name of no relation.
+    def _factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
+        """What each factor reads, a relation or the number of a partial delta, and its variables."""
         names: list[str | int] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:
@@ -165,16 +220,32 @@ class Schedule:
                 names.append(term.target - 1)
                 columns.append(self.kept(term.target - 1) or ("#partial",))
             else:
-                names.append(atoms[factor.atom].relation)
+                names.append(self._query.body[factor.atom].relation)
                 columns.append(self._body.columns[factor.atom])
-        last = term.target == len(atoms)
-        plan = plan_term(
+        return names, columns
+
+    def _planned(self, term: Term) -> TermPlan:
+        names, columns = self._factors(term)
+        statistics = self._statistics
+
+        def distinct(factor: int, wanted: Sequence[int]) -> float | None:
+            name = names[factor]
+            if statistics is None or isinstance(name, int):
+                return None
+            return statistics.distinct(name, wanted)
+
+        return plan_term(
             columns,
             self._comparisons(term, columns),
-            self._query.head if last else self.kept(term.target),
+            self._query.head if term.target == len(self._query.body) else self.kept(term.target),
             first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
             arranged=lambda i, order: self._is_arranged(names[i], order),
+            distinct=None if statistics is None else distinct,
         )
+
+    def _plan(self, term: Term) -> BoundTerm:
+        names, _ = self._factors(term)
+        plan = self._planned(term)
         sources: list[Source] = []
         old: list[Spine] = []
         new: list[tuple[Spine, str]] = []
@@ -229,3 +300,17 @@ class Schedule:
             self._places[name, order] = place
             self._places_of.setdefault(name, []).append((order, place))
         return place
+
+
+def _largest(trace: Trace, step: TraceStep | None) -> Int64Array:
+    """The columns of the largest run, or of the step's delta if that has more rows."""
+    runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
+    rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
+    if step is not None and len(step.delta) > rows:
+        return step.delta._rows
+    if run is None:
+        return np.empty((trace.arity, 0), np.int64)
+    read, _ = run.read()
+    columns = np.empty_like(read)
+    columns[list(order)] = read
+    return columns

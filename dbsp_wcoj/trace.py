@@ -162,6 +162,19 @@ class Trace:
             self._arrangements[order] = arrangement
         return arrangement
 
+    def keep(self, orders: Iterable[ColumnOrder]) -> None:
+        """Drop all arrangements but these, and but one.
+
+        >>> trace = Trace(2, [(0, 1), (1, 0)])
+        >>> trace.keep([(1, 0)])
+        >>> [arrangement.order for arrangement in trace.arrangements]
+        [(1, 0)]
+        """
+        wanted = set(orders)
+        kept = {order: a for order, a in self._arrangements.items() if order in wanted}
+        if kept:
+            self._arrangements = kept
+
     def prepare(self, delta: ZSet) -> TraceStep:
         """Check a non-empty delta and stage it; the trace changes only when it is committed.
 

@@ -1,0 +1,76 @@
+"""Statistics: how many different values columns have, for the planner to guess fan-outs by.
+
+A relation is described by the rows of its largest run, or of the step's delta if that is larger.
+Of many rows a systematic sample is looked at, and the number of different values estimated as the
+values seen once, times the root of the sampling rate's inverse, plus the others [1]. Estimates
+decide which of several right plans runs, never what it gives.
+
+References:
+    [1] Charikar, Chaudhuri, Motwani, Narasayya. Towards Estimation Error Guarantees for Distinct
+        Values. PODS 2000, section 4 (the estimator GEE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.kernels.sort import consolidate
+from dbsp_wcoj.zset import Int64Array, sort_scratch
+
+__all__ = ["Statistics"]
+
+SAMPLE: Final = 1 << 14
+
+
+class Statistics:
+    """Numbers of different values of relations.
+
+    Args:
+        rows: Columns of each relation, of shape ``(arity, n)``.
+
+    >>> edges = np.array([[1, 1, 2, 2], [5, 6, 5, 6]])
+    >>> statistics = Statistics({"e": edges})
+    >>> statistics.distinct("e", {0}), statistics.distinct("e", {0, 1})
+    (2.0, 4.0)
+    """
+
+    __slots__ = ("_found", "_rows")
+
+    def __init__(self, rows: Mapping[str, Int64Array]) -> None:
+        self._rows = {name: (_sampled(columns), columns.shape[1]) for name, columns in rows.items()}
+        self._found: dict[tuple[str, frozenset[int]], float] = {}
+
+    def distinct(self, name: str, columns: Collection[int]) -> float | None:
+        """About how many different values the columns have together; None for what is not known.
+
+        Complexity:
+            O(sample) the first time, then O(1).
+        """
+        if name not in self._rows:
+            return None
+        key = (name, frozenset(columns))
+        if key not in self._found:
+            sample, total = self._rows[name]
+            self._found[key] = _estimated(sample[sorted(columns)], total)
+        return self._found[key]
+
+
+def _sampled(columns: Int64Array) -> Int64Array:
+    total = columns.shape[1]
+    if total <= SAMPLE:
+        return columns
+    places = np.linspace(0, total - 1, SAMPLE).astype(np.int64)
+    return np.ascontiguousarray(columns[:, places])
+
+
+def _estimated(sample: Int64Array, total: int) -> float:
+    size = sample.shape[1]
+    if not len(sample) or not size:
+        return float(min(size, 1))
+    ones = np.ones(size, np.int64)
+    _, times, _ = consolidate(np.ascontiguousarray(sample), ones, sort_scratch(size))
+    once = int((times == 1).sum())
+    return float(min(total, len(times) - once + once * (total / size) ** 0.5))
