@@ -1,8 +1,8 @@
 # make demo        live triangle counts on a real message stream (installs what is missing)
-# make test        lint, types, import contract, tests
+# make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow
 # make bench       the benchmarks and the tables in README.md (about half an hour)
-# make lint        ruff, mypy --strict, import contract only
+# make lint        ruff, mypy --strict, import contracts only
 # make clean       remove the environment and all caches
 #
 # Needs Linux, make and Python 3.11 or newer. All else goes into .venv: the pinned packages and,
