@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from datetime import date
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -184,8 +186,8 @@ def write(directory, number, table):
 def stream(spark, tmp_path):
     """Run the files of a directory through a sink, as a new query with the old checkpoint."""
 
-    def start(sink):
-        source = spark.readStream.schema("src long, dst long, weight long")
+    def start(sink, columns="src long, dst long, weight long"):
+        source = spark.readStream.schema(columns)
         query = (
             source.option("maxFilesPerTrigger", 1)
             .parquet(str(tmp_path / "in"))
@@ -197,6 +199,80 @@ def stream(spark, tmp_path):
         query.awaitTermination()
 
     return start
+
+
+SPARK_TYPES = """
+    SELECT 'a' AS s, CAST(NULL AS string) AS n, X'00ff' AS y, NULL AS v, true AS b,
+        1Y AS i8, 2S AS i16, 3 AS i32, 4L AS i64, float('1.5') AS f32, double('-Infinity') AS f64,
+        CAST('-1.25' AS decimal(10, 2)) AS m, CAST('12345678901234567890.5' AS decimal(38, 4)) AS w,
+        DATE '2024-01-02' AS d, TIMESTAMP '2024-01-02 03:04:05.000006' AS ts,
+        TIMESTAMP_NTZ '1969-12-31 23:59:59.999999' AS tn, INTERVAL '1' DAY AS iv
+"""
+
+
+@pytest.mark.spark
+def test_scalars_of_spark_pass_through_a_view_and_out_again(spark):
+    table = spark.sql(SPARK_TYPES).toArrow()
+    sink = ViewSink(compile_sql("SELECT * FROM r", {"r": table.schema}))
+    sink(Frame(table), 0)
+    assert sink.last.outputs["view"].drop_columns("weight").equals(table)
+
+
+@pytest.mark.spark
+def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark(stream, tmp_path):
+    columns = {
+        "relation": pa.string(),
+        "person": pa.string(),
+        "city": pa.string(),
+        "day": pa.date32(),
+        "amount": pa.decimal128(9, 2),
+        "weight": pa.int64(),
+    }
+    views = """
+        SELECT city, max(day) AS day, sum(amount) AS amount
+        FROM payment LEFT JOIN resident USING (person) WHERE day >= DATE '2024-01-01' GROUP BY city
+    """
+    schemas = {
+        "resident": pa.schema({name: columns[name] for name in ("person", "city")}),
+        "payment": pa.schema({name: columns[name] for name in ("person", "day", "amount")}),
+    }
+    first, second, old = date(2024, 1, 5), date(2024, 2, 7), date(2023, 12, 31)
+    seen = []
+    sink = ViewSink(
+        compile_sql(views, schemas), lambda _, outputs: seen.append(bag_of(outputs["view"]))
+    )
+    for number, rows in enumerate(
+        [
+            [
+                ("resident", "ann", "Köln", None, None, 1),
+                ("resident", None, "Rome", None, None, 1),
+                ("payment", "ann", None, first, Decimal("10.10"), 1),
+                ("payment", "ann", None, second, None, 1),
+                ("payment", None, None, first, Decimal("0.30"), 1),
+                ("payment", "ann", None, old, Decimal("99.00"), 1),
+            ],
+            [("payment", "ann", None, second, None, -1)],
+            [("resident", "ann", "Köln", None, None, -1)],
+        ]
+    ):
+        arrays = [
+            pa.array(c, t) for c, t in zip(zip(*rows, strict=True), columns.values(), strict=True)
+        ]
+        write(tmp_path / "in", number, pa.table(arrays, names=list(columns)))
+        stream(
+            sink,
+            "relation string, person string, city string, day date, amount decimal(9, 2), "
+            "weight long",
+        )
+    assert seen == [
+        {("Köln", second, Decimal("10.10")): 1, (None, first, Decimal("0.30")): 1},
+        {("Köln", second, Decimal("10.10")): -1, ("Köln", first, Decimal("10.10")): 1},
+        {
+            ("Köln", first, Decimal("10.10")): -1,
+            (None, first, Decimal("0.30")): -1,
+            (None, first, Decimal("10.40")): 1,
+        },
+    ]
 
 
 @pytest.mark.spark
