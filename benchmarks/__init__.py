@@ -4,7 +4,7 @@
 ``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
 ``python -m benchmarks.formulas``  the six delta formulas on three shapes of query
 ``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them
-``python -m benchmarks.report``    the table in README.md, rendered from ``results/*.json``
+``python -m benchmarks.report``    the tables in README.md, rendered from ``results/*.json``
 
 A wrong count ends a benchmark with exit status 1: a fast wrong answer is no result. Ratios are
 made within one run only, for machines (and their other tenants) differ. Peers run in processes

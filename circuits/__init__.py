@@ -3,6 +3,22 @@
 A step takes the changed rows of the inputs and returns the changed rows of the views. Views are
 written in SQL (`compile_sql`) or Datalog (`compile_datalog`). This layer knows Arrow and the
 relational core, and no Spark; it does no I/O.
+
+::
+
+    text  -> sql, datalog      the front ends: a text to plans, one per view
+          -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
+          -> lowering          plans as they run: one N-way join per SELECT or rule
+          -> graph, operators  the circuit: each operator its meaning Q and its incremental form
+    table -> schema, codec     a row is int64 codes, encoded on the way in and decoded on the way out
+
+=================================  ===============================================================
+`circuit`                          ``step``, ``prepare`` and ``commit``: all or nothing
+`views`, `query`, `snapshot`       what is kept, asked once, and saved
+`drawing`                          ``explain``
+`expression`, `functions`          typed scalar expressions, what exists for them
+`evaluation`, `predicates`         ... on Arrow columns, ... on codes where those decide
+=================================  ===============================================================
 """
 
 from circuits.circuit import Circuit, CircuitStep

@@ -2,6 +2,7 @@
 
 ::
 
+    circuit = compile_sql("SELECT city, count(*) AS n FROM person GROUP BY city", {"person": schema})
     sink = ViewSink(circuit, on_delta)
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
 
@@ -21,6 +22,10 @@ Several relations are one stream, the union of their rows with a column ``relati
 id is one consistent cut over all of them. A relation's rows use its own columns and ``weight``
 (optional, +1 without; a retraction is -1); columns of other relations are not looked at. With
 one relation there is no need for the tag. The order of rows in a micro-batch has no meaning.
+
+Types are those that ``toArrow()`` gives: Spark's timestamp is ``timestamp("us")`` in the zone of
+the session, which can be declared in any zone; timestamp_ntz has none; decimal(p, s) is
+``decimal128(p, s)``. NULL is NULL. Arrays, maps and structs are refused (`circuits.schema`).
 
 State lives in this object. After a restart of the process the views begin empty, so the checkpoint
 has to be deleted with it; the error of rule 3 says so. Durable state has its place between
