@@ -10,7 +10,7 @@ relational core, and no Spark; it does no I/O.
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
           -> graph, operators  the circuit: each operator its meaning Q and its incremental form
-    table -> schema, codec     a row is int64 codes, encoded on the way in and decoded on the way out
+    table -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
 
 =================================  ===============================================================
 `circuit`                          ``step``, ``prepare`` and ``commit``: all or nothing

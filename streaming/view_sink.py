@@ -2,7 +2,7 @@
 
 ::
 
-    circuit = compile_sql("SELECT city, count(*) AS n FROM person GROUP BY city", {"person": schema})
+    circuit = compile_sql("SELECT city, count(*) AS n FROM r GROUP BY city", {"r": schema})
     sink = ViewSink(circuit, on_delta)
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
 
