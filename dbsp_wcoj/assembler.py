@@ -13,6 +13,8 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["assemble"]
 
+NONE: Final = -1
+
 OPERATORS: Final = {
     "<": words.LESS,
     "<=": words.AT_MOST,
@@ -52,6 +54,8 @@ def assemble(plan: TermPlan) -> Int64Array:
         block = _block(plan, level)
         if pairs and level == levels - 2:
             block[words.SUMMED] = words.SUM_PAIRS
+        if not (pairs and level == levels - 1):
+            block[words.SEPARATOR] = _separator(plan, level)
         starts.append(position + len(blocks))
         blocks += block
     return np.array(
@@ -107,12 +111,38 @@ def _block(plan: TermPlan, level: int) -> list[int]:
     innermost = level == len(plan.order) - 1 and level >= plan.emitted
     summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
     return [
+        NONE,
         words.SUM_LAST if summed else words.NOT_SUMMED,
         count,
         *participants,
         len(comparisons) // words.COMPARISON_WORDS,
         *comparisons,
     ]
+
+
+def _separator(plan: TermPlan, level: int) -> int:
+    """The level of the one variable that the sum over this level and those after it depends on.
+
+    None where there are several, where rows are still made, where the work is split, and where
+    values come once: the first variable's do, and so does a sum after it alone.
+    """
+    if level < max(plan.emitted, plan.split + 1, 2):
+        return NONE
+    earlier = set(plan.order[:level])
+    later = set(plan.order[level:])
+    bound: set[str] = set()
+    for factor in plan.factors:
+        names = {factor.variables[k] for k in factor.order[: factor.depth]}
+        if names & later:
+            bound |= names & earlier
+    for comparison in plan.comparisons:
+        names = set(comparison.variables)
+        if names & later:
+            bound |= names & earlier
+    if len(bound) != 1:
+        return NONE
+    (name,) = bound
+    return plan.order.index(name) or NONE
 
 
 def _orient(comparison: Comparison, name: str) -> tuple[str, Variable | Constant] | None:

@@ -121,9 +121,9 @@ class Product:
             yield from pieces
 
     def _total(self, low: int, high: int, stack: Stack, counters: int) -> int:
-        state, out, marks = stack.arguments
+        state, out, marks, sums = stack.arguments
         return self._finish(
-            join(*self._arguments, low, high, 0, state, out, CHUNK, marks, counters)
+            join(*self._arguments, low, high, 0, state, out, CHUNK, marks, sums, counters)
         )
 
     def _finish(self, result: tuple[int, int, int]) -> int:
@@ -136,18 +136,19 @@ class Product:
         """The kernel's arguments for all values, the same in every step until the stack grows."""
         stack, arguments = self._call
         if stack is not self._stack.arguments:
-            stack = state, out, marks = self._stack.arguments
+            stack = state, out, marks, sums = self._stack.arguments
             ((low, high),) = WHOLE
-            arguments = (*self._arguments, low, high, 0, state, out, CHUNK, marks, self._count)
+            room = (state, out, CHUNK, marks, sums, self._count)
+            arguments = (*self._arguments, low, high, 0, *room)
             self._call = (stack, arguments)
         return arguments
 
     def _chunks(self, low: int, high: int, stack: Stack, counters: int) -> Iterator[ZSet]:
-        state, out, marks = stack.arguments
+        state, out, marks, sums = stack.arguments
         resumed, status = 0, words.FULL
         while status == words.FULL:
             status, written, _ = join(
-                *self._arguments, low, high, resumed, state, out, CHUNK, marks, counters
+                *self._arguments, low, high, resumed, state, out, CHUNK, marks, sums, counters
             )
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)

@@ -212,7 +212,7 @@ class Schedule:
         return bound
 
     def _factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
-        """What each factor reads, a relation or the number of a partial delta, and its variables."""
+        """What a factor reads, a relation or the number of a partial delta, and its variables."""
         names: list[str | int] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:

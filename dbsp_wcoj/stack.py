@@ -24,15 +24,16 @@ CHUNK: Final = 1 << 16
 class Stack:
     """Room for one running join of any program that has been announced by `fit`."""
 
-    __slots__ = ("_marks", "_out", "_state", "arguments")
+    __slots__ = ("_marks", "_out", "_state", "_sums", "arguments")
 
     def __init__(self) -> None:
         """Room for nothing yet."""
         self._state: Int64Array = np.empty(0, np.int64)
         self._out: Int64Array = np.empty(1, np.int64)
         self._marks: Int64Array = np.zeros(words.MARK_WORDS, np.int64)
-        # What the kernel is given: addresses of the cursors, of the output, and of the bitmap.
-        self.arguments: tuple[int, int, int] = (0, 0, 0)
+        self._sums: Int64Array = np.zeros(0, np.int64)
+        # What the kernel is given: addresses of cursors, output, bitmap and remembered sums.
+        self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def fit(self, program: Int64Array) -> None:
         """Make room for a program."""
@@ -44,7 +45,13 @@ class Stack:
         head = int(program[words.HEAD_SIZE])
         if head and (head + 1) * CHUNK > len(self._out):
             self._out = np.empty((head + 1) * CHUNK, np.int64)
-        self.arguments = (address_of(self._state), address_of(self._out), address_of(self._marks))
+        starts = int(program[words.BLOCKS])
+        blocks = program[starts : starts + levels]
+        if not len(self._sums) and (program[blocks + words.SEPARATOR] >= 0).any():
+            self._sums = np.zeros(words.SUMS_WORDS, np.int64)
+        sums = address_of(self._sums) if len(self._sums) else 0
+        parts = address_of(self._state), address_of(self._out), address_of(self._marks)
+        self.arguments = (*parts, sums)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
         """Copies of the rows, shape ``(head, rows)``, and of the weights, shape ``(rows,)``."""

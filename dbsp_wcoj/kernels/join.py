@@ -11,7 +11,8 @@ section 3). An atom is the sum of its runs, each a weighted trie: it proposes th
 values and a value's weight is the sum of theirs. The weight of a prefix is multiplied by an atom's
 weight where the atom binds its last needed column; columns that nothing else needs are never
 walked, their subtree's weight is read from the running sums. Variables after the last head variable
-are summed, the innermost of them without being listed (`dbsp_wcoj.kernels.sums`).
+are summed, the innermost of them without being listed (`dbsp_wcoj.kernels.sums`), and where the sum
+depends on one bound value only it is remembered (`dbsp_wcoj.kernels.remember`).
 
 Comparisons with bound variables and constants narrow the range of a level before it is walked.
 """
@@ -42,6 +43,7 @@ from dbsp_wcoj.kernels.program import (
     ENTERING,
     FIRST_SLOT,
     FULL,
+    GENERATION,
     HEAD,
     HEAD_SIZE,
     INTERSECTIONS,
@@ -53,14 +55,19 @@ from dbsp_wcoj.kernels.program import (
     PARTICIPANTS,
     PROPOSALS,
     PROPOSER,
+    REMEMBERED,
+    SEPARATOR,
     SPLIT,
     SUM_PAIRS,
     SUMMED,
     TOTAL,
+    TOTAL_BEFORE,
     VALUE,
     WEIGHT,
+    WEIGHT_BEFORE,
     WRITTEN,
 )
+from dbsp_wcoj.kernels.remember import recall, remember
 from dbsp_wcoj.kernels.sums import sum_one, sum_pairs, sum_two
 
 
@@ -78,7 +85,7 @@ def emit(program, state, levels, weight, out, capacity):
 
 
 @compiled
-def join(program, sources, deltas, low, high, resumed, state, out, capacity, marks, counters):
+def join(program, sources, deltas, low, high, resumed, state, out, capacity, marks, sums, counters):
     """Run or resume a join until it is done or ``out`` is full.
 
     All arguments are int64; arrays are given by their addresses.
@@ -94,6 +101,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
         marks: bitmap of `MOST_MARKS` bits, all zero before and after.
+        sums: room for remembered sums (`dbsp_wcoj.kernels.remember`), if a level has a separator.
         counters: proposals and intersections are added here.
 
     Returns:
@@ -107,6 +115,8 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
     store(state, WRITTEN, 0)
     if resumed == 0:
         store(state, TOTAL, 0)
+        if sums != 0:
+            store(sums, GENERATION, load(sums, GENERATION) + 1)
         open_join(program, sources, deltas, state, cells, levels)
         weight = load(state, levels + WEIGHT)
         if depth_count == 0 or weight == 0:
@@ -125,17 +135,32 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True
+        separator = load(program, block + SEPARATOR)
         if entering:
             entering = False
-            least = low if level == load(program, SPLIT) else LOWEST
-            most = high if level == load(program, SPLIT) else HIGHEST
-            least, most = value_range(program, state, block, levels, least, most)
-            found = least <= most
+            if separator >= 0:
+                store(state, here + REMEMBERED, 0)
+                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+                known, part = recall(sums, level, key)
+                if known:
+                    total = add(total, multiply(load(state, here + WEIGHT), part))
+                    found = False
+            if found:
+                least = low if level == load(program, SPLIT) else LOWEST
+                most = high if level == load(program, SPLIT) else HIGHEST
+                least, most = value_range(program, state, block, levels, least, most)
+                found = least <= most
             if found:
                 proposer, count = enter(program, state, cells, block, least, most)
                 store(state, here + PROPOSER, proposer)
                 found = count > 0
                 summed = load(program, block + SUMMED)
+                if found and summed == NOT_SUMMED and separator >= 0:
+                    store(state, here + REMEMBERED, 1)
+                    store(state, here + TOTAL_BEFORE, total)
+                    store(state, here + WEIGHT_BEFORE, load(state, here + WEIGHT))
+                    store(state, here + WEIGHT, 1)
+                    total = np.int64(0)
                 if found and summed != NOT_SUMMED:
                     if summed == SUM_PAIRS:
                         if closes(program, level):
@@ -169,6 +194,9 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                         count_up(counters, PROPOSALS, count)
                         count_up(counters, INTERSECTIONS, count)
                         part = sum_two(program, state, cells, block, 0, marks, 0, 0)
+                    if separator >= 0:
+                        key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+                        remember(sums, level, key, part)
                     total = add(total, multiply(load(state, here + WEIGHT), part))
                     found = False
         if found:
@@ -177,6 +205,11 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
             )
         if not found:
             # All extensions of this prefix are done: back to the level above.
+            if separator >= 0 and load(state, here + REMEMBERED) != 0:
+                key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
+                remember(sums, level, key, total)
+                part = multiply(load(state, here + WEIGHT_BEFORE), total)
+                total = add(load(state, here + TOTAL_BEFORE), part)
             if total == OVERFLOWED and level <= emitted:
                 return OVERFLOW, 0, 0
             if level == 0:

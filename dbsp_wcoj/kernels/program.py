@@ -18,9 +18,12 @@ BLOCKS = 7  # where the start of each level's block is listed
 ATOM_DEPTHS = 8  # where the number of bound columns of each atom is listed
 PROGRAM_WORDS = 9
 
-# A level's block: SUMMED, participants, (atom, depth, last)*, comparisons, (operator, kind, value)*
-SUMMED = 0
-PARTICIPANTS = 1
+# A level's block: SEPARATOR, SUMMED, participants, (atom, depth, last)*, comparisons, (operator,
+# kind, value)*. SEPARATOR is the level of the one bound variable that the sum over this level and
+# all after it depends on, or -1: the sum is then remembered for each of its values.
+SEPARATOR = 0
+SUMMED = 1
+PARTICIPANTS = 2
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 
@@ -55,17 +58,31 @@ MATCHED = 7  # 1 when the cursor is on the value being bound
 CELL_WORDS = 8
 CELL_BYTES = 8 * CELL_WORDS
 
-# Per level: bound value, weight of the prefix before it, proposing participant.
+# Per level: bound value, weight of the prefix before it, proposing participant; and where the sum
+# from this level on is to be remembered: whether it is, the total and the weight before it.
 VALUE = 0
 WEIGHT = 1
 PROPOSER = 2
-LEVEL_STATE_WORDS = 3
+REMEMBERED = 3
+TOTAL_BEFORE = 4
+WEIGHT_BEFORE = 5
+LEVEL_STATE_WORDS = 6
 
 # counters[...]
 PROPOSALS = 0
 INTERSECTIONS = 1
 
 DONE, FULL, OVERFLOW = range(3)
+
+# sums[...]: the number of the running join, then one entry per slot.
+GENERATION = 0
+FIRST_SUM = 1
+SUM_KEY = 0  # value of the separator
+SUM_OWNER = 1  # which join and which level it belongs to
+SUM = 2
+SUM_WORDS = 3
+MOST_SUMS = 1 << 15
+SUMS_WORDS = FIRST_SUM + SUM_WORDS * MOST_SUMS
 
 # Values that the bitmap of a join can tell apart: a quarter of a typical second-level cache's bits.
 MOST_MARKS = 1 << 23
