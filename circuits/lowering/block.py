@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from circuits.expression import Column, Expression, columns_of, conjuncts, substitute
+from circuits.lowering.nullable import is_nullable
 from circuits.relational import Plan, columns
 
 __all__ = ["Absent", "Block"]
@@ -55,6 +56,15 @@ class Block:
             starts.append(at)
             at += len(atom.fields)
         return tuple(starts)
+
+    def is_nullable(self, output: int) -> bool:
+        """Whether an output may be NULL."""
+        expression = self.outputs[output]
+        if not isinstance(expression, Column):
+            return True
+        (atom,) = self.atoms_of([expression])
+        local = Column(expression.index - self.starts[atom], expression.type)
+        return is_nullable(self.atoms[atom], local)
 
     def where(self, *predicates: Expression) -> Block:
         """The block with further predicates, over its outputs."""

@@ -202,10 +202,13 @@ def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[Absent]
     every = [*wanted, *dict.fromkeys(keys)]
     plan = projected(rows, every)
     bound = tuple(range(len(every)))
-    for one in absent:
+    for left, one in enumerate(absent, 1 - len(absent)):
         at = tuple(every.index(key) for key in one.keys)
-        plan = Union((plan, Negate(Join((plan, one.plan), (bound, at), (), bound))))
-    return projected(plan, columns(plan)[: len(wanted)])
+        # The last difference needs no keys any more, and counts where it need not list.
+        head = bound[: len(wanted)] if left == 0 else bound
+        kept = projected(plan, columns(plan)[: len(head)])
+        plan = Union((kept, Negate(Join((plan, one.plan), (bound, at), (), head))))
+    return plan
 
 
 def _columns(expression: Expression) -> list[Column]:

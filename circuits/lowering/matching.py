@@ -31,10 +31,11 @@ from circuits.expression import (
 from circuits.functions import call
 from circuits.lowering.block import Block
 from circuits.lowering.join import finish
+from circuits.lowering.nullable import is_nullable
 from circuits.lowering.project import filtered, projected
 from circuits.relational import Distinct, Plan, columns
 
-__all__ = ["Matching", "alternatives", "match", "with_keys"]
+__all__ = ["Matching", "alternatives", "can_hold", "match", "with_keys"]
 
 # More alternatives than this are not spelled out; their disjunction is evaluated as it stands.
 MOST_ALTERNATIVES = 16
@@ -70,6 +71,23 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
     return [list(conjuncts(combination)) for combination in product(*choices)]
 
 
+def can_hold(block: Block, right: Plan, parts: Sequence[Expression]) -> bool:
+    """Whether no condition asks for NULL in a column that has none.
+
+    So ``x NOT IN (q)`` over columns without NULL is one antijoin and not three.
+    """
+    width = len(block.outputs)
+    for part in parts:
+        if isinstance(part, Call) and part.function == "is_null":
+            (subject,) = part.arguments
+            if isinstance(subject, Column) and subject.index >= width:
+                if not is_nullable(right, Column(subject.index - width, subject.type)):
+                    return False
+            elif isinstance(subject, Column) and not block.is_nullable(subject.index):
+                return False
+    return True
+
+
 def match(block: Block, right: Plan, parts: Sequence[Expression]) -> Matching:
     """Take a conjunction over the block's outputs and the columns of ``right`` apart."""
     width = len(block.outputs)
@@ -87,7 +105,7 @@ def match(block: Block, right: Plan, parts: Sequence[Expression]) -> Matching:
             if pair is None:
                 return _by_columns(block, right, parts)
             left, other = substitute(pair[0], block.outputs), _right(pair[1], width)
-            if isinstance(part, Call) and part.function == "eq":
+            if isinstance(part, Call) and part.function == "eq" and is_nullable(rows, other):
                 rows = filtered(rows, call("not", call("is_null", other)))
             pairs.append((left, other))
     block, keys = with_keys(block, [left for left, _ in pairs])

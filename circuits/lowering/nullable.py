@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from circuits.expression import Call, Column, Expression, Literal, conjuncts
 from circuits.relational import (
     Aggregate,
@@ -10,14 +12,19 @@ from circuits.relational import (
     Join,
     Map,
     Negate,
+    Pack,
     Plan,
     Positive,
     Scan,
+    Spread,
     TopK,
     Union,
 )
 
-__all__ = ["is_nullable"]
+__all__ = ["COMPARISONS", "is_nullable"]
+
+# Never true of NULL.
+COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def is_nullable(plan: Plan, expression: Expression) -> bool:
@@ -53,6 +60,8 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
             if column < len(keys):
                 return is_nullable(below, Column(keys[column], expression.type))
             return calls[column - len(keys)].function != "count"
+        case Pack(below, kept) | Spread(below, kept):
+            return column < kept and is_nullable(below, expression)
         case Join(inputs, variables, _, head):
             return all(
                 is_nullable(p, Column(names.index(head[column]), expression.type))
@@ -63,7 +72,12 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
 
 
 def _says_present(part: Expression, column: int) -> bool:
-    if not (isinstance(part, Call) and part.function == "not"):
+    """Whether a column is not NULL where a condition is true: it is compared, or said not to be."""
+    if not isinstance(part, Call):
+        return False
+    if part.function in COMPARISONS:
+        return any(isinstance(side, Column) and side.index == column for side in part.arguments)
+    if part.function != "not":
         return False
     (inner,) = part.arguments
     if not (isinstance(inner, Call) and inner.function == "is_null"):

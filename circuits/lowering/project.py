@@ -20,13 +20,13 @@ def projected(
 ) -> Plan:
     """The plan of these expressions over the columns of ``plan``."""
     wanted = tuple(expressions)
+    if wanted == columns(plan):
+        return plan
     if names is None:
         names = [
             plan.fields[e.index].name if isinstance(e, Column) else f"x{i}"
             for i, e in enumerate(wanted)
         ]
-        if wanted == columns(plan):
-            return plan
     match plan:
         case Union(inputs):
             return Union(tuple(projected(p, wanted, names) for p in inputs))
@@ -66,11 +66,15 @@ def _reads_each_once(wanted: Sequence[Expression], inner: Sequence[Expression]) 
 def _without_unread(
     plan: Aggregate, wanted: tuple[Expression, ...], names: tuple[str, ...]
 ) -> Plan:
-    """An aggregate without the results that nobody reads."""
+    """An aggregate without the results that nobody reads.
+
+    Who reads the keys alone is most often a semijoin or an outer join, beside one who reads results
+    as well: both have the same aggregate.
+    """
     keys = len(plan.keys)
     read = {i for e in wanted for i in columns_of(e)}
     kept = [i for i in range(len(plan.aggregates)) if keys + i in read]
-    if len(kept) == len(plan.aggregates):
+    if len(kept) in (0, len(plan.aggregates)):
         return Map(plan, wanted, names)
     place = {keys + i: keys + k for k, i in enumerate(kept)}
     less = Aggregate(plan.input, plan.keys, tuple(plan.aggregates[i] for i in kept))

@@ -29,7 +29,7 @@ from circuits.expression import Column, Expression, Literal
 from circuits.functions import call
 from circuits.lowering.block import Absent, Block
 from circuits.lowering.join import finish
-from circuits.lowering.matching import Matching, alternatives, match
+from circuits.lowering.matching import Matching, alternatives, can_hold, match
 from circuits.lowering.project import projected
 from circuits.relational import Distinct, Plan, Union, columns
 
@@ -52,6 +52,8 @@ def semi(block: Block, right: Plan, predicate: Expression) -> Block:
 def anti(block: Block, right: Plan, predicate: Expression) -> Block:
     """The rows of the block that have no partner."""
     for parts in alternatives(predicate):
+        if not can_hold(block, right, parts):
+            continue
         matching = match(block, right, parts)
         block = absent_keys(matching.block, matching)
     return block

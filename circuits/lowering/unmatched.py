@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from circuits.expression import Call, Column, Expression, Literal, conjuncts
-from circuits.lowering.nullable import is_nullable
+from circuits.lowering.nullable import COMPARISONS, is_nullable
 from circuits.relational import Filter, Map, Outer, Plan, Semi, columns
 
 __all__ = ["as_antijoin"]
-
-_STRICT = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def as_antijoin(plan: Filter) -> Plan:
@@ -61,7 +59,7 @@ def _tested(part: Expression) -> Column | None:
 def _compared(predicate: Expression) -> Iterator[int]:
     """The columns that are not NULL where the predicate is true, because it compares them."""
     for part in conjuncts([predicate]):
-        if isinstance(part, Call) and part.function in _STRICT:
+        if isinstance(part, Call) and part.function in COMPARISONS:
             for side in part.arguments:
                 while isinstance(side, Call) and side.function == "cast":
                     (side,) = side.arguments
