@@ -187,6 +187,14 @@ QUERIES = [
     "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.a < t.a AND s.x = t.c)",
     "SELECT a FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.a = t.a AND s.b <> t.b)",
     "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s WHERE s.a = t.a OR s.b = t.b)",
+    "SELECT a FROM t WHERE b = 1 OR EXISTS (SELECT 1 FROM s WHERE s.a = t.a)",
+    "SELECT a FROM t WHERE NOT (b = 1 OR a IN (SELECT a FROM s))",
+    "SELECT a FROM t WHERE (b = 1 OR a NOT IN (SELECT a FROM s)) AND c <> 'x'",
+    "SELECT a FROM t WHERE NOT (a > 1 AND EXISTS (SELECT 1 FROM s WHERE s.x = t.c)) OR b IN (1, 2)",
+    "SELECT count(*) FROM t WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.a = t.a) "
+    "OR (a > 1 AND NOT (b IN (SELECT b FROM u) OR c = 'y'))",
+    "SELECT c FROM t WHERE (EXISTS (SELECT 1 FROM u WHERE u.b = t.b) OR EXISTS "
+    "(SELECT 1 FROM s WHERE s.x = t.c AND s.a > 1)) AND NOT (NOT (a IN (SELECT a FROM s)))",
     "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s, u WHERE s.b = u.b AND s.a = t.a)",
     "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s JOIN u ON s.b = u.b AND s.a = t.a)",
     "SELECT a FROM t WHERE EXISTS (SELECT 1 FROM s LEFT JOIN u ON s.b = u.b WHERE s.a = t.a "

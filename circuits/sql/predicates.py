@@ -1,7 +1,7 @@
 """Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
 
 Membership in a subquery is not read here: it is a join of a kind (`circuits.sql.subqueries`), so it
-is understood as a part of a conjunction only, and refused below OR and in values.
+is understood as a condition below AND, OR and NOT (`circuits.sql.alternatives`), not as a value.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ def _misplaced(clause: Clause, node: exp.Expr, construct: str, word: str = "") -
     return clause.source.unsupported(
         node,
         f"{construct} inside of an expression of {clause.name}",
-        "make it a condition of its own in WHERE, joined to the others by AND "
-        "(an OR of them is a UNION of queries)",
+        "make it a condition of WHERE, joined to others by AND, OR and NOT only",
         word,
     )
 

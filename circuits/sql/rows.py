@@ -18,7 +18,7 @@ from sqlglot import exp
 from circuits import functions
 from circuits.expression import Call, Column, Expression, conjuncts, substitute
 from circuits.relational import Filter, Plan
-from circuits.sql import subqueries
+from circuits.sql import alternatives, subqueries
 from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
@@ -88,6 +88,8 @@ class Rows:
         for part in plain + [part for part in parts if _has_query(part)]:
             if subqueries.is_membership(part):
                 self.plan = subqueries.semi(self, self.clause(name), part)
+            elif _has_query(part) and alternatives.has_membership(part):
+                self.plan = alternatives.divided(self, name, part)
             else:
                 self.keep(part, self.clause(name).predicate(part))
 

@@ -1,0 +1,138 @@
+"""EXISTS and IN below OR and NOT: rows divided by the conditions, alternative by alternative.
+
+::
+
+    rows where p OR q    =  (rows where p)  +  (rows where not true(p)) where q
+    rows where p AND q   =  (rows where p) where q
+    not true(p AND q)    =  (not true p)  +  (true p, then not true q)
+
+A membership divides rows into Semi and its complement, any other condition into two filters, so
+each row is in exactly one part and keeps its weight. NOT is taken down to the conditions first, by
+De Morgan's laws, which hold in three-valued logic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from circuits.functions import call
+from circuits.relational import Filter, Plan, Semi, Union
+from circuits.sql import subqueries
+from circuits.sql.scope import is_correlated
+
+if TYPE_CHECKING:
+    from circuits.sql.rows import Rows
+
+__all__ = ["divided", "has_membership"]
+
+
+def has_membership(node: exp.Expr) -> bool:
+    """Is a condition made of others by AND, OR and NOT, of which one is EXISTS or IN (query)?"""
+    node = _plain(node)
+    if isinstance(node, exp.And | exp.Or):
+        return has_membership(node.left) or has_membership(node.right)
+    if isinstance(node, exp.Not) and not subqueries.is_membership(node):
+        return has_membership(node.this)
+    return subqueries.is_membership(node)
+
+
+def divided(rows: Rows, name: str, node: exp.Expr) -> Plan:
+    """The rows for which a condition of clause ``name`` is true."""
+    return _Division(rows, name).true(node, rows.plan, negated=False)
+
+
+class _Division:
+    """Divides plans with the columns of ``rows``."""
+
+    def __init__(self, rows: Rows, name: str) -> None:
+        self._rows = rows
+        self._name = name
+
+    def true(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+        """Those for which the condition, or its negation, is true."""
+        first, second, both = self._parts(node, negated)
+        if second is None:
+            return self._leaf(first, plan, negated=_flips(node, negated), complement=False)
+        negated = _flips(node, negated)
+        taken = self.true(first, plan, negated=negated)
+        if both:
+            return self.true(second, taken, negated=negated)
+        rest = self._untrue(first, plan, negated=negated)
+        return Union((taken, self.true(second, rest, negated=negated)))
+
+    def _untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+        """The others."""
+        first, second, both = self._parts(node, negated)
+        if second is None:
+            return self._leaf(first, plan, negated=_flips(node, negated), complement=True)
+        negated = _flips(node, negated)
+        left = self._untrue(first, plan, negated=negated)
+        if not both:
+            return self._untrue(second, left, negated=negated)
+        taken = self.true(first, plan, negated=negated)
+        return Union((left, self._untrue(second, taken, negated=negated)))
+
+    def _parts(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
+        """The two conditions of a connective, and whether both must hold; or a single one."""
+        negated = _flips(node, negated)
+        inner = _positive(node)
+        if not isinstance(inner, exp.And | exp.Or) or not has_membership(inner):
+            return inner, None, False
+        self._rows.source.only(inner, "this", "expression")
+        return inner.left, inner.right, isinstance(inner, exp.And) != negated
+
+    def _leaf(self, node: exp.Expr, plan: Plan, *, negated: bool, complement: bool) -> Plan:
+        rows = self._rows
+        clause = rows.clause(self._name)
+        if subqueries.is_membership(node):
+            whole, rows.plan = rows.plan, plan
+            try:
+                found = subqueries.semi(rows, clause, node, negated)
+            finally:
+                rows.plan = whole
+            assert isinstance(found, Semi)
+            return replace(found, anti=not found.anti) if complement else found
+        if any(isinstance(part, exp.Query) for part in node.walk()):
+            raise rows.source.unsupported(
+                node,
+                "a scalar subquery beside EXISTS or IN below OR",
+                "join the subquery in FROM",
+            )
+        condition = clause.predicate(node)
+        if negated:
+            condition = call("not", condition)
+        if is_correlated(condition):
+            raise rows.source.unsupported(
+                node,
+                "a condition on an enclosing query beside EXISTS or IN below OR",
+                "make it a condition of its own, joined to the others by AND",
+            )
+        if complement:
+            condition = call("not", call("is_true", condition))
+        return Filter(plan, condition)
+
+
+def _plain(node: exp.Expr) -> exp.Expr:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _positive(node: exp.Expr) -> exp.Expr:
+    """The condition without the brackets and NOTs around it."""
+    node = _plain(node)
+    while isinstance(node, exp.Not):
+        node = _plain(node.this)
+    return node
+
+
+def _flips(node: exp.Expr, negated: bool) -> bool:
+    """Whether what `_positive` gives is negated."""
+    node = _plain(node)
+    while isinstance(node, exp.Not):
+        negated = not negated
+        node = _plain(node.this)
+    return negated
