@@ -38,6 +38,7 @@ from circuits.errors import (
     UnknownViewError,
     UnsupportedSqlError,
 )
+from circuits.incremental import incrementalize
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot
 from circuits.views import Views
@@ -63,4 +64,5 @@ __all__ = [
     "Views",
     "compile_datalog",
     "compile_sql",
+    "incrementalize",
 ]

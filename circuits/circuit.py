@@ -34,7 +34,7 @@ from circuits.errors import (
     UnknownInputError,
 )
 from circuits.graph import Graph, GraphStep, Joining
-from circuits.lowering import lowered
+from circuits.incremental import incrementalize
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
@@ -203,15 +203,12 @@ class Circuit:
 
     def _built(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """The operators, without state, and those that keep what is materialized."""
-        graph = Graph(codecs, self._joining, self._clock)
-        for name, schema in self.inputs.items():
-            graph.add_input(name, schema.fields)
-        for name, plan in self.plans.items():
-            graph.add_view(name, lowered(plan))
-        numbers = {
-            **{name: graph.add_input(name, self.inputs[name].fields) for name in self.inputs},
-            **graph.views,
-        }
+        fields = {name: schema.fields for name, schema in self.inputs.items()}
+        graph = incrementalize(
+            self.plans, fields, codecs=codecs, joining=self._joining, clock=self._clock
+        )
+        inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
+        numbers = {**inputs, **graph.views}
         return graph, {name: graph.integrate(numbers[name]) for name in self.materialized}
 
     def _kept(self) -> dict[str, tuple[Fields, Trace]]:

@@ -20,8 +20,7 @@ from circuits.codec import Codecs
 from circuits.datalog import plan_datalog
 from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
-from circuits.graph import Graph, Joining
-from circuits.lowering import lowered
+from circuits.incremental import incrementalize
 from circuits.operators.join import JoinRows
 from circuits.relational import Fields, Plan
 from circuits.schema import Schema
@@ -76,11 +75,8 @@ def _is_datalog(text: str) -> bool:
 
 def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs) -> ZSet:
     """The rows of the last plan; constants and results may add to the codes."""
-    graph = Graph(codecs, Joining(), lambda: 0.0)
-    for name, (fields, _) in kept.items():
-        graph.add_input(name, fields)
-    for name, plan in plans.items():
-        graph.add_view(name, lowered(plan))
+    fields = {name: columns for name, (columns, _) in kept.items()}
+    graph = incrementalize(plans, fields, codecs=codecs)
     values: list[ZSet | Trace] = []
     for node in graph.nodes:
         if node.operator is None:
