@@ -60,6 +60,7 @@ PUBLIC_CIRCUITS = [
     "Views",
     "compile_datalog",
     "compile_sql",
+    "incrementalize",
 ]
 LAYERS = [
     (dbsp_wcoj, errors, PUBLIC),
