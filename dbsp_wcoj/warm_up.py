@@ -1,7 +1,7 @@
 """Compiling the kernels before they are needed: at installation, or before the clock starts.
 
-The kernels are compiled once for all queries, on the first machine that uses them (about half a
-minute), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` says; a later process
+The kernels are compiled once for all queries, on the first machine that uses them (about fifty
+seconds), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` says; a later process
 loads them in a fraction of a second. Without this call that happens in the first steps of a view.
 
 numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
