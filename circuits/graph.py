@@ -110,6 +110,8 @@ class Graph:
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
     _numbers: dict[object, int] = field(default_factory=dict)
+    # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
+    _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
@@ -121,7 +123,16 @@ class Graph:
         return self.views[name]
 
     def add(self, plan: Plan) -> int:
-        """The node of a lowered plan, new if there is no equal one."""
+        """The node of a lowered plan, new if there is no equal one.
+
+        A plan is a DAG with far more paths than nodes, so each of its nodes is looked at once.
+        """
+        known = self._places.get(id(plan))
+        if known is None:
+            known = self._places[id(plan)] = (self._placed(plan), plan)
+        return known[0]
+
+    def _placed(self, plan: Plan) -> int:
         match plan:
             case Scan(relation):
                 known = self._numbers.get(("input", relation))

@@ -8,7 +8,7 @@ part of it: the same state serves all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Final
 
@@ -119,5 +119,28 @@ def fingerprint(
     plans: Mapping[str, Plan], inputs: Mapping[str, Schema], materialized: Collection[str]
 ) -> str:
     """What a state depends on: the views' plans, the inputs and what is kept, as 16 hex digits."""
-    text = repr((list(plans.items()), list(inputs.items()), sorted(materialized)))
+    nodes: dict[str, int] = {}
+    known: dict[int, int] = {}
+    views = [(name, _numbered(plan, nodes, known)) for name, plan in plans.items()]
+    text = repr((views, list(nodes), list(inputs.items()), sorted(materialized)))
     return sha256(text.encode()).hexdigest()[:16]
+
+
+def _numbered(plan: Plan, nodes: dict[str, int], known: dict[int, int]) -> int:
+    """The number of a node among all, which are written with numbers for the nodes below.
+
+    So equal nodes have one number, and a DAG is written in its nodes, not in its paths.
+    """
+
+    def written(value: object) -> str:
+        if isinstance(value, Plan):
+            return f"#{_numbered(value, nodes, known)}"
+        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
+            return f"({', '.join(map(written, value))})"
+        return repr(value)
+
+    if id(plan) not in known:
+        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
+        text = f"{type(plan).__name__}({', '.join(values)})"
+        known[id(plan)] = nodes.setdefault(text, len(nodes))
+    return known[id(plan)]

@@ -44,37 +44,62 @@ __all__ = ["lowered"]
 
 def lowered(plan: Plan) -> Plan:
     """The plan that runs; it has the same columns, under names of its own."""
-    match plan:
-        case Scan() | Values() | Join() | Pack() | Unpack() | Spread() | Totals():
-            return plan
-        case Union(inputs):
-            return Union(tuple(map(lowered, inputs)))
-        case Outer(kind="full"):
-            return lowered(as_left_joins(plan))
-        case Aggregate(below):
-            block = _block(below)
-            return summed(plan, block) or replace(plan, input=finish(block))
-        case Negate() | Distinct() | Positive() | TopK():
-            return replace(plan, input=lowered(plan.input))
-        case Cross() | Filter() | Map() | Semi() | Outer():
-            return finish(_block(plan))
+    return _Lowering().plan(plan)
 
 
-def _block(plan: Plan) -> Block:
-    match plan:
-        case Cross(inputs):
-            first, *rest = inputs
-            block = _block(first)
-            for other in rest:
-                block = block.times(_block(other))
-            return block
-        case Filter(below, predicate):
-            antijoin = as_antijoin(plan)
-            return _block(below).where(predicate) if antijoin is plan else _block(antijoin)
-        case Map(below, expressions):
-            return _block(below).select(expressions)
-        case Semi(left, right, predicate, is_anti):
-            return (anti if is_anti else semi)(_block(left), lowered(right), predicate)
-        case Outer(left, right, predicate, "left"):
-            return left_outer(_block(left), lowered(right), predicate)
-    return Block.of(lowered(plan))
+class _Lowering:
+    """Lowers each node of a plan once: a DAG can have far more paths than nodes."""
+
+    def __init__(self) -> None:
+        # By the ``id`` of a node, which stays its own as long as the node is kept beside.
+        self._plans: dict[int, tuple[Plan, Plan]] = {}
+        self._blocks: dict[int, tuple[Block, Plan]] = {}
+
+    def plan(self, plan: Plan) -> Plan:
+        """The plan that runs."""
+        if id(plan) not in self._plans:
+            self._plans[id(plan)] = self._lowered(plan), plan
+        return self._plans[id(plan)][0]
+
+    def block(self, plan: Plan) -> Block:
+        """The plan as a block, of one atom if need be."""
+        if id(plan) not in self._blocks:
+            self._blocks[id(plan)] = self._flattened(plan), plan
+        return self._blocks[id(plan)][0]
+
+    def _lowered(self, plan: Plan) -> Plan:
+        match plan:
+            case Scan() | Values() | Join() | Pack() | Unpack() | Spread() | Totals():
+                return plan
+            case Union(inputs):
+                return Union(tuple(map(self.plan, inputs)))
+            case Outer(kind="full"):
+                return self.plan(as_left_joins(plan))
+            case Aggregate(below):
+                block = self.block(below)
+                return summed(plan, block) or replace(plan, input=finish(block))
+            case Negate() | Distinct() | Positive() | TopK():
+                return replace(plan, input=self.plan(plan.input))
+            case Cross() | Filter() | Map() | Semi() | Outer():
+                return finish(self.block(plan))
+
+    def _flattened(self, plan: Plan) -> Block:
+        match plan:
+            case Cross(inputs):
+                first, *rest = inputs
+                block = self.block(first)
+                for other in rest:
+                    block = block.times(self.block(other))
+                return block
+            case Filter(below, predicate):
+                antijoin = as_antijoin(plan)
+                if antijoin is plan:
+                    return self.block(below).where(predicate)
+                return self.block(antijoin)
+            case Map(below, expressions):
+                return self.block(below).select(expressions)
+            case Semi(left, right, predicate, is_anti):
+                return (anti if is_anti else semi)(self.block(left), self.plan(right), predicate)
+            case Outer(left, right, predicate, "left"):
+                return left_outer(self.block(left), self.plan(right), predicate)
+        return Block.of(self.plan(plan))
