@@ -306,5 +306,7 @@ def _outer(what: str, left: Plan, right: Plan, predicate: Expression, width: int
 def _is_query(node: exp.Expr) -> bool:
     """Is it a query in brackets, not a join in brackets?"""
     while isinstance(node, exp.Subquery):
+        if node.args.get("alias") or node.args.get("joins"):
+            return False
         node = node.this
     return not isinstance(node, exp.Table)
