@@ -1,7 +1,8 @@
 """Random SQL over three small tables, made so that DuckDB and the circuit must agree.
 
-Divisions, casts of texts and the like that can fail are left to the functions' own tests; a LIMIT
-stands only below an ORDER BY of all columns, where the answer is unique.
+A text is one SELECT, or views that use each other and then a SELECT. Divisions, casts of texts and
+the like that can fail are left to the functions' own tests; a LIMIT stands only below an ORDER BY
+of all columns, where the answer is unique.
 """
 
 from __future__ import annotations
@@ -46,12 +47,23 @@ class Writer:
     def __init__(self, draw: Any) -> None:
         self.draw = draw
         self.aliases = 0
+        self.tables = dict(KINDS)
 
     def chance(self, percent: int) -> bool:
         return self.draw(st.integers(0, 99)) < percent
 
     def pick(self, options: Any) -> Any:
         return self.draw(st.sampled_from(list(options)))
+
+    def script(self) -> str:
+        """A query, perhaps after views that it can name."""
+        statements = []
+        if self.chance(20):
+            for number in range(self.pick([1, 2])):
+                text, kinds = self.query(1)
+                self.tables[f"w{number}"] = {f"c{i}": kind for i, kind in enumerate(kinds)}
+                statements.append(f"CREATE VIEW w{number} AS {text}")
+        return "; ".join([*statements, self.query()[0]])
 
     def query(self, depth: int = 2, *, outer: tuple[Named, ...] = ()) -> tuple[str, list[str]]:
         """A query and the kinds of its columns, named c0, c1, ..."""
@@ -71,15 +83,21 @@ class Writer:
     def set_operation(self, depth: int) -> tuple[str, list[str]]:
         left, kinds = self.select(depth - 1, ())
         table = self.pick(["t", "u", "v"])
-        items = []
+        items, found = [], []
         for index, kind in enumerate(kinds):
-            columns = [c for c, k in KINDS[table].items() if k == kind]
-            items.append(f"{self.pick(columns) if columns else self.literal(kind)} AS c{index}")
+            wider = {"int": ("int", "decimal"), "decimal": ("decimal", "int")}.get(kind, (kind,))
+            columns = [(c, k) for c, k in KINDS[table].items() if k in wider]
+            item, of = self.pick(columns) if columns else (self.literal(kind), kind)
+            found.append("decimal" if "decimal" in (of, kind) else kind)
+            items.append(f"{item} AS c{index}")
         word = self.pick(
             ["UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"]
         )
         right = f"SELECT {', '.join(items)} FROM {table}"
-        return f"{left} {word} {right}", kinds
+        if self.chance(15):
+            values = [", ".join(map(self.literal, kinds)) for _ in range(self.pick([1, 2]))]
+            return f"{left} {word} (VALUES ({'), ('.join(values)}))", kinds
+        return f"{left} {word} {right}", found
 
     def select(self, depth: int, outer: tuple[Named, ...]) -> tuple[str, list[str]]:
         source, scope = self.source(depth)
@@ -90,30 +108,51 @@ class Writer:
             return self.grouped(source, where, scope)
         distinct = "DISTINCT " if self.chance(15) else ""
         kinds, items = [], []
+        if not outer and self.chance(8):
+            return self.ranked(source, where, scope)
         for index in range(self.draw(st.integers(1, 3))):
             text, kind = self.expression(scope)
             kinds.append(kind)
             items.append(f"{text} AS c{index}")
         return f"SELECT {distinct}{', '.join(items)} FROM {source}{where}", kinds
 
+    def ranked(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
+        """The first rows of each group, in the order of all that is asked for."""
+        columns = [self.pick(scope) for _ in range(self.pick([1, 2, 3]))]
+        order = ", ".join(f"{c.text}{self.pick(['', ' DESC'])}" for c in columns)
+        items = ", ".join(f"{c.text} AS c{i}" for i, c in enumerate(columns))
+        keys = f"PARTITION BY {self.pick(columns).text} " if self.chance(60) else ""
+        rank = f"row_number() OVER ({keys}ORDER BY {order}) {self.pick(['<= 2', '= 1', '< 3'])}"
+        return f"SELECT {items} FROM {source}{where} QUALIFY {rank}", [c.kind for c in columns]
+
     def grouped(self, source: str, where: str, scope: list[Named]) -> tuple[str, list[str]]:
         keys = [self.expression(scope) for _ in range(self.draw(st.integers(0, 2)))]
         items = [f"{text} AS c{i}" for i, (text, _) in enumerate(keys)]
         kinds = [kind for _, kind in keys]
-        for _ in range(self.draw(st.integers(1, 2))):
-            text, kind = self.aggregate(scope)
+        summed = self.one_table(scope) if self.chance(40) else scope
+        for _ in range(self.draw(st.integers(1, 3))):
+            text, kind = self.aggregate(summed)
             items.append(f"{text} AS c{len(items)}")
             kinds.append(kind)
         group = f" GROUP BY {', '.join(text for text, _ in keys)}" if keys else ""
         having = ""
         if self.chance(25):
             having = f" HAVING {self.pick(['count(*) > 1', 'count(*) <> 2', 'min(1) = 1'])}"
+            if self.chance(50):
+                text, kind = self.aggregate(scope)
+                word = self.pick(["=", "<>", "<", ">="])
+                having = f"{having} {self.pick(['AND', 'OR'])} {text} {word} {self.literal(kind)}"
         return f"SELECT {', '.join(items)} FROM {source}{where}{group}{having}", kinds
 
     def aggregate(self, scope: list[Named]) -> tuple[str, str]:
         if self.chance(30):
             return "count(*)", "int"
         column = self.pick(scope)
+        if self.chance(15):
+            condition = self.comparison(scope)
+            if column.kind in ("int", "decimal"):
+                return f"sum(CASE WHEN {condition} THEN {column.text} ELSE 0 END)", column.kind
+            return f"CASE WHEN count(*) > 1 THEN max({column.text}) END", column.kind
         distinct = "DISTINCT " if self.chance(25) else ""
         function = self.pick(["count", "min", "max", "sum", "avg"])
         if function in ("sum", "avg") and column.kind not in ("int", "real", "decimal"):
@@ -122,15 +161,37 @@ class Writer:
         filtered = f" FILTER (WHERE {self.comparison(scope)})" if self.chance(15) else ""
         return f"{function}({distinct}{column.text}){filtered}", kind
 
+    def one_table(self, scope: list[Named]) -> list[Named]:
+        """The columns of one table of those in scope."""
+        table = self.pick(sorted({column.text.partition(".")[0] for column in scope}))
+        return [column for column in scope if column.text.partition(".")[0] == table]
+
     def source(self, depth: int) -> tuple[str, list[Named]]:
         text, scope = self.table(depth)
         for _ in range(self.pick([0, 0, 1, 1, 1, 2])):
             other, added = self.table(depth)
+            if depth and self.chance(15):
+                third, more = self.table(depth)
+                kind = self.pick(["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"])
+                other = f"({other} {kind} {third} ON {self.matching(added, more, kind)})"
+                added = added + more
             kind = self.pick(
                 [",", "JOIN", "JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]
             )
+            ours, theirs = (
+                [column.text.partition(".")[2] for column in columns] for columns in (scope, added)
+            )
+            kinds = {(c.text.partition(".")[2], c.kind) for c in scope}
+            shared = [
+                name
+                for name in theirs
+                if ours.count(name) == theirs.count(name) == 1
+                and any((name, c.kind) in kinds for c in added if c.text.partition(".")[2] == name)
+            ]
             if kind == ",":
                 text = f"{text} CROSS JOIN {other}"
+            elif shared and " USING " not in text and self.chance(20):
+                text = f"{text} {kind} {other} USING ({self.pick(shared)})"
             else:
                 text = f"{text} {kind} {other} ON {self.matching(scope, added, kind)}"
             scope = scope + added
@@ -143,8 +204,9 @@ class Writer:
             text, kinds = self.query(depth - 1)
             names = [Named(f"{alias}.c{i}", kind) for i, kind in enumerate(kinds)]
             return f"({text}) AS {alias}", names
-        name = self.pick(KINDS)
-        return f"{name} AS {alias}", [Named(f"{alias}.{c}", k) for c, k in KINDS[name].items()]
+        name = self.pick(self.tables)
+        columns = self.tables[name].items()
+        return f"{name} AS {alias}", [Named(f"{alias}.{c}", kind) for c, kind in columns]
 
     def matching(self, left: list[Named], right: list[Named], kind: str) -> str:
         pairs = [(a, b) for a in left for b in right if a.kind == b.kind]
@@ -173,8 +235,26 @@ class Writer:
             text = f"({text}) AND {self.subquery(scope, depth)}"
         return text
 
+    def scalar(self, scope: list[Named]) -> tuple[str, str]:
+        """An aggregate of another table, for the rows that share a value or for all."""
+        inner, names = self.source(0)
+        text, kind = self.aggregate(names)
+        pairs = [(a, b) for a in names for b in scope if a.kind == b.kind]
+        where = ""
+        if pairs and self.chance(70):
+            a, b = self.pick(pairs)
+            where = f" WHERE {a.text} = {b.text}"
+        if self.chance(30):
+            where = f"{where or ' WHERE TRUE'} AND {self.comparison(names)}"
+        return f"(SELECT {text} FROM {inner}{where})", kind
+
     def subquery(self, scope: list[Named], depth: int) -> str:
         negated = self.pick(["", "NOT "])
+        if self.chance(25):
+            text, kind = self.scalar(scope)
+            others = [c.text for c in scope if c.kind == kind]
+            other = self.pick(others) if others else self.literal(kind)
+            return f"{other} {self.pick(['=', '<>', '<', '>='])} {text}"
         if self.chance(50):
             inner, names = self.source(0)
             where = self.condition(names, 0, tuple(scope))
@@ -235,5 +315,5 @@ class Writer:
 
 @st.composite
 def selects(draw: Any) -> str:
-    """A SELECT over the tables of `SCHEMAS`."""
-    return Writer(draw).query()[0]
+    """A SELECT over the tables of `SCHEMAS`, perhaps after the views that it names."""
+    return Writer(draw).script()
