@@ -185,3 +185,23 @@ def test_limit_without_order_takes_some_rows(databases):
         rows = evaluate_plan(plan, relations)
         assert rows <= Counter((row[0],) for row in relations["t"])
         assert rows.total() == min(3, len(relations["t"]))
+
+
+SPARK = {
+    "SELECT a / b AS n FROM s": "SELECT a / b AS n FROM s",
+    "SELECT year(d) AS n FROM t": "SELECT year(d) AS n FROM t",
+    "SELECT a FROM s LEFT ANTI JOIN e ON src = a": "SELECT a FROM s ANTI JOIN e ON src = a",
+    "SELECT a FROM s LEFT SEMI JOIN e ON src = a": "SELECT a FROM s SEMI JOIN e ON src = a",
+    "SELECT a FROM s ORDER BY a, b, x LIMIT 2": (
+        "SELECT a FROM s ORDER BY a NULLS FIRST, b NULLS FIRST, x NULLS FIRST LIMIT 2"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", SPARK)
+def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
+    fields = {
+        name: tuple(Field(column.name, column.type) for column in schema)
+        for name, schema in TABLES.items()
+    }
+    assert repr(plan_sql(text, fields, dialect="spark")) == repr(plan_sql(SPARK[text], fields))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
 from circuits.expression import Expression
@@ -168,6 +169,14 @@ def _date_part(clause: Clause, node: exp.Anonymous) -> Expression:
     return _part(clause, node, field.name.lower(), node.expressions[1])
 
 
+def _as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
+    """The date that Spark's functions of dates take of a date or timestamp."""
+    (value,) = clause.all(node, "this")
+    if not pa.types.is_date(value.type) and not pa.types.is_timestamp(value.type):
+        raise clause.source.unsupported(node, f"a date from {value.type}", "write a CAST")
+    return clause.call(node, "cast", value, type=pa.date32())
+
+
 READERS.update(
     {
         exp.Add: _sum("add", 1),
@@ -187,6 +196,7 @@ READERS.update(
         exp.Second: _field("second"),
         exp.Sub: _sum("subtract", -1),
         exp.TimestampTrunc: _truncate,
+        exp.TsOrDsToDate: _as_date,
         exp.Week: _field("week"),
         exp.WeekOfYear: _field("week"),
         exp.Year: _field("year"),

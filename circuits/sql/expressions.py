@@ -203,6 +203,18 @@ def _operator(function: str) -> Reader:
     return read
 
 
+def _divide(clause: Clause, node: exp.Div) -> Expression:
+    """True division; "safe" dialects give NULL for a division by zero, as is done here always."""
+    if node.args.get("typed"):
+        raise clause.source.unsupported(
+            node,
+            f"the division of whole numbers in {clause.source.dialect}",
+            "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
+        )
+    clause.source.only(node, "this", "expression", "safe")
+    return clause.call(node, "divide", clause.read(node.left), clause.read(node.right))
+
+
 def _whole(clause: Clause, node: exp.IntDiv) -> Expression:
     value = clause.call(node, "int_divide", *clause.all(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
@@ -272,7 +284,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Case: _case,
     exp.Cast: _cast("cast"),
     exp.Column: _column,
-    exp.Div: _operator("divide"),
+    exp.Div: _divide,
     exp.Filter: _aggregate,
     exp.If: _if,
     exp.IgnoreNulls: _aggregate,
