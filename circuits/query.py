@@ -11,7 +11,7 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Eng
     if datalog:
         plans = plan_datalog(text, fields)
     else:
-        plans = plan_sql(text, fields, name="answer", dialect=dialect)
+        plans = plan_sql(text, fields, name=_unlike(fields), dialect=dialect)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     if engine == "compiled":
@@ -62,6 +62,18 @@ def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Eng
     ]
     ones = pa.array([1] * len(found), pa.int64())
     return pa.Table.from_arrays([*columns, ones], schema=schema.arrow)
+
+
+def _unlike(names: Collection[str]) -> str:
+    """A name that is none of these, whichever the case.
+
+    >>> _unlike(["e"]), _unlike(["e", "Answer"])
+    ('answer', 'answer_')
+    """
+    name, taken = "answer", {taken.casefold() for taken in names}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _is_datalog(text: str) -> bool:
