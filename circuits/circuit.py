@@ -62,7 +62,8 @@ class Circuit:
 
     Raises:
         SchemaError: A schema has a column of a type that cannot be held.
-        CircuitError: ``outputs`` or ``materialize`` name what is not there.
+        CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
+            too deeply.
     """
 
     def __init__(
@@ -89,7 +90,13 @@ class Circuit:
         self._version = 0
         self._broken = False
         self._codecs = Codecs()
-        self._graph, self._integrals = self._built(self._codecs)
+        try:
+            self._fingerprint = fingerprint(self.plans, self.inputs, self.materialized)
+            self._graph, self._integrals = self._built(self._codecs)
+        except RecursionError:
+            raise CircuitError(
+                "a view is nested too deeply; put parts of it in views of their own"
+            ) from None
 
     def step(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Apply the changes of one moment and return the change of every output.
@@ -183,7 +190,7 @@ class Circuit:
     def snapshot(self) -> Snapshot:
         """All state, as a value that can be pickled: O(state)."""
         self._check_whole()
-        return taken(self._graph, fingerprint(self.plans, self.inputs, self.materialized))
+        return taken(self._graph, self._fingerprint)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back, or on, to the state of a snapshot of a circuit with the same views.
@@ -193,8 +200,7 @@ class Circuit:
         Raises:
             SnapshotError: The snapshot is of other views or inputs; nothing has changed.
         """
-        wanted = fingerprint(self.plans, self.inputs, self.materialized)
-        codecs = restored(snapshot, wanted)
+        codecs = restored(snapshot, self._fingerprint)
         graph, integrals = self._built(codecs)
         snapshot.fill(graph)
         self._codecs, self._graph, self._integrals = codecs, graph, integrals

@@ -108,6 +108,11 @@ name, age and may have weight
         Complexity:
             O(bytes), and sorting the codes.
         """
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            raise SchemaError(
+                f"relation {self.relation!r}: rows come as a pa.Table, not {type(table).__name__}: "
+                "make one with pa.table(...)"
+            )
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT)]
         if surplus or len(set(names)) != len(names):

@@ -100,6 +100,10 @@ def restored(snapshot: Snapshot, wanted: str) -> Codecs:
     Raises:
         SnapshotError: It is of another format, or of other views or inputs.
     """
+    if not isinstance(snapshot, Snapshot):
+        raise SnapshotError(
+            f"{type(snapshot).__name__} is no snapshot: give what snapshot() returned, unpickled"
+        )
     if snapshot.format != FORMAT:
         raise SnapshotError(
             f"the snapshot has format {snapshot.format}, this version reads {FORMAT}: "
