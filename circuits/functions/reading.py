@@ -35,7 +35,7 @@ def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
         return pc.cast(values, target)
     except pa.ArrowInvalid:
         if arrow.is_integer(target):
-            return pc.cast(_decimal(values, pa.decimal256(76, 0)), target)
+            return pc.cast(_decimal(values, pa.decimal256(76, 0), str(target)), target)
         if arrow.is_decimal(target):
             return _decimal(values, target)
         if arrow.is_date(target):
@@ -59,11 +59,11 @@ def _time(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.cast(pc.cast(day, pa.timestamp(target.unit)), target)
 
 
-def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+def _decimal(values: pa.Array, target: pa.DataType, wanted: str = "") -> pa.Array:
     """Decimals rounded half away from zero; exponents move the point, digit for digit."""
     parts = pc.extract_regex(values, pattern=_NUMBER)
     valid = pc.or_(pc.is_valid(parts), pc.is_null(values))
-    _all_valid(values, valid, str(target))
+    _all_valid(values, valid, wanted or str(target))
     shown = pc.replace_substring_regex(values, r"^\+", "")
     scientific = pc.match_substring_regex(values, "[eE]")
     if pc.any(scientific).as_py():

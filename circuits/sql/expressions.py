@@ -28,15 +28,17 @@ AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
 INT64: Final = range(-(2**63) + 1, 2**63)
 
 
-def _refused(construct: str) -> Callable[[Clause, exp.Expr], Expression]:
+def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
     def refuse(clause: Clause, node: exp.Expr) -> Expression:
-        raise clause.source.unsupported(node, f"{construct} in {clause.name}")
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}", way_out)
 
     return refuse
 
 
 Hook = Callable[["Clause", Any], Expression]
-NO_AGGREGATE: Final = _refused("an aggregate function")
+NO_AGGREGATE: Final = _refused(
+    "an aggregate function", "use HAVING, or aggregate in a query in FROM"
+)
 NO_SCALAR: Final = _refused("a scalar subquery")
 NO_WINDOW: Final = _refused("a window function")
 

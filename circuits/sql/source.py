@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import Dialect, Dialects, exp
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -82,6 +82,9 @@ class Source:
         Raises:
             SqlError: The text is not SQL.
         """
+        if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
+            known = ", ".join(sorted(filter(None, Dialects)))
+            raise self.at(0, f"there is no dialect {self.dialect!r}; there are {known}")
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
@@ -212,6 +215,10 @@ class Source:
     def _syntax_error(self, error: ParseError) -> SqlError:
         details: dict[str, Any] = dict(error.errors[0]) if error.errors else {}
         message = _plain(str(details.get("description") or error).split("\n")[0])
+        message = re.sub(r" but got <Token.*", "", message, flags=re.DOTALL)
+        message = re.sub(
+            r"Required keyword: .* missing for <class.*", "something is missing", message
+        )
         line, column = details.get("line"), details.get("col")
         if not isinstance(line, int) or not isinstance(column, int):
             return self.at(0, message)
