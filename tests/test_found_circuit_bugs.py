@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from circuits import compile_sql
+from circuits import CircuitError, SchemaError, SnapshotError, SqlError, compile_sql
 
 EDGE = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
 EDGES = pa.table({"src": [1, 2, 3], "dst": [2, 3, 1]})
@@ -47,3 +47,70 @@ def test_queries_of_with_that_name_the_one_before_twice_compile_once_each():
     expected = [{"src": i, "dst": (i - 1 + 2**20) % 3 + 1, "weight": 1} for i in (1, 2, 3)]
     assert rows(circuit.step({"e": EDGES})["view"]) == expected
     circuit.snapshot()
+
+
+def test_a_one_shot_query_reads_relations_of_any_name():
+    circuit = compile_sql("SELECT src FROM answer", {"answer": EDGE["e"]}, materialize=True)
+    circuit.step({"answer": EDGES})
+    assert circuit.query("SELECT count(*) AS n FROM answer").to_pylist() == [{"n": 3, "weight": 1}]
+    assert circuit.query("SELECT count(*) AS n FROM Answer").to_pylist() == [{"n": 3, "weight": 1}]
+
+
+@pytest.mark.parametrize("table", [[(1, 2)], {"src": [1], "dst": [2]}, None])
+def test_what_is_no_table_is_refused_by_its_type(table):
+    circuit = compile_sql("SELECT src FROM e", EDGE)
+    with pytest.raises(SchemaError, match=r"pa\.table") as caught:
+        circuit.step({"e": table})
+    assert type(table).__name__ in str(caught.value)
+
+
+def test_what_is_no_snapshot_is_refused_by_its_type():
+    circuit = compile_sql("SELECT src FROM e", EDGE)
+    with pytest.raises(SnapshotError, match="bytes"):
+        circuit.restore(b"...")
+
+
+def test_an_unknown_dialect_is_named():
+    with pytest.raises(SqlError, match=r"no dialect 'duckbd'.*duckdb"):
+        compile_sql("SELECT src FROM e", EDGE, dialect="duckbd")
+
+
+@pytest.mark.parametrize("n", [100, 300, 1000, 3000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda n: f"SELECT {' + '.join(['src'] * n)} AS x FROM e",
+        lambda n: f"SELECT src FROM e WHERE {' AND '.join(f'src <> {i}' for i in range(n))}",
+        lambda n: f"SELECT src FROM e WHERE {' OR '.join(f'src = {i}' for i in range(n))}",
+        lambda n: " UNION ALL ".join(f"SELECT src + {i} AS x FROM e" for i in range(n)),
+    ],
+)
+def test_a_text_is_compiled_or_nested_too_deeply(text, n):
+    """No depth lies between: what compiles steps, draws and is saved."""
+    try:
+        circuit = compile_sql(text(n), EDGE)
+    except CircuitError as error:
+        assert "nested too deeply" in str(error)
+        return
+    circuit.step({"e": EDGES})
+    circuit.snapshot()
+    circuit.explain()
+    circuit.explain("mermaid")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT src FROM", "syntax error near 'FROM': Expected table name"),
+        ("SELECT src FROM e WHERE", "syntax error near 'WHERE': something is missing"),
+        ("SELECT abs() AS x FROM e", "something is missing"),
+        ("SELECT CAST(src || 'x' AS INT) AS x FROM e", "'1x' is no int32"),
+        ("SELECT src FROM e WHERE count(*) > 1", "use HAVING"),
+    ],
+)
+def test_messages_speak_of_sql_and_not_of_its_reader(text, message):
+    with pytest.raises(CircuitError) as caught:
+        compile_sql(text, EDGE).step({"e": EDGES})
+    assert message in str(caught.value)
+    for inner in ("sqlglot", "Token", "decimal256"):
+        assert inner not in str(caught.value)
