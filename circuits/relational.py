@@ -39,11 +39,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from circuits.columns import AggregateCall, AggregateFunction, Field, Fields, Order
 from circuits.expression import Column, Expression
 
 __all__ = [
     "Aggregate",
     "AggregateCall",
+    "AggregateFunction",
     "Between",
     "Cross",
     "Distinct",
@@ -68,18 +70,6 @@ __all__ = [
     "Values",
     "columns",
 ]
-
-
-@dataclass(frozen=True)
-class Field:
-    """The name and the type of a column; ``nullable`` False promises that it has no NULL."""
-
-    name: str
-    type: pa.DataType
-    nullable: bool = True
-
-
-Fields = tuple[Field, ...]
 
 
 @dataclass(frozen=True)
@@ -216,24 +206,6 @@ class Positive:
         return self.input.fields
 
 
-AggregateFunction = Literal["count", "sum", "avg", "min", "max"]
-
-
-@dataclass(frozen=True)
-class AggregateCall:
-    """An aggregate of column ``argument`` of the input; ``None`` is ``count(*)``.
-
-    NULLs are left out; without any value ``count`` is 0 and the others are NULL. ``type`` is the
-    type of the result (`circuits.functions.aggregate_type`).
-    """
-
-    function: AggregateFunction
-    argument: int | None
-    type: pa.DataType
-    name: str
-    distinct: bool = False
-
-
 @dataclass(frozen=True)
 class Aggregate:
     """One row per key that has rows (sum of weights positive); without keys always one row."""
@@ -246,15 +218,6 @@ class Aggregate:
     def fields(self) -> Fields:
         keys = tuple(self.input.fields[key] for key in self.keys)
         return keys + tuple(Field(call.name, call.type) for call in self.aggregates)
-
-
-@dataclass(frozen=True)
-class Order:
-    """A column to order by."""
-
-    column: int
-    descending: bool = False
-    nulls_first: bool = False
 
 
 @dataclass(frozen=True)
