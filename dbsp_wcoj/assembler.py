@@ -53,7 +53,7 @@ def assemble(plan: TermPlan) -> Int64Array:
     for level in range(levels):
         block = _block(plan, level)
         if pairs and level == levels - 2:
-            block[words.SUMMED] = words.SUM_PAIRS
+            block[words.SUMMED] = words.SUM_CLOSING if _closes(plan) else words.SUM_PAIRS
         if not (pairs and level == levels - 1):
             block[words.SEPARATOR] = _separator(plan, level)
         starts.append(position + len(blocks))
@@ -76,6 +76,24 @@ def _sums_pairs(plan: TermPlan) -> bool:
         return False
     block = _block(plan, last)
     return block[words.SUMMED] == words.SUM_LAST and block[words.PARTICIPANTS] == 2
+
+
+def _closes(plan: TermPlan) -> bool:
+    """Whether the last two variables close a cycle (`dbsp_wcoj.kernels.closing`).
+
+    Two atoms meet at the first of them, one complete there and one that goes on to the innermost,
+    where it meets an atom that the first variable does not move; no comparison is made there, whose
+    ranges would depend on it.
+    """
+    before, last = plan.order[-2:]
+    bound = [[f.variables[k] for k in f.order[: f.depth]] for f in plan.factors]
+    meeting = {i for i, names in enumerate(bound) if before in names}
+    going_on = {i for i in meeting if last in bound[i]}
+    others = {i for i, names in enumerate(bound) if last in names} - going_on
+    compared = any(last in comparison.variables for comparison in plan.comparisons)
+    shape = (len(meeting), len(going_on), len(others))
+    complete = all(bound[i][-1] == before for i in meeting - going_on)
+    return shape == (2, 1, 1) and complete and not compared
 
 
 def _block(plan: TermPlan, level: int) -> list[int]:

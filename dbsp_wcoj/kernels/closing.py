@@ -44,31 +44,8 @@ from dbsp_wcoj.kernels.sums import choose_marked, multiply_lists, set_marks
 
 
 @njit(nogil=True)
-def closes(program, level):
-    """Return whether the last two levels have the shape of this module."""
-    block = load(program, load(program, BLOCKS) + level)
-    inner = load(program, load(program, BLOCKS) + level + 1)
-    first = block + PARTICIPANTS + 1
-    if load(program, block + PARTICIPANTS) != 2:
-        return False
-    if load(program, first + 2) + load(program, first + PARTICIPANT_WORDS + 2) != 1:
-        return False
-    moving = first if load(program, first + 2) == 0 else first + PARTICIPANT_WORDS
-    complete = first + PARTICIPANT_WORDS if moving == first else first
-    members = inner + PARTICIPANTS + 1
-    left = load(program, members)
-    right = load(program, members + PARTICIPANT_WORDS)
-    # No comparison at the innermost level, where ranges would depend on v.
-    if load(program, members + 2 * PARTICIPANT_WORDS) != 0:
-        return False
-    atom = load(program, moving)
-    gone = load(program, complete)
-    return (left == atom) != (right == atom) and left != gone and right != gone
-
-
-@njit(nogil=True)
 def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
-    """As `dbsp_wcoj.kernels.sums.sum_pairs`, for levels of which `closes` is true."""
+    """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
     depths = load(program, DEPTHS)
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
-from dbsp_wcoj.kernels.closing import closes, sum_closing
+from dbsp_wcoj.kernels.closing import sum_closing
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
@@ -58,6 +58,7 @@ from dbsp_wcoj.kernels.program import (
     REMEMBERED,
     SEPARATOR,
     SPLIT,
+    SUM_CLOSING,
     SUM_PAIRS,
     SUMMED,
     TOTAL,
@@ -82,6 +83,22 @@ def emit(program, state, levels, weight, out, capacity):
         store(out, capacity * column + row, value)
     store(out, capacity * size + row, weight)
     store(state, WRITTEN, row + 1)
+
+
+@njit(nogil=True)
+def sum_rest(program, state, cells, levels, level, proposer, count, marks, counters):
+    """The sum over this level and those after it, for a level that is not listed."""
+    block = load(program, load(program, BLOCKS) + level)
+    summed = load(program, block + SUMMED)
+    if summed == SUM_CLOSING:
+        return sum_closing(program, state, cells, levels, level, proposer, count, marks, counters)
+    if summed == SUM_PAIRS:
+        return sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters)
+    count_up(counters, PROPOSALS, count)
+    if load(program, block + PARTICIPANTS) == 1:
+        return sum_one(program, state, cells, block)
+    count_up(counters, INTERSECTIONS, count)
+    return sum_two(program, state, cells, block, 0, marks, 0, 0)
 
 
 @compiled
@@ -162,38 +179,9 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                     store(state, here + WEIGHT, 1)
                     total = np.int64(0)
                 if found and summed != NOT_SUMMED:
-                    if summed == SUM_PAIRS:
-                        if closes(program, level):
-                            part = sum_closing(
-                                program,
-                                state,
-                                cells,
-                                levels,
-                                level,
-                                proposer,
-                                count,
-                                marks,
-                                counters,
-                            )
-                        else:
-                            part = sum_pairs(
-                                program,
-                                state,
-                                cells,
-                                levels,
-                                level,
-                                proposer,
-                                count,
-                                marks,
-                                counters,
-                            )
-                    elif load(program, block + PARTICIPANTS) == 1:
-                        count_up(counters, PROPOSALS, count)
-                        part = sum_one(program, state, cells, block)
-                    else:
-                        count_up(counters, PROPOSALS, count)
-                        count_up(counters, INTERSECTIONS, count)
-                        part = sum_two(program, state, cells, block, 0, marks, 0, 0)
+                    part = sum_rest(
+                        program, state, cells, levels, level, proposer, count, marks, counters
+                    )
                     if separator >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
                         remember(sums, level, key, part)

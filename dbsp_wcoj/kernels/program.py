@@ -27,8 +27,9 @@ PARTICIPANTS = 2
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 
-# block[SUMMED]: listed; the innermost variable, summed; the one before it, with the innermost.
-NOT_SUMMED, SUM_LAST, SUM_PAIRS = range(3)
+# block[SUMMED]: listed; the innermost variable, summed; the one before it, with the innermost; and
+# that where the two close a cycle (`dbsp_wcoj.kernels.closing`).
+NOT_SUMMED, SUM_LAST, SUM_PAIRS, SUM_CLOSING = range(4)
 
 LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
 CONSTANT, VARIABLE = range(2)
