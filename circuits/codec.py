@@ -142,7 +142,7 @@ class Codec:
 
         Returns:
             The columns, and whether they are exact. If not, different values may have equal keys
-            (strings with the same first eight bytes), but never a value and NULL.
+            (strings with the same first bytes), but never a value and NULL.
 
         Complexity:
             O(n).

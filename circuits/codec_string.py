@@ -2,7 +2,8 @@
 
 All string types share the first table and all binary types the second, so columns of ``string``
 and ``large_string`` join by code. Codes go by first appearance, so they do not order as the values;
-sort keys are the first eight bytes. UTF-8 orders by bytes as by code points.
+sort keys are the first 24 bytes: an order by texts that share more has to compare the texts of all
+that do (`circuits.operators.top_k`). UTF-8 orders by bytes as by code points.
 
 Cost: one hash per value to encode, one copy of its bytes to decode, both straight between Arrow's
 buffers and the table.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +23,9 @@ from circuits.errors import SchemaError
 from dbsp_wcoj.interner import Interner
 
 __all__ = ["Strings"]
+
+WORD: Final = 8
+KEY_BYTES: Final = 3 * WORD
 
 
 @dataclass(frozen=True)
@@ -53,5 +58,9 @@ class Strings:
         return strings_array(self.type, *self.table.gather(codes), valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
-        """One column that orders as the first eight bytes do, never at an end of int64."""
-        return [np.clip(self.table.prefixes(codes), NULL + 1, -NULL - 2)]
+        """Columns that order as the first bytes do; the first is never at an end of int64."""
+        first, *rest = (self.table.prefixes(codes, start) for start in range(0, KEY_BYTES, WORD))
+        least, greatest = NULL + 1, -NULL - 2
+        # Different first words that become one must not be told apart by what follows.
+        merged = (first <= least) | (first >= greatest)
+        return [np.clip(first, least, greatest), *(np.where(merged, 0, key) for key in rest)]

@@ -155,8 +155,8 @@ class Interner:
         kernels.gather(given, self._bounds, self._arena, offsets, data)
         return offsets, data
 
-    def prefixes(self, codes: Int64Array) -> Int64Array:
-        """Return int64 keys that order as the first eight bytes of the strings do.
+    def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
+        """Return int64 keys that order as eight bytes of the strings, from ``start`` on, do.
 
         A shorter string is filled up with zero bytes, so equal keys do not mean equal strings.
 
@@ -167,7 +167,7 @@ class Interner:
         """
         self._check_range(codes)
         keys = np.empty(len(codes), np.int64)
-        kernels.prefixes(_read_only(codes), self._bounds, self._arena, keys)
+        kernels.prefixes(_read_only(codes), self._bounds, self._arena, start, keys)
         return keys
 
     def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:

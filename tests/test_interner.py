@@ -80,11 +80,11 @@ def test_codes_decode_to_their_strings_and_negative_ones_to_the_empty_string(str
 
 
 @settings(LAW)
-@given(COLUMNS)
-def test_prefixes_order_as_the_first_eight_bytes(strings):
+@given(COLUMNS, st.sampled_from([0, 1, 8, 16]))
+def test_prefixes_order_as_eight_bytes_from_a_start_on(strings, start):
     interner = Interner()
-    keys = interner.prefixes(interner.intern(*flat(strings))).tolist()
-    ranks = [string[:8].ljust(8, b"\0") for string in strings]
+    keys = interner.prefixes(interner.intern(*flat(strings)), start).tolist()
+    ranks = [string[start : start + 8].ljust(8, b"\0") for string in strings]
     for key, rank in zip(keys, ranks, strict=True):
         assert [key < other for other in keys] == [rank < other for other in ranks]
 

@@ -178,14 +178,15 @@ def gather(codes, bounds, arena, offsets, data):
 
 
 @compiled
-def prefixes(codes, bounds, arena, keys):
-    """Write an int64 per code that orders as the first eight bytes do; 0 where negative."""
+def prefixes(codes, bounds, arena, start, keys):
+    """Write an int64 per code that orders as eight bytes from ``start`` do; 0 where negative."""
     source = _address(arena)
     for i in range(len(codes)):
         code = codes[i]
         keys[i] = 0
         if code >= 0:
-            number = big_endian(source + bounds[code], bounds[code + 1] - bounds[code])
+            first, end = bounds[code] + start, bounds[code + 1]
+            number = big_endian(source + first, end - first) if first < end else np.int64(0)
             keys[i] = number ^ np.int64(-(2**63))
 
 
