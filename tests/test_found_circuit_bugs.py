@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,6 +53,35 @@ def test_queries_of_with_that_name_the_one_before_twice_compile_once_each():
     expected = [{"src": i, "dst": (i - 1 + 2**20) % 3 + 1, "weight": 1} for i in (1, 2, 3)]
     assert rows(circuit.step({"e": EDGES})["view"]) == expected
     circuit.snapshot()
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 12])
+def test_antijoins_on_keys_of_several_tables_do_not_double_the_joins_without_end(n):
+    conditions = "".join(
+        f" AND NOT EXISTS (SELECT 1 FROM e c{i} WHERE c{i}.src = a.src + {i} AND c{i}.dst = b.dst)"
+        for i in range(n)
+    )
+    text = f"SELECT a.src, b.dst, count(*) AS n FROM e a, e b WHERE a.dst < b.src{conditions}"
+    circuit = compile_sql(f"{text} GROUP BY ALL", EDGE)
+    assert circuit.explain().count("─ #") < 300  # operators
+    pairs = {(s, d) for s in range(0, 24, 3) for d in range(0, 24, 5)}
+    half = {pair for pair in pairs if sum(pair) % 2}
+    total: Counter[tuple[int, int]] = Counter()
+    for added, weight in ((pairs, 1), (half, -1)):
+        src, dst = zip(*sorted(added), strict=True)
+        delta = circuit.step(
+            {"e": pa.table({"src": src, "dst": dst, "weight": [weight] * len(src)})}
+        )
+        for row in delta["view"].to_pylist():
+            total[row["src"], row["dst"]] += row["n"] * row["weight"]
+    rest = pairs - half
+    expected = Counter(
+        (s, d)
+        for s, t in rest
+        for u, d in rest
+        if t < u and not any((s + i, d) in rest for i in range(n))
+    )
+    assert {key: count for key, count in total.items() if count} == expected
 
 
 def test_a_one_shot_query_reads_relations_of_any_name():

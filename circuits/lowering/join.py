@@ -5,16 +5,19 @@
     block  =  outputs(residual(Σ over S ⊆ absent of (-1)^|S| · ⋈ (atoms, S)))
 
 Predicates go where `circuits.lowering.conditions` says. An antijoin on keys of one atom is made on
-that atom, before the join; one on keys of several atoms is a second join, subtracted. Expressions
-that are joined are computed before. Of each atom only the columns that are joined, compared or
-asked for are kept; several that are only asked for travel as one, the payload of their row.
+that atom, before the join; one on keys of several atoms is a second join, subtracted, so that
+several of them double the joins each: beyond a few the rest are made on the result, which is kept
+for it. Expressions that are joined are computed before. Of each atom only the columns that are
+joined, compared or asked for are kept; several that are only asked for travel as one, the payload
+of their row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final
 
 from circuits.expression import Call, Column, Expression, columns_of, substitute
@@ -32,10 +35,15 @@ Slot = tuple[int, int]
 PAYLOAD: Final = -1
 # Fewer columns than this are columns of the join themselves.
 PAYLOAD_MINIMUM: Final = 2
+# More antijoins on keys of several atoms than this are made on the result of the join.
+MOST_SUBTRACTED: Final = 4
 
 
 def finish(block: Block) -> Plan:
     """The plan of a block."""
+    across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
+    if len(block.atoms) > 1 and len(across) > MOST_SUBTRACTED:
+        return finish(_divided(block, across[MOST_SUBTRACTED:]))
     conditions = Conditions(block)
     if len(block.atoms) == 1 and not block.absent:
         return projected(conditions.atom(0), block.outputs)
@@ -51,6 +59,17 @@ def finish(block: Block) -> Plan:
     return projected(
         reduce(filtered, residual, result), [substitute(e, moved) for e in block.outputs]
     )
+
+
+def _divided(block: Block, later: Sequence[Absent]) -> Block:
+    """The block as one atom, joined already, which the ``later`` antijoins are to take rows of."""
+    now = [absent for absent in block.absent if not any(absent is one for one in later)]
+    keys = [key for absent in later for key in absent.keys]
+    whole = Block.of(finish(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys))))
+    width = len(block.outputs)
+    places = iter(whole.outputs[width:])
+    absent = tuple(replace(one, keys=tuple(islice(places, len(one.keys)))) for one in later)
+    return replace(whole, absent=absent, outputs=whole.outputs[:width])
 
 
 class _Shape:
