@@ -132,6 +132,8 @@ name, age and may have weight
         Raises:
             SchemaError: The codes are not those of these types.
         """
+        if not len(zset):
+            return self.arrow.empty_table()
         arrays = []
         for field, codes in zip(self.fields, zset.columns, strict=True):
             try:
