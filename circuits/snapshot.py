@@ -25,7 +25,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "fingerprint", "restored", "taken"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
