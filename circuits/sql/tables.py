@@ -39,6 +39,8 @@ KINDS: Final = {
     ("FULL", "OUTER"): "full",
     ("", "SEMI"): "semi",
     ("", "ANTI"): "anti",
+    ("LEFT", "SEMI"): "semi",
+    ("LEFT", "ANTI"): "anti",
 }
 
 
