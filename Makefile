@@ -99,7 +99,7 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 
 # numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
 $(VENV)/.kernel: $(wildcard dbsp_wcoj/*.py dbsp_wcoj/kernels/*.py) | $(VENV)/.demo
-	@echo "Compiling the join kernel (once, about half a minute) ..."
+	@echo "Compiling the kernels (once, about a minute) ..."
 	@$(BIN)/python -c 'from dbsp_wcoj import warm_up; warm_up()'
 	@touch $@
 
