@@ -10,8 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits import CircuitError, SchemaError, SnapshotError, SqlError, compile_sql
+from circuits import (
+    CircuitError,
+    SchemaError,
+    SnapshotError,
+    SqlError,
+    compile_sql,
+    incrementalize,
+)
 from circuits.codec import Codecs
+from circuits.expression import Column, Literal
+from circuits.functions import call
+from circuits.relational import Field, Map, Outer, Values
+from tests.naive_plan import evaluate_plan
+from tests.plans import decoded
 
 EDGE = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
 EDGES = pa.table({"src": [1, 2, 3], "dst": [2, 3, 1]})
@@ -184,3 +196,17 @@ def test_texts_that_differ_only_after_eight_bytes_have_sort_columns_that_differ(
     codes = codec.encode(pa.array([f"Customer#{i:09}" for i in range(1000)]))
     keys, _ = codec.sort_keys(codes)
     assert len(np.unique(np.stack(keys), axis=1).T) == 1000
+
+
+@pytest.mark.parametrize("kind", ["left", "full"])
+def test_an_outer_join_may_compare_with_what_is_constant_on_one_side(kind):
+    """A law found it: the condition read no column of a side, and the join had no atom."""
+    pairs = (Field("v", pa.int64()), Field("w", pa.int64()))
+    left, right = Values(pairs, ((1, 2), (None, 3))), Values(pairs, ((4, 5),))
+    for value in (None, 1, 4):
+        one = Map(right, (Literal(value, pa.int64()),), ("m",))
+        differs = call("not", call("eq", Column(0, pa.int64()), Column(2, pa.int64())))
+        plan = Outer(left, one, differs, kind)
+        graph = incrementalize({"view": plan}, {})
+        step = graph.prepare({})
+        assert decoded(step.deltas[graph.views["view"]]) == evaluate_plan(plan, {})

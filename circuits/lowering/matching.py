@@ -138,8 +138,9 @@ def _by_columns(block: Block, right: Plan, parts: Sequence[Expression]) -> Match
     )
     types = {c.index: c for atom_columns in _all_columns(block) for c in atom_columns}
     keys = tuple(types[c] for c in read)
-    left = Block.of(Distinct(finish(block.part(block.atoms_of(keys), keys))))
-    both = left.times(Block.of(right))
+    both = Block.of(right)
+    if keys:  # what the conditions read of the left may be constants
+        both = Block.of(Distinct(finish(block.part(block.atoms_of(keys), keys)))).times(both)
     place = {c: k for k, c in enumerate(read)}
 
     def moved(column: Column) -> Expression:
