@@ -120,12 +120,19 @@ class Circuit:
     def prepare(self, tables: Mapping[str, pa.Table]) -> CircuitStep:
         """Validate and compute a step; the state changes at ``commit`` and not before."""
         self._check_whole()
-        deltas = {name: self._encode(name, table) for name, table in tables.items()}
-        step = self._graph.prepare(deltas)
-        outputs = {
-            name: self._schemas[name].to_table(step.deltas[self._graph.views[name]], self._codecs)
-            for name in self.outputs
-        }
+        known = self._codecs.lengths()
+        try:
+            deltas = {name: self._encode(name, table) for name, table in tables.items()}
+            step = self._graph.prepare(deltas)
+            outputs = {
+                name: self._schemas[name].to_table(
+                    step.deltas[self._graph.views[name]], self._codecs
+                )
+                for name in self.outputs
+            }
+        except Exception:
+            self._codecs.truncate(known)  # a step that is refused leaves no codes behind
+            raise
         return CircuitStep(outputs, step, self, self._version)
 
     @property

@@ -71,6 +71,10 @@ class Node:
     rows: int = 0
     seconds: float = 0.0
     arranged: bool = False
+    nothing: ZSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nothing = ZSet.empty(len(self.plan.fields))
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,10 @@ class Graph:
             if node.operator is None:
                 delta = inputs.get(node.name)
                 if delta is None:
-                    delta = ZSet.empty(len(node.plan.fields))
+                    delta = node.nothing
+            elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
+                # Of no change comes no change, but for what is there from the first step on.
+                delta = node.nothing
             else:
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
                 if state is not None:

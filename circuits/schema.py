@@ -25,6 +25,7 @@ from circuits.errors import SchemaError
 from circuits.lossless import lossless
 from circuits.relational import Field
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["WEIGHT", "Schema"]
 
@@ -122,8 +123,9 @@ name, age and may have weight
         arrays = [self._column(table, field) for field in self.fields]
         weights = self._weights(table.column(WEIGHT)) if WEIGHT in names else None
         if not self.fields:
-            total = table.num_rows if weights is None else sum(weights.tolist())
-            return ZSet.from_rows([()], [total], arity=0)
+            if weights is None:
+                return ZSet.scalar(table.num_rows)
+            return consolidated_rows(np.empty((0, len(weights)), np.int64), weights)
         return ZSet.from_columns(self._encoded(arrays, codecs), weights)
 
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:

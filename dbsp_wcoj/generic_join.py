@@ -26,7 +26,14 @@ from dbsp_wcoj.reference import reference_join
 from dbsp_wcoj.run import WHOLE, Ranges, Run, value_ranges
 from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.trace import ColumnOrder, Trace, run_in_order
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, accumulate, stored
+from dbsp_wcoj.zset import (
+    LIMIT,
+    Int64Array,
+    ZSet,
+    accumulate,
+    consolidated_rows,
+    stored,
+)
 
 __all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks", "plain"]
 
@@ -188,7 +195,7 @@ def plain(view: View, arity: int) -> ZSet:
     if isinstance(view, ZSet):
         return view
     zset = ZSet.empty(view.arity) if view.is_empty else view.to_zset()
-    return zset if arity else ZSet.scalar(sum(zset.weights.tolist()))
+    return zset if arity else consolidated_rows(np.empty((0, len(zset)), np.int64), zset._weights)
 
 
 def _is_arranged(view: View, order: ColumnOrder) -> bool:

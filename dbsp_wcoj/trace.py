@@ -163,7 +163,7 @@ class Trace:
         return arrangement
 
     def keep(self, orders: Iterable[ColumnOrder]) -> None:
-        """Drop all arrangements but these, and but one.
+        """Drop all arrangements but these; if the trace has none of them, nothing is dropped.
 
         >>> trace = Trace(2, [(0, 1), (1, 0)])
         >>> trace.keep([(1, 0)])

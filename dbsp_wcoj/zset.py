@@ -341,9 +341,16 @@ def _negatable(weights: Int64Array) -> Int64Array:
     return weights
 
 
+def _total(weights: Int64Array) -> int:
+    """The exact sum of weights, by whole columns where it cannot wrap around."""
+    if len(weights) * int(np.abs(weights).max(initial=0)) <= LIMIT:
+        return int(weights.sum())
+    return sum(weights.tolist())
+
+
 def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
-        return ZSet.scalar(sum(weights.tolist()))
+        return ZSet.scalar(_total(weights))
     rows = np.concatenate(columns).reshape(len(columns), len(weights))
     return consolidated_rows(rows, weights)
 

@@ -352,3 +352,15 @@ def test_null_in_a_view_of_columns_without_null_joins_nothing(view):
 
 def test_a_circuit_of_plans_without_views_steps():
     assert Circuit({}, {"link": EDGE}).step({"link": edges((1, 2))}) == {}
+
+
+def test_a_step_that_is_refused_leaves_no_codes_behind():
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
+    circuit = compile_sql("SELECT a + 9223372036854775807 AS x, s FROM t", {"t": schema})
+    circuit.step({"t": pa.table({"a": [0], "s": ["kept"]})})
+    before = circuit.snapshot().tables["text"].to_pylist()
+    with pytest.raises(EvaluationError):
+        circuit.step({"t": pa.table({"a": [1], "s": ["refused"]})})
+    assert circuit.snapshot().tables["text"].to_pylist() == before == ["kept"]
+    delta = circuit.step({"t": pa.table({"a": [-1], "s": ["next"]})})["view"]
+    assert delta["s"].to_pylist() == ["next"]

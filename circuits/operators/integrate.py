@@ -19,10 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from circuits.operators.operator import Moment, Result
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.generic_join import plain
 from dbsp_wcoj.zset import stored
 
 __all__ = ["Integrate"]
@@ -64,5 +63,4 @@ class Integrate:
     @property
     def total(self) -> ZSet:
         """The sum so far; O(N)."""
-        total = self.trace.to_zset()
-        return total if self._arity else ZSet(np.empty((0, len(total)), np.int64), total._weights)
+        return plain(self.trace, self._arity)

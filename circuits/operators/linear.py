@@ -76,8 +76,6 @@ class MapRows:
         (zset,) = inputs
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        if not self.expressions:
-            return ZSet.scalar(_total(zset._weights))
         batch = Batch(zset, self._columns, self._codecs)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for place, expression in enumerate(self.expressions):
@@ -127,10 +125,3 @@ class NegateRows:
     def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
         """Negate a delta."""
         return self.meaning(deltas), None
-
-
-def _total(weights: Int64Array) -> int:
-    """The exact sum of weights."""
-    if len(weights) * int(np.abs(weights).max()) < 2**63:
-        return int(weights.sum())
-    return sum(weights.tolist())
