@@ -1,0 +1,283 @@
+"""Files: the little that durable state asks of a file system.
+
+A state directory has files that are written once and never changed, in one level of folders. What
+was written survives a crash of the machine only once it is synced, and its name only once the
+folder is; between the two anything may be lost. `streaming.state.store` is written against that
+contract, and the tests run it on an implementation that loses whatever it may.
+
+``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...): there
+a closed file is durable and syncing does nothing; a rename is atomic where the file system's move is
+(HDFS), while on an object store a file appears whole or not at all. Files are locked on the local
+disk only, where two writers are likely to meet.
+
+Reading gives private writable memory: a mapping of a large local file, a copy of any other. Writable,
+because kernels are compiled for arrays that can be written to; private, so that no file changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.fs as arrow_fs
+
+from streaming.errors import StateError, StateLockedError
+
+__all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
+
+Bytes = bytes | bytearray | memoryview | pa.Buffer
+
+MAPPED: Final = 1 << 20  # bytes from which on a local file is mapped instead of read
+LOCK: Final = "lock"
+TEMPORARY: Final = ".tmp"
+
+
+class Files(Protocol):
+    """A directory. Names have at most one slash: ``folder/file``."""
+
+    location: str
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        """Create a file of these bytes, or replace it; durable only after `sync`."""
+
+    def sync(self, name: str) -> None:
+        """Make the bytes of a file durable."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what had it."""
+
+    def sync_folder(self, folder: str) -> None:
+        """Make the names in a folder durable; "" is the directory itself."""
+
+    def read(self, name: str) -> memoryview:
+        """All bytes of a file, as private memory that may be written to."""
+
+    def size(self, name: str) -> int | None:
+        """The size of a file in bytes; None if it is not there."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted, each with its folder."""
+
+    def remove(self, name: str) -> None:
+        """Take a file away; nothing happens if it is not there."""
+
+    def append(self, name: str, text: str) -> None:
+        """Add text to a file that may be lost."""
+
+    def lock(self) -> None:
+        """Keep other writers out until `unlock`."""
+
+    def unlock(self) -> None:
+        """Let other writers in."""
+
+
+class LocalFiles:
+    """A directory of the local disk.
+
+    >>> import tempfile
+    >>> files = LocalFiles(tempfile.mkdtemp())
+    >>> files.write("data/a", [b"one ", b"two"]); files.sync("data/a"); files.sync_folder("data")
+    >>> bytes(files.read("data/a")), files.names("data")
+    (b'one two', ['data/a'])
+    """
+
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        self.location = os.fspath(location)
+        self._path = Path(location)
+        self._lock: int | None = None
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        """Create a file of these bytes, or replace it; durable only after `sync`."""
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb", buffering=0) as file:
+            for chunk in chunks:
+                rest = memoryview(chunk).cast("B")
+                while len(rest):
+                    rest = rest[file.write(rest) :]
+
+    def sync(self, name: str) -> None:
+        """Make the bytes of a file durable."""
+        _sync(self._path / name, os.O_RDWR)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what had it."""
+        os.replace(self._path / old, self._path / new)
+
+    def sync_folder(self, folder: str) -> None:
+        """Make the names in a folder durable; "" is the directory itself."""
+        path = self._path / folder
+        if path.is_dir():
+            _sync(path, os.O_RDONLY)
+
+    def read(self, name: str) -> memoryview:
+        """All bytes of a file, as private memory that may be written to."""
+        with (self._path / name).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size >= MAPPED:
+                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            data = bytearray(size)
+            file.readinto(data)
+            return memoryview(data)
+
+    def size(self, name: str) -> int | None:
+        """The size of a file in bytes; None if it is not there."""
+        try:
+            return (self._path / name).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted, each with its folder."""
+        path = self._path / folder
+        if not path.is_dir():
+            return []
+        found = (entry.name for entry in os.scandir(path) if entry.is_file())
+        return sorted(f"{folder}/{name}" if folder else name for name in found)
+
+    def remove(self, name: str) -> None:
+        """Take a file away; nothing happens if it is not there."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._path / name).unlink()
+
+    def append(self, name: str, text: str) -> None:
+        """Add text to a file that may be lost."""
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def lock(self) -> None:
+        """Keep other writers out until `unlock`.
+
+        Raises:
+            StateLockedError: Another process, or another sink of this one, has the lock.
+        """
+        if self._lock is not None:
+            return
+        self._path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            mine = " (this one)" if owner == str(os.getpid()) else ""
+            raise StateLockedError(
+                f"state directory {self.location} is written to by another sink, in process "
+                f"{owner}{mine}: stop that query and close() its sink, or give this one a "
+                "directory of its own"
+            ) from error
+        os.truncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        self._lock = handle
+
+    def unlock(self) -> None:
+        """Let other writers in."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class ArrowFiles:
+    """A directory of a file system of pyarrow.
+
+    Args:
+        system: The file system.
+        location: The path of the directory in it.
+    """
+
+    def __init__(self, system: arrow_fs.FileSystem, location: str) -> None:
+        self.location = location
+        self._system = system
+        self._base = location.rstrip("/")
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        """Create a file of these bytes, or replace it; durable when this returns."""
+        self._system.create_dir(self._path(name.rpartition("/")[0]), recursive=True)
+        with self._system.open_output_stream(self._path(name)) as out:
+            for chunk in chunks:
+                out.write(chunk)
+
+    def sync(self, name: str) -> None:
+        """Nothing to do: a closed file is durable."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in place of what had it."""
+        self._system.move(self._path(old), self._path(new))
+
+    def sync_folder(self, folder: str) -> None:
+        """Nothing to do: names are durable."""
+
+    def read(self, name: str) -> memoryview:
+        """All bytes of a file, as private memory that may be written to."""
+        with self._system.open_input_stream(self._path(name)) as stream:
+            return memoryview(bytearray(stream.read()))
+
+    def size(self, name: str) -> int | None:
+        """The size of a file in bytes; None if it is not there."""
+        (info,) = self._system.get_file_info([self._path(name)])
+        return int(info.size) if info.type == arrow_fs.FileType.File else None
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder, sorted, each with its folder."""
+        selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
+        found = [
+            info.base_name
+            for info in self._system.get_file_info(selector)
+            if info.type == arrow_fs.FileType.File
+        ]
+        return sorted(f"{folder}/{name}" if folder else name for name in found)
+
+    def remove(self, name: str) -> None:
+        """Take a file away; nothing happens if it is not there."""
+        if self.size(name) is not None:
+            self._system.delete_file(self._path(name))
+
+    def append(self, name: str, text: str) -> None:
+        """Add text, by writing the file again: few file systems can append."""
+        before = bytes(self.read(name)) if self.size(name) is not None else b""
+        self.write(name, [before, text.encode()])
+
+    def lock(self) -> None:
+        """Nothing: there are no locks here. One writer is the caller's promise."""
+
+    def unlock(self) -> None:
+        """Nothing."""
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}" if name else self._base
+
+
+def files_of(location: Any) -> Files:
+    """The files of a path, of a URI that pyarrow knows, or of ``(filesystem, path)``.
+
+    Raises:
+        StateError: A URI of no file system that pyarrow has.
+    """
+    if isinstance(location, tuple):
+        return ArrowFiles(*location)
+    text = os.fspath(location)
+    if "://" not in text:
+        return LocalFiles(os.path.abspath(text))
+    try:
+        system, path = arrow_fs.FileSystem.from_uri(text)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StateError(f"state_dir {text!r}: {error}; give a path or a URI of pyarrow") from error
+    if isinstance(system, arrow_fs.LocalFileSystem):
+        return LocalFiles(path)
+    return ArrowFiles(system, path)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
