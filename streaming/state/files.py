@@ -5,13 +5,14 @@ was written survives a crash of the machine only once it is synced, and its name
 folder is; between the two anything may be lost. `streaming.state.store` is written against that
 contract, and the tests run it on an implementation that loses whatever it may.
 
-``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...): there
-a closed file is durable and syncing does nothing; a rename is atomic where the file system's move is
-(HDFS), while on an object store a file appears whole or not at all. Files are locked on the local
-disk only, where two writers are likely to meet.
+``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...):
+there a closed file is durable and syncing does nothing; a rename is atomic where the file system's
+move is (HDFS), while on an object store a file appears whole or not at all. Directories are locked
+on the local disk only, where two writers are likely to meet.
 
-Reading gives private writable memory: a mapping of a large local file, a copy of any other. Writable,
-because kernels are compiled for arrays that can be written to; private, so that no file changes.
+Reading gives private writable memory: a mapping of a large local file, a copy of any other.
+Writable, because kernels are compiled for arrays that can be written to; private, so that no file
+changes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
@@ -31,11 +32,10 @@ from streaming.errors import StateError, StateLockedError
 
 __all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
 
-Bytes = bytes | bytearray | memoryview | pa.Buffer
+Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
 MAPPED: Final = 1 << 20  # bytes from which on a local file is mapped instead of read
 LOCK: Final = "lock"
-TEMPORARY: Final = ".tmp"
 
 
 class Files(Protocol):
@@ -256,13 +256,15 @@ class ArrowFiles:
 
 
 def files_of(location: Any) -> Files:
-    """The files of a path, of a URI that pyarrow knows, or of ``(filesystem, path)``.
+    """The files of a path, a URI that pyarrow knows, ``(filesystem, path)``, or those given.
 
     Raises:
         StateError: A URI of no file system that pyarrow has.
     """
     if isinstance(location, tuple):
         return ArrowFiles(*location)
+    if not isinstance(location, str | os.PathLike):
+        return cast(Files, location)
     text = os.fspath(location)
     if "://" not in text:
         return LocalFiles(os.path.abspath(text))
