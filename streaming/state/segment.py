@@ -1,0 +1,125 @@
+"""Segments: what one step adds to the state, as Arrow files of pieces.
+
+A piece is a run (its words as they are in memory) or a stretch of a table (offsets and bytes of
+the values in the order of their codes). A segment is an Arrow IPC file with one record batch and
+one row per piece::
+
+    piece: string | words: large_list<int64> | bytes: large_binary
+    "relation e [0,1]"   header, levels, weights     -
+    "text"               offsets                     the values end to end
+
+so any Arrow reader can open it. Small pieces of a step share a segment, since each file costs a
+sync; a large one has its own. Reading copies nothing: words and bytes are views of the memory that
+was read or mapped. Whether they are those that were written is known from the manifest's checksum,
+which is compared before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Piece", "read_segment", "segment_of"]
+
+Int64Array = npt.NDArray[np.int64]
+ByteArray = npt.NDArray[np.uint8]
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("piece", pa.string(), nullable=False),
+        pa.field("words", pa.large_list(pa.field("item", pa.int64(), nullable=False)), False),
+        pa.field("bytes", pa.large_binary(), nullable=False),
+    ]
+)
+NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A run, or a stretch of a table, on its way to or from a file."""
+
+    name: str
+    words: Int64Array
+    bytes: ByteArray = field(default_factory=lambda: NO_BYTES)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content."""
+        return self.words.nbytes + self.bytes.nbytes
+
+
+def segment_of(pieces: Sequence[Piece]) -> pa.Buffer:
+    """The bytes of the file that holds these pieces.
+
+    >>> words = np.arange(3)
+    >>> (piece,) = read_segment(memoryview(bytearray(segment_of([Piece("r [0]", words)]))))
+    >>> piece.name, piece.words.tolist(), piece.bytes.tolist()
+    ('r [0]', [0, 1, 2], [])
+    """
+    columns = [
+        pa.array([piece.name for piece in pieces], pa.string()),
+        pa.LargeListArray.from_arrays(
+            _ends([piece.words for piece in pieces]),
+            pa.array(_joined([piece.words for piece in pieces])),
+            type=SCHEMA.field("words").type,
+        ),
+        pa.Array.from_buffers(
+            pa.large_binary(),
+            len(pieces),
+            [
+                None,
+                pa.py_buffer(_ends([piece.bytes for piece in pieces])),
+                pa.py_buffer(_joined([piece.bytes for piece in pieces])),
+            ],
+        ),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    return sink.getvalue()
+
+
+def read_segment(data: memoryview) -> list[Piece]:
+    """The pieces in the memory of a file, as views of it.
+
+    Raises:
+        pyarrow.ArrowInvalid: This is no segment. Its checksum should have told before.
+    """
+    base = np.frombuffer(data, np.uint8)
+    batch = pa.ipc.open_file(pa.py_buffer(data)).get_batch(0)
+    words, texts = batch.column("words"), batch.column("bytes")
+    word_ends = words.offsets.to_numpy()
+    values = words.values.buffers()[1]
+    _, text_offsets, content = texts.buffers()
+    text_ends = np.frombuffer(text_offsets, np.int64)[: batch.num_rows + 1]
+
+    def within(buffer: pa.Buffer | None, start: int, end: int) -> ByteArray:
+        # Arrow hands out read-only views; the memory itself may be written to.
+        if buffer is None or start == end:
+            return NO_BYTES
+        place = buffer.address - base.ctypes.data
+        return base[place + start : place + end]
+
+    return [
+        Piece(
+            name,
+            within(values, 8 * int(word_ends[i]), 8 * int(word_ends[i + 1])).view(np.int64),
+            within(content, int(text_ends[i]), int(text_ends[i + 1])),
+        )
+        for i, name in enumerate(batch.column("piece").to_pylist())
+    ]
+
+
+def _ends(arrays: Sequence[npt.NDArray[np.generic]]) -> Int64Array:
+    ends = np.zeros(len(arrays) + 1, np.int64)
+    np.cumsum([len(array) for array in arrays], out=ends[1:])
+    return ends
+
+
+def _joined(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.generic]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -1,0 +1,234 @@
+"""Writer: the files of one version, written and synced, and the marks by which they are known."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.state import StateStep
+from dbsp_wcoj.run import Run
+from streaming.errors import StateDamagedError
+from streaming.state.files import Bytes, Files
+from streaming.state.manifest import FileMark, Manifest
+from streaming.state.parquet import parquet_parts
+from streaming.state.pieces import Placed, taken_in
+from streaming.state.segment import Piece, read_segment, segment_of
+
+__all__ = ["Writer"]
+
+# A piece of so many bytes has a file of its own.
+LARGE: Final = 1 << 20
+# More files with small pieces than this are thinned out, so many at a time.
+MOST_SEGMENTS: Final = 64
+THINNED: Final = 16
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, tuple[int, ...] | None]
+
+
+class Writer:
+    """Writes what a step adds to the version before it.
+
+    Args:
+        files: The directory.
+        before: The version before, None at the first step.
+        stem: The beginning of the names of this attempt's data files.
+    """
+
+    def __init__(self, files: Files, before: Manifest | None, stem: str) -> None:
+        self._files = files
+        self._stem = stem
+        self._before = {} if before is None else dict(before.files)
+        self._marks: dict[str, FileMark] = {}
+        self._kept: dict[str, FileMark] = {}
+        self._read: dict[str, list[Piece]] = {}
+        self._temporary: list[str] = []
+        # Where each arrangement and table has its pieces; those to be written have a number
+        # instead of a place.
+        self._placed: dict[Key, list[Placed | int]] = {}
+        self._small: list[tuple[Piece, int]] = []
+        self._large: list[tuple[Piece, int]] = []
+        self._new: dict[int, Placed] = {}
+        self._rows = 0
+        self.lengths: dict[str, int] = {} if before is None else dict(before.lengths)
+        self.bytes_written = 0
+        if before is not None:
+            for name, orders in before.traces.items():
+                for order, placed in orders.items():
+                    self._placed[name, order] = list(placed)
+            for name, placed in before.tables.items():
+                self._placed[name, None] = list(placed)
+
+    def add(self, state: StateStep) -> None:
+        """Take up what a step adds to the state, and write it.
+
+        Raises:
+            StateDamagedError: A piece that is due to be summed is not as it was written.
+        """
+        wanted: set[Key] = set()
+        for name, orders in state.orders.items():
+            for order in orders:
+                wanted.add((name, order))
+                self._arrangement(state, name, order)
+        for key in [key for key in self._placed if key[1] is not None and key not in wanted]:
+            del self._placed[key]
+        for name, (offsets, data) in state.tables.items():
+            values = len(offsets) - 1
+            if values:
+                self._table(name, offsets, data)
+                self.lengths[name] = self.lengths.get(name, 0) + values
+        self._thin_out()
+        self._write_pieces()
+
+    def outputs(self, views: Mapping[str, pa.Table], stem: str) -> dict[str, tuple[str, ...]]:
+        """Write what the views publish; return the names of the files."""
+        names: dict[str, tuple[str, ...]] = {}
+        for number, (view, table) in enumerate(views.items()):
+            named = []
+            for part, data in enumerate(parquet_parts(table)):
+                named.append(f"{stem}-{number}-{part}.parquet")
+                self._kept[named[-1]] = self.write(named[-1], data)
+            names[view] = tuple(named)
+        return names
+
+    def write(self, name: str, data: Bytes) -> FileMark:
+        """Write and sync a file."""
+        self._temporary.append(name)
+        self._files.write(name, [data])
+        self._files.sync(name)
+        size = memoryview(data).nbytes
+        self.bytes_written += size
+        return FileMark(size, zlib.crc32(data))
+
+    def finish(self) -> dict[str, FileMark]:
+        """Sync the folders; return all files that the version needs."""
+        for folder in sorted({name.partition("/")[0] for name in self._temporary}):
+            self._files.sync_folder(folder)
+        files = dict(self._kept)
+        for placed in self._placed.values():
+            for place in placed:
+                assert isinstance(place, Placed)
+                if place.file not in files:
+                    files[place.file] = self._marks.get(place.file) or self._before[place.file]
+        return files
+
+    def undo(self) -> None:
+        """Take away what was written."""
+        for name in self._temporary:
+            with contextlib.suppress(OSError):
+                self._files.remove(name)
+
+    @property
+    def traces(self) -> dict[str, dict[tuple[int, ...], tuple[Placed, ...]]]:
+        """The pieces of each arrangement, after `add`."""
+        traces: dict[str, dict[tuple[int, ...], tuple[Placed, ...]]] = {}
+        for (name, order), placed in self._placed.items():
+            if order is not None:
+                traces.setdefault(name, {})[order] = _places(placed)
+        return traces
+
+    @property
+    def tables(self) -> dict[str, tuple[Placed, ...]]:
+        """The pieces of each table, after `add`."""
+        return {
+            name: _places(placed) for (name, order), placed in self._placed.items() if order is None
+        }
+
+    def _arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
+        run = state.runs.get(name, {}).get(order)
+        placed = self._placed.get((name, order))
+        if placed is None or name in state.compacted:
+            runs = [*state.whole(name, order), *([] if run is None else [run])]
+            if name in state.compacted and runs:
+                runs = [Run.sum_of(runs)]
+            self._placed[name, order] = [
+                self._later(Piece(_title(name, order), run.packed()), run.rows)
+                for run in runs
+                if run.rows
+            ]
+        elif run is not None:
+            taken = taken_in([place.rows for place in _places(placed)], run.rows)
+            if taken:
+                older = [Run.of_words(self._piece(p).words) for p in _places(placed[-taken:])]
+                run = Run.sum_of([*older, run])
+                del placed[-taken:]
+            if run.rows:
+                placed.append(self._later(Piece(_title(name, order), run.packed()), run.rows))
+
+    def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
+        placed = self._placed.setdefault((name, None), [])
+        taken = taken_in([place.rows for place in _places(placed)], len(offsets) - 1)
+        if taken:
+            older = [self._piece(p) for p in _places(placed[-taken:])]
+            del placed[-taken:]
+            pieces = [(piece.words, piece.bytes) for piece in older] + [(offsets, data)]
+            ends = [pieces[0][0]]
+            for words, _ in pieces[1:]:
+                ends.append(words[1:] + ends[-1][-1])
+            offsets = np.concatenate(ends)
+            data = np.concatenate([content for _, content in pieces])
+        placed.append(self._later(Piece(name, offsets, data), len(offsets) - 1))
+
+    def _later(self, piece: Piece, rows: int) -> int:
+        """Write a piece with the others of the step."""
+        number = len(self._small) + len(self._large)
+        (self._large if piece.size >= LARGE else self._small).append((piece, number))
+        self._new[number] = Placed("", 0, rows, piece.size)
+        return number
+
+    def _thin_out(self) -> None:
+        """Carry the pieces of some files over, when they are many."""
+        sizes: dict[str, int] = {}
+        for placed in self._placed.values():
+            for place in placed:
+                if isinstance(place, Placed) and place.size < LARGE:
+                    sizes[place.file] = sizes.get(place.file, 0) + place.size
+        if len(sizes) <= MOST_SEGMENTS:
+            return
+        thinned = set(sorted(sizes, key=lambda name: (sizes[name], name))[:THINNED])
+        for placed in self._placed.values():
+            for position, place in enumerate(placed):
+                if isinstance(place, Placed) and place.file in thinned:
+                    placed[position] = self._later(self._piece(place), place.rows)
+
+    def _write_pieces(self) -> None:
+        groups = [[one] for one in self._large] + ([self._small] if self._small else [])
+        for n, group in enumerate(groups):
+            name = f"{self._stem}-{n}.arrow"
+            self._marks[name] = self.write(name, segment_of([piece for piece, _ in group]))
+            for row, (_, number) in enumerate(group):
+                new = self._new[number]
+                self._new[number] = Placed(name, row, new.rows, new.size)
+        for placed in self._placed.values():
+            for position, place in enumerate(placed):
+                if isinstance(place, int):
+                    placed[position] = self._new[place]
+
+    def _piece(self, placed: Placed) -> Piece:
+        """A piece that was written before."""
+        if placed.file not in self._read:
+            data = self._files.read(placed.file)
+            mark = self._before[placed.file]
+            if FileMark(len(data), zlib.crc32(data)) != mark:
+                raise StateDamagedError(
+                    f"{self._files.location}/{placed.file} is not as it was written ({mark}): "
+                    "stop the query and start it again to go on from a whole version"
+                )
+            self._read[placed.file] = read_segment(data)
+        return self._read[placed.file][placed.row]
+
+
+def _title(name: str, order: tuple[int, ...]) -> str:
+    return f"{name} [{','.join(map(str, order))}]"
+
+
+def _places(placed: Sequence[Placed | int]) -> tuple[Placed, ...]:
+    assert all(isinstance(place, Placed) for place in placed)
+    return tuple(place for place in placed if isinstance(place, Placed))
