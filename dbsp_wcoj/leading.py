@@ -20,7 +20,7 @@ import numpy as np
 
 from dbsp_wcoj.errors import ArityError, WeightError
 from dbsp_wcoj.kernels.leading import leading_rows
-from dbsp_wcoj.trace import Trace, TraceStep
+from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Leading", "leading"]
@@ -48,12 +48,13 @@ def leading(
     signed: bool = False,
     step: TraceStep | None = None,
     starts: Int64Array | None = None,
+    order: ColumnOrder | None = None,
 ) -> Leading:
     """The first rows of positive weight below each prefix, in the old and in the new trace.
 
     Args:
-        trace: Arranged in its columns' own order.
-        prefixes: Values of the first k columns, shape ``(k, n)``; fastest when sorted.
+        trace: Arranged in the order.
+        prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
         limit: Rows are taken until their weights add up to so much; at least 1, or None for all.
         decided: And then all that equal the last one in so many columns after the prefix; by
             default in all columns, so that none is.
@@ -61,6 +62,8 @@ def leading(
         step: The staged step of the trace; without it the new weights are the old ones.
         starts: Rows, as columns of shape ``(arity - k, n)``: below its prefix no row before it has
             positive weight in the old trace. Only saves looking at those.
+        order: A permutation of the columns, in which rows are read and given back; by default
+            their own.
 
     Raises:
         ArityError: No column is left after the prefix.
@@ -92,7 +95,7 @@ def leading(
             f"limit {limit} with signed={signed}: a limit is at least 1 and counts positive rows; "
             f"give None for all rows"
         )
-    order = tuple(range(trace.arity))
+    order = order or tuple(range(trace.arity))
     table = trace.arrange(order).spine.table
     extra = step.run(order) if step is not None else None
     prefixes = np.ascontiguousarray(prefixes)
