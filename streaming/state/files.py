@@ -18,6 +18,7 @@ changes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -95,7 +96,7 @@ class LocalFiles:
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
         path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with path.open("wb", buffering=0) as file:
             for chunk in chunks:
                 rest = memoryview(chunk).cast("B")
@@ -149,7 +150,7 @@ class LocalFiles:
     def append(self, name: str, text: str) -> None:
         """Add text to a file that may be lost."""
         path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
 
@@ -161,11 +162,14 @@ class LocalFiles:
         """
         if self._lock is not None:
             return
-        self._path.mkdir(parents=True, exist_ok=True)
+        _make(self._path)
         handle = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                os.close(handle)
+                raise
             owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             mine = " (this one)" if owner == str(os.getpid()) else ""
@@ -262,7 +266,7 @@ def files_of(location: Any) -> Files:
         StateError: A URI of no file system that pyarrow has.
     """
     if isinstance(location, tuple):
-        return ArrowFiles(*location)
+        return _files_in(*location)
     if not isinstance(location, str | os.PathLike):
         return cast(Files, location)
     text = os.fspath(location)
@@ -272,9 +276,22 @@ def files_of(location: Any) -> Files:
         system, path = arrow_fs.FileSystem.from_uri(text)
     except (pa.ArrowInvalid, OSError) as error:
         raise StateError(f"state_dir {text!r}: {error}; give a path or a URI of pyarrow") from error
-    if isinstance(system, arrow_fs.LocalFileSystem):
-        return LocalFiles(path)
-    return ArrowFiles(system, path)
+    return _files_in(system, path)
+
+
+def _files_in(system: arrow_fs.FileSystem, path: str) -> Files:
+    # Arrow closes local files without syncing them.
+    local = isinstance(system, arrow_fs.LocalFileSystem)
+    return LocalFiles(path) if local else ArrowFiles(system, path)
+
+
+def _make(path: Path) -> None:
+    """Make a directory, and those it is in, so that a crash does not take them away."""
+    if path.is_dir():
+        return
+    _make(path.parent)
+    path.mkdir(exist_ok=True)
+    _sync(path.parent, os.O_RDONLY)
 
 
 def _sync(path: Path, flags: int) -> None:

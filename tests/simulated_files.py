@@ -1,0 +1,381 @@
+"""SimulatedFiles: a file system in memory that loses whatever a crash may lose.
+
+The `Files` of a machine whose power fails. What a crash leaves, beyond what every file system
+promises, is drawn from a seed:
+
+*   the bytes of a file written since its last sync are, each on its own, there, missing, cut
+    short, those of before, zeros, or a mixture of blocks of all these and garbage;
+*   a name changed (created, renamed, removed) since the last sync of its folder is, each on its
+    own, in any of the states since then. So a rename may be lost and a later one kept, both names
+    of a rename may be there or neither, and what was removed comes back. This is the least that a
+    file system without a journal gives; ext4 and XFS give more;
+*   a new folder is there, with all that is in it, only for certain once "" is synced;
+*   after a failed sync, the next sync of that file says that all is well, and is lying: the kernel
+    reports a failed write-back once, and drops the pages (Rebello et al., "Can Applications Recover
+    from fsync Failures?", USENIX ATC 2020).
+
+A process may also be killed without the machine (then everything written stays, and stays
+unsynced), and any call may fail with an error, having done nothing, half of its work or all of it.
+A fault is planned by the number of calls until it happens, so a run is a function of its seed.
+
+A crash is no ``Exception``: nothing that cleans up after errors may run as if the process lived.
+After it, every call of the dead process raises it again and does nothing.
+
+Writing over a file that this process has read fails the test: the real one may be mapped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal, TypeVar
+
+from streaming.errors import StateLockedError
+from streaming.state.files import LOCK, Bytes
+
+BLOCK: Final = 64  # bytes that reach the disk, or not, together
+ERRORS: Final = (errno.EIO, errno.ENOSPC)
+
+Kind = Literal["power", "kill", "error", "full"]
+When = Literal["before", "during", "after"]
+T = TypeVar("T")
+
+
+class Crash(BaseException):
+    """The process is gone; with ``power`` the machine as well."""
+
+    def __init__(self, message: str, *, power: bool) -> None:
+        super().__init__(message)
+        self.power = power
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens in the call after the next ``calls`` ones.
+
+    "full" is an error of that call and of all writes after it until `SimulatedDisk.tidy`.
+    """
+
+    calls: int
+    kind: Kind
+    when: When = "before"
+
+
+class Inode:
+    """A file: its bytes as processes see them, and those that a crash may bring back."""
+
+    __slots__ = ("bytes", "earlier", "lying", "read")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.bytes = content
+        self.earlier: list[bytes] = []  # since the last sync, beginning with what was synced
+        self.lying = False
+        self.read = False
+
+    def change(self, content: bytes) -> None:
+        self.earlier.append(self.bytes)
+        self.bytes = content
+        self.lying = False
+
+    def sync(self) -> None:
+        if not self.lying:
+            self.earlier.clear()
+
+    def after_crash(self, random: Random) -> Inode:
+        if not self.earlier:
+            return Inode(self.bytes)
+        how = random.randrange(7)
+        if how == 0:
+            return Inode(self.bytes)
+        if how == 1:
+            return Inode(self.earlier[0])
+        if how == 2:
+            return Inode()
+        if how == 3:
+            return Inode(self.bytes[: random.randrange(len(self.bytes) + 1)])
+        if how == 4:
+            return Inode(bytes(len(self.bytes)))
+        return Inode(self._torn(random))
+
+    def _torn(self, random: Random) -> bytes:
+        contents = [self.bytes, self.bytes, *self.earlier]
+        blocks = []
+        for start in range(0, len(self.bytes), BLOCK):
+            width = min(BLOCK, len(self.bytes) - start)
+            if random.random() < 0.1:
+                blocks.append(random.randbytes(width))
+            else:
+                content = random.choice(contents)
+                blocks.append(content[start : start + width].ljust(width, b"\0"))
+        return b"".join(blocks)
+
+
+class SimulatedDisk:
+    """A directory on the disk of a machine; `files` opens it for a process.
+
+    >>> disk = SimulatedDisk(seed=3)
+    >>> files = disk.files()
+    >>> files.write("data/a", [b"one"]); files.sync("data/a"); files.sync_folder("data")
+    >>> files.sync_folder("")
+    >>> files.write("data/b", [b"two"])
+    >>> disk.lose_power()
+    >>> bytes(disk.files().read("data/a"))
+    b'one'
+    """
+
+    def __init__(self, seed: int | str) -> None:
+        self.random = Random(seed)
+        self.calls = 0
+        self.log: list[str] = []
+        self.full = False
+        self.struck = False  # whether a fault happened since someone last looked
+        self.holder: SimulatedFiles | None = None
+        self._names: dict[str, Inode] = {}
+        self._unsynced: dict[str, dict[str, list[Inode | None]]] = {"": {}}
+        self._new_folders: set[str] = set()
+        self._living: list[SimulatedFiles] = []
+        self._processes = 0
+        self._fault: Fault | None = None
+
+    def files(self) -> SimulatedFiles:
+        """The directory, as a process that starts now opens it."""
+        self._processes += 1
+        files = SimulatedFiles(self, self._processes)
+        self._living.append(files)
+        return files
+
+    def plan(self, fault: Fault | None) -> None:
+        """Let a fault happen; in place of one that has not yet."""
+        self._fault = fault
+        self.calls = 0
+
+    def tidy(self) -> None:
+        """There is space on the disk again."""
+        self.full = False
+
+    def kill(self) -> None:
+        """End all processes; everything written stays, and what was not synced is not now."""
+        for files in self._living:
+            files.alive = False
+        self._living.clear()
+        self.holder = None
+        for inode in self._names.values():
+            inode.read = False
+        self.log.append("-- killed")
+
+    def lose_power(self) -> None:
+        """End all processes, and lose whatever a machine may lose."""
+        self.kill()
+        self.log.append("-- power lost")
+        # Drawn one by one, many names are never all lost, or all kept.
+        luck = self.random.choice((0.0, 1.0, None))
+        lost = {folder for folder in sorted(self._new_folders) if not self._kept(luck)}
+        for names in self._unsynced.values():
+            for name, states in names.items():
+                if not self._kept(luck):
+                    state = states[0] if luck == 0.0 else self.random.choice(states)
+                    self._put(name, state)
+            names.clear()
+        for name in [name for name in self._names if folder_of(name) in lost]:
+            del self._names[name]
+        for folder in lost:
+            del self._unsynced[folder]
+        self._new_folders.clear()
+        found: dict[int, Inode] = {}  # one file may be left with two names
+        for name, inode in self._names.items():
+            if id(inode) not in found:
+                found[id(inode)] = inode.after_crash(self.random)
+            self._names[name] = found[id(inode)]
+
+    def names(self) -> list[str]:
+        """All files, with the lock's."""
+        return sorted(self._names)
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file, without a call of a process."""
+        return self._names[name].bytes
+
+    def replace(self, name: str, content: bytes | None) -> None:
+        """Damage: the disk has other bytes than were written, or, with None, no such file."""
+        self._put(name, None if content is None else Inode(content))
+        self.log.append(f"-- damaged {name}")
+
+    def due(self, call: str) -> Fault | None:
+        """Count a call, and say what happens in it."""
+        self.log.append(call)
+        fault = self._fault
+        self.calls += 1
+        if fault is not None and self.calls > fault.calls:
+            self._fault = None
+            self.struck = True
+            self.log.append(f"-- {fault.kind} {fault.when} it")
+            return fault
+        if self.full and call.startswith(("write", "append")):
+            return Fault(0, "full", "during")
+        return None
+
+    def strike(self, fault: Fault, call: str) -> None:
+        """Raise what a fault ends in."""
+        if fault.kind == "power":
+            self.lose_power()
+        elif fault.kind == "kill":
+            self.kill()
+        else:
+            code = self.random.choice(ERRORS)
+            if fault.kind == "full":
+                self.full = True
+                code = errno.ENOSPC
+            raise OSError(code, os.strerror(code), call)
+        raise Crash(f"{fault.kind} {fault.when} {call}", power=fault.kind == "power")
+
+    def inode(self, name: str) -> Inode:
+        if name not in self._names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return self._names[name]
+
+    def link(self, name: str, inode: Inode | None) -> None:
+        """Change what a name stands for, until the folder is synced only perhaps."""
+        folder = folder_of(name)
+        if folder not in self._unsynced:
+            self._unsynced[folder] = {}
+            self._new_folders.add(folder)
+        self._unsynced[folder].setdefault(name, []).append(self._names.get(name))
+        self._put(name, inode)
+
+    def sync_names(self, folder: str) -> None:
+        if folder in self._unsynced:
+            self._unsynced[folder].clear()
+        if not folder:
+            self._new_folders.clear()
+
+    def _put(self, name: str, inode: Inode | None) -> None:
+        if inode is None:
+            self._names.pop(name, None)
+        else:
+            self._names[name] = inode
+
+    def _kept(self, luck: float | None) -> bool:
+        return self.random.random() < (0.5 if luck is None else luck)
+
+
+class SimulatedFiles:
+    """A `SimulatedDisk` as one process sees it; see `SimulatedDisk.files`."""
+
+    def __init__(self, disk: SimulatedDisk, process: int) -> None:
+        self.location = "simulated"
+        self.process = process
+        self.alive = True
+        self._disk = disk
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        content = b"".join(memoryview(chunk).cast("B") for chunk in chunks)
+        disk = self._disk
+
+        def begin() -> Inode:
+            if name not in disk._names:
+                disk.link(name, Inode())
+            inode = disk._names[name]
+            assert not inode.read, f"{name} is written over while it may be mapped"
+            return inode
+
+        def half() -> None:
+            begin().change(content[: disk.random.randrange(len(content) + 1)])
+
+        self._run(f"write {name} ({len(content)})", lambda: begin().change(content), half)
+
+    def sync(self, name: str) -> None:
+        def failing() -> None:
+            self._disk.inode(name).lying = True
+
+        self._run(f"sync {name}", lambda: self._disk.inode(name).sync(), failing)
+
+    def rename(self, old: str, new: str) -> None:
+        def moved() -> None:
+            inode = self._disk.inode(old)
+            if old != new:
+                self._disk.link(new, inode)
+                self._disk.link(old, None)
+
+        self._run(f"rename {old} {new}", moved)
+
+    def sync_folder(self, folder: str) -> None:
+        self._run(f"sync_folder {folder!r}", lambda: self._disk.sync_names(folder))
+
+    def read(self, name: str) -> memoryview:
+        def content() -> memoryview:
+            inode = self._disk.inode(name)
+            inode.read = True
+            return memoryview(bytearray(inode.bytes))
+
+        return self._run(f"read {name}", content)
+
+    def size(self, name: str) -> int | None:
+        inode = self._run(f"size {name}", lambda: self._disk._names.get(name))
+        return None if inode is None else len(inode.bytes)
+
+    def names(self, folder: str) -> list[str]:
+        return self._run(
+            f"names {folder!r}",
+            lambda: [name for name in self._disk.names() if folder_of(name) == folder],
+        )
+
+    def remove(self, name: str) -> None:
+        def gone() -> None:
+            if name in self._disk._names:
+                self._disk.link(name, None)
+
+        self._run(f"remove {name}", gone)
+
+    def append(self, name: str, text: str) -> None:
+        def added(part: str) -> None:
+            if name not in self._disk._names:
+                self._disk.link(name, Inode())
+            inode = self._disk._names[name]
+            inode.change(inode.bytes + part.encode())
+
+        self._run(f"append {name}", lambda: added(text), lambda: added(text[: len(text) // 2]))
+
+    def lock(self) -> None:
+        def locked() -> None:
+            holder = self._disk.holder
+            if holder is not None and holder is not self:
+                raise StateLockedError(
+                    f"state directory {self.location} is written to by another sink, in process "
+                    f"{holder.process}"
+                )
+            self._disk.holder = self
+            if LOCK not in self._disk._names:
+                self._disk.link(LOCK, Inode())
+
+        self._run("lock", locked)
+
+    def unlock(self) -> None:
+        def unlocked() -> None:
+            if self._disk.holder is self:
+                self._disk.holder = None
+
+        self._run("unlock", unlocked)
+
+    def _run(self, call: str, do: Callable[[], T], half: Callable[[], None] | None = None) -> T:
+        disk = self._disk
+        if not self.alive:
+            raise Crash(f"{call} of a dead process", power=False)
+        fault = disk.due(call)
+        if fault is None:
+            return do()
+        if fault.when == "after":
+            do()
+        elif call.startswith("sync "):
+            if half is not None and fault.kind in ("error", "full"):
+                half()
+        elif half is not None and fault.when == "during":
+            half()
+        disk.strike(fault, call)
+        raise AssertionError("a fault raises")
+
+
+def folder_of(name: str) -> str:
+    return name.rpartition("/")[0]
