@@ -19,27 +19,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from time import perf_counter
 
 import pyarrow as pa
 
 from circuits.codec import Codecs
+from circuits.definition import Definition
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
-    StaleStepError,
     TextError,
     UnknownInputError,
 )
-from circuits.graph import Graph, GraphStep, Joining
+from circuits.graph import Graph, Joining
 from circuits.incremental import incrementalize
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
 from circuits.schema import Schema
-from circuits.snapshot import Snapshot, fingerprint, restored, taken
+from circuits.snapshot import Snapshot, restored, taken
+from circuits.step import CircuitStep
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 
@@ -86,12 +86,20 @@ class Circuit:
         self.materialized = _chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self._joining = Joining(Formula.of(formula), executor, parts)
+        self.definition = Definition(
+            self.plans,
+            dict(schemas),
+            outputs=self.outputs,
+            materialize=self.materialized,
+            formula=Formula.of(formula),
+            parts=parts,
+        )
         self._clock = clock
         self._version = 0
         self._broken = False
         self._codecs = Codecs()
         try:
-            self._fingerprint = fingerprint(self.plans, self.inputs, self.materialized)
+            self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
         except RecursionError:
             raise CircuitError(
@@ -120,10 +128,10 @@ class Circuit:
     def prepare(self, tables: Mapping[str, pa.Table]) -> CircuitStep:
         """Validate and compute a step; the state changes at ``commit`` and not before."""
         self._check_whole()
-        known = self._codecs.lengths()
+        known = self._graph.lengths()
         try:
-            deltas = {name: self._encode(name, table) for name, table in tables.items()}
-            step = self._graph.prepare(deltas)
+            given = {name: self._encode(name, table) for name, table in tables.items()}
+            step = self._graph.prepare(given)
             outputs = {
                 name: self._schemas[name].to_table(
                     step.deltas[self._graph.views[name]], self._codecs
@@ -131,9 +139,16 @@ class Circuit:
                 for name in self.outputs
             }
         except Exception:
-            self._codecs.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.truncate(known)  # a step that is refused leaves no codes behind
             raise
-        return CircuitStep(outputs, step, self, self._version)
+        return CircuitStep(
+            outputs, step, self, self._version, given, (known, self._graph.lengths())
+        )
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """What state depends on, per input, view and for what is kept; see `Definition`."""
+        return self.definition.fingerprints
 
     @property
     def views(self) -> Views:
@@ -197,7 +212,7 @@ class Circuit:
     def snapshot(self) -> Snapshot:
         """All state, as a value that can be pickled: O(state)."""
         self._check_whole()
-        return taken(self._graph, self._fingerprint)
+        return taken(self._graph, self.fingerprint)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back, or on, to the state of a snapshot of a circuit with the same views.
@@ -207,7 +222,7 @@ class Circuit:
         Raises:
             SnapshotError: The snapshot is of other views or inputs; nothing has changed.
         """
-        codecs = restored(snapshot, self._fingerprint)
+        codecs = restored(snapshot, self.fingerprint)
         graph, integrals = self._built(codecs)
         snapshot.fill(graph)
         self._codecs, self._graph, self._integrals = codecs, graph, integrals
@@ -249,35 +264,6 @@ class Circuit:
                 "rename the relation or add its schema"
             )
         return self.inputs[name].to_zset(table, self._codecs)
-
-
-@dataclass(frozen=True)
-class CircuitStep:
-    """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state."""
-
-    outputs: dict[str, pa.Table]
-    step: GraphStep
-    circuit: Circuit
-    version: int
-
-    def commit(self) -> None:
-        """Make the step the state of the circuit.
-
-        Raises:
-            StaleStepError: Another step was committed since, or this one already was.
-            BrokenCircuitError: An earlier commit failed half-way.
-        """
-        circuit = self.circuit
-        circuit._check_whole()
-        if circuit._version != self.version:
-            raise StaleStepError(
-                f"this step was prepared at version {self.version} and the circuit is at "
-                f"{circuit._version}: prepare it again"
-            )
-        circuit._broken = True
-        self.step.commit()
-        circuit._broken = False
-        circuit._version += 1
 
 
 def _chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from circuits.codec_string import Strings
 from circuits.codec_tables import Tables
 from circuits.errors import SchemaError
 from dbsp_wcoj.errors import ColumnTypeError
+from dbsp_wcoj.interner import Interner
 
 __all__ = ["NULL", "Codec", "Codecs"]
 
@@ -226,6 +227,11 @@ class Codecs:
         if codec is None:
             codec = self._codecs[type] = Codec(type, self._coding(type))
         return codec
+
+    @property
+    def interners(self) -> Mapping[str, Interner]:
+        """The tables by name: ``text``, ``binary``, and ``decimal 2`` for wide ones of scale 2."""
+        return self._tables.named
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""

@@ -41,21 +41,21 @@ class Tables:
     def __init__(self) -> None:
         self.text = Interner()
         self.binary = Interner()
-        self._named = {"text": self.text, "binary": self.binary}
+        self.named = {"text": self.text, "binary": self.binary}
 
     def decimals(self, scale: int) -> Interner:
         """The table of the wide decimals of a scale."""
-        return self._named.setdefault(f"{_DECIMAL}{scale}", Interner(words=WORDS))
+        return self.named.setdefault(f"{_DECIMAL}{scale}", Interner(words=WORDS))
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""
-        return {name: len(table) for name, table in self._named.items()}
+        return {name: len(table) for name, table in self.named.items()}
 
     def values_since(self, lengths: Mapping[str, int]) -> dict[str, pa.Array]:
         """What was added to each table since `lengths` gave these."""
         self._check_lengths(lengths)
         values = {}
-        for name, table in self._named.items():
+        for name, table in self.named.items():
             offsets, data = table.arena(lengths.get(name, 0))
             if name in _STRINGS:
                 values[name] = strings_array(_STRINGS[name], offsets, data, None)
@@ -77,7 +77,7 @@ class Tables:
     def truncate(self, lengths: Mapping[str, int]) -> None:
         """Take back the codes given since `lengths` gave these."""
         self._check_lengths(lengths)
-        for name, table in self._named.items():
+        for name, table in self.named.items():
             table.truncate(lengths.get(name, 0))
 
     def _append(self, name: str, values: pa.Array) -> None:
@@ -94,7 +94,7 @@ class Tables:
                 f"it has {type} without NULL: give what values_since returned"
             )
         if name in _STRINGS:
-            table = self._named[name]
+            table = self.named[name]
             offsets, data = strings_of(values)
         else:
             table = self.decimals(int(scale))
@@ -108,7 +108,7 @@ class Tables:
 
     def _check_lengths(self, lengths: Mapping[str, int]) -> None:
         for name, length in lengths.items():
-            size = len(self._named[name]) if name in self._named else 0
+            size = len(self.named[name]) if name in self.named else 0
             if not 0 <= length <= size:
                 raise SchemaError(
                     f"table {name!r} has {size} values, not {length}: give lengths that "

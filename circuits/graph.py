@@ -46,7 +46,7 @@ from circuits.relational import (
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.interner import Interner
 
-__all__ = ["Graph", "GraphStep", "Joining", "Node"]
+__all__ = ["Graph", "GraphStep", "Holdings", "Joining", "Node"]
 
 Clock = Callable[[], float]
 
@@ -78,18 +78,33 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Holdings:
+    """What holds the state of a graph: traces by name, names by their ``id``, tables of payloads.
+
+    ``size`` is that of the graph when they were looked for.
+    """
+
+    size: tuple[int, int]
+    traces: Mapping[str, Trace]
+    names: Mapping[int, str]
+    payloads: Mapping[str, Interner]
+
+
+@dataclass(frozen=True)
 class GraphStep:
-    """The computed deltas of all nodes, and what commits them."""
+    """The computed deltas of all nodes, what commits them, and the marks after the step."""
 
     deltas: Sequence[ZSet]
     prepared: Sequence[Prepared]
     spent: Sequence[float]
     graph: Graph
+    marks: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
         """Make the step the state of all operators."""
         for prepared in self.prepared:
             prepared.commit()
+        self.graph.marks = self.marks
         for node, delta, spent in zip(self.graph.nodes, self.deltas, self.spent, strict=True):
             node.rows += len(delta)
             node.seconds += spent
@@ -113,9 +128,12 @@ class Graph:
     views: dict[str, int] = field(default_factory=dict)
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
+    # Numbers that the rules of inputs keep.
+    marks: Mapping[str, int] = field(default_factory=dict)
     _numbers: dict[object, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    _holdings: Holdings | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
@@ -185,7 +203,7 @@ class Graph:
                 shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
-        return GraphStep(deltas, prepared, spent, self)
+        return GraphStep(deltas, prepared, spent, self, self.marks)
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""
@@ -199,22 +217,44 @@ class Graph:
         return {name: values[number] for name, number in self.views.items()}
 
     @property
-    def traces(self) -> dict[str, Trace]:
-        """All state: the joined relations' traces and those of the operators, by name."""
-        found = {f"relation {name}": trace for name, trace in self.relations.traces.items()}
-        for node in self.nodes:
-            for index, trace in enumerate(getattr(node.operator, "traces", ())):
-                found[f"operator {node.name} {index}"] = trace
-        return found
+    def holdings(self) -> Holdings:
+        """What holds the state, by name; found once."""
+        size = len(self.nodes), len(self.relations.traces)
+        if self._holdings is None or self._holdings.size != size:
+            traces = {f"relation {name}": trace for name, trace in self.relations.traces.items()}
+            payloads = {}
+            for node in self.nodes:
+                for index, trace in enumerate(getattr(node.operator, "traces", ())):
+                    traces[f"operator {node.name} {index}"] = trace
+                if isinstance(node.operator, PackRows):
+                    payloads[f"payload {node.name}"] = node.operator.table
+            names = {id(trace): name for name, trace in traces.items()}
+            self._holdings = Holdings(size, traces, names, payloads)
+        return self._holdings
 
     @property
-    def payloads(self) -> dict[str, Interner]:
-        """The tables of packed columns, by name."""
-        return {
-            f"payload {node.name}": node.operator.table
-            for node in self.nodes
-            if isinstance(node.operator, PackRows)
-        }
+    def traces(self) -> Mapping[str, Trace]:
+        """The joined relations' traces and those of the operators, by name."""
+        return self.holdings.traces
+
+    @property
+    def tables(self) -> dict[str, Interner]:
+        """The tables of codes by name: those of the codecs, and those of packed columns."""
+        return {**self.codecs.interners, **self.holdings.payloads}
+
+    def lengths(self) -> dict[str, int]:
+        """The number of values of each table."""
+        return {name: len(table) for name, table in self.tables.items()}
+
+    def truncate(self, lengths: Mapping[str, int]) -> None:
+        """Take back the codes given since `lengths` gave these, which nobody may use any more."""
+        for name, table in self.tables.items():
+            table.truncate(lengths.get(name, 0))
+
+    @property
+    def plans(self) -> object:
+        """How the joins are planned."""
+        return None
 
     def _fresh(self) -> str:
         """The name of the next operator, which is that of no input."""
@@ -256,8 +296,8 @@ class Graph:
                 return SpreadRows(plan, self.codecs)
             case Totals():
                 return TotalsRows(plan, self.codecs)
-            case Pack(_, kept):
-                return PackRows(kept)
+            case Pack(below, kept):
+                return PackRows(kept, len(below.fields) - kept)
             case Unpack(_, payloads):
                 packs = [(c, self.nodes[self.add(pack)].operator) for c, pack in payloads]
                 found = [(c, pack) for c, pack in packs if isinstance(pack, PackRows)]

@@ -7,9 +7,8 @@ part of it: the same state serves all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
-from hashlib import sha256
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,12 +17,10 @@ import pyarrow as pa
 from circuits.codec import Codecs
 from circuits.errors import SnapshotError
 from circuits.graph import Graph
-from circuits.relational import Plan
-from circuits.schema import Schema
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Snapshot", "fingerprint", "restored", "taken"]
+__all__ = ["Snapshot", "restored", "taken"]
 
 FORMAT: Final = 2
 
@@ -34,7 +31,7 @@ class Snapshot:
 
     Attributes:
         format: The version of this layout.
-        fingerprint: What the state belongs to (`fingerprint`).
+        fingerprint: What the state belongs to (`circuits.definition`).
         steps: How many steps made it.
         traces: Rows, of shape ``(columns, n)``, and weights of each trace.
         tables: The values of each table of codes, in the order of their codes.
@@ -61,11 +58,9 @@ class Snapshot:
         Raises:
             SnapshotError: The graph keeps other things: another version lowered the plans.
         """
-        traces = graph.traces
-        if traces.keys() != self.traces.keys() or graph.payloads.keys() != self.payloads.keys():
-            other = (
-                traces.keys() ^ self.traces.keys() | graph.payloads.keys() ^ self.payloads.keys()
-            )
+        traces, tables = graph.traces, graph.holdings.payloads
+        if traces.keys() != self.traces.keys() or tables.keys() != self.payloads.keys():
+            other = traces.keys() ^ self.traces.keys() | tables.keys() ^ self.payloads.keys()
             raise SnapshotError(
                 f"the snapshot and the circuit differ in {', '.join(sorted(other))}: restore it "
                 "with the version that wrote it"
@@ -73,7 +68,6 @@ class Snapshot:
         for name, (rows, weights) in self.traces.items():
             if len(weights):
                 traces[name].update(ZSet(rows, weights))
-        tables = graph.payloads
         for name, columns in self.payloads.items():
             if columns.shape[1]:
                 tables[name].intern_rows(columns)
@@ -88,7 +82,7 @@ def taken(graph: Graph, belongs_to: str) -> Snapshot:
         traces[name] = (zset._rows, zset._weights)
     payloads = {
         name: table.rows(np.arange(len(table))) if len(table) else np.empty((0, 0), np.int64)
-        for name, table in graph.payloads.items()
+        for name, table in graph.holdings.payloads.items()
     }
     tables = dict(graph.codecs.tables())
     return Snapshot(FORMAT, belongs_to, graph.steps, traces, tables, payloads)
@@ -117,34 +111,3 @@ def restored(snapshot: Snapshot, wanted: str) -> Codecs:
     codecs = Codecs()
     codecs.append(dict(snapshot.tables))
     return codecs
-
-
-def fingerprint(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], materialized: Collection[str]
-) -> str:
-    """What a state depends on: the views' plans, the inputs and what is kept, as 16 hex digits."""
-    nodes: dict[str, int] = {}
-    known: dict[int, int] = {}
-    views = [(name, _numbered(plan, nodes, known)) for name, plan in plans.items()]
-    text = repr((views, list(nodes), list(inputs.items()), sorted(materialized)))
-    return sha256(text.encode()).hexdigest()[:16]
-
-
-def _numbered(plan: Plan, nodes: dict[str, int], known: dict[int, int]) -> int:
-    """The number of a node among all, which are written with numbers for the nodes below.
-
-    So equal nodes have one number, and a DAG is written in its nodes, not in its paths.
-    """
-
-    def written(value: object) -> str:
-        if isinstance(value, Plan):
-            return f"#{_numbered(value, nodes, known)}"
-        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
-            return f"({', '.join(map(written, value))})"
-        return repr(value)
-
-    if id(plan) not in known:
-        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
-        text = f"{type(plan).__name__}({', '.join(values)})"
-        known[id(plan)] = nodes.setdefault(text, len(nodes))
-    return known[id(plan)]

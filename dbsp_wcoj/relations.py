@@ -125,6 +125,11 @@ class RelationsStep:
         if len(delta):
             self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
 
+    @property
+    def changes(self) -> Collection[TraceStep]:
+        """The traces that change."""
+        return self.by_name.values()
+
     def check(self, relations: Relations) -> None:
         """Refuse a step of other relations, or of an earlier version of them.
 

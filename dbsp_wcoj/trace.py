@@ -57,14 +57,14 @@ def _order_array(order: ColumnOrder) -> Int64Array:
 class TraceStep:
     """The delta of one step of one relation: its run in each order, not yet part of the trace."""
 
-    __slots__ = ("_runs", "_trace", "_version", "compact", "delta")
+    __slots__ = ("_runs", "_version", "compact", "delta", "trace")
 
     def __init__(self, trace: Trace, delta: ZSet) -> None:
         """Stage a non-empty delta of ``trace``, arranged as the trace is."""
         self.delta = delta
         # Whether a sum of runs might leave int64, so that only one run may be left.
         self.compact = False
-        self._trace = trace
+        self.trace = trace
         self._version = trace.version
         self._runs = {a.order: run_in_order(delta, a.order) for a in trace.arrangements}
 
@@ -75,13 +75,23 @@ class TraceStep:
             run = self._runs[order] = run_in_order(self.delta, order)
         return run
 
+    @property
+    def changes(self) -> tuple[TraceStep, ...]:
+        """The traces that change: this one (what several staged steps list together)."""
+        return (self,)
+
+    @property
+    def runs(self) -> dict[ColumnOrder, Run]:
+        """The delta's run in each order that the trace is arranged in."""
+        return {order: self.run(order) for order in self.trace.orders}
+
     def commit(self) -> None:
         """Make the delta part of the trace.
 
         Raises:
             DbspWcojError: The trace has changed since the step was prepared.
         """
-        trace = self._trace
+        trace = self.trace
         if trace.version != self._version:
             raise DbspWcojError(
                 f"step prepared at version {self._version}, but the trace is at version "
@@ -129,6 +139,11 @@ class Trace:
     def arrangements(self) -> tuple[Arrangement, ...]:
         """All arrangements, in the order in which they were asked for."""
         return tuple(self._arrangements.values())
+
+    @property
+    def orders(self) -> tuple[ColumnOrder, ...]:
+        """The column orders of the arrangements, in the order in which they were asked for."""
+        return tuple(self._arrangements)
 
     @property
     def is_empty(self) -> bool:

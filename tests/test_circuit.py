@@ -250,6 +250,8 @@ def test_a_prepared_step_shows_its_outputs_and_commits_once_and_in_time():
 
 
 class Failing:
+    changes = ()
+
     def commit(self):
         raise MemoryError
 

@@ -12,17 +12,22 @@ By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dbsp_wcoj import RelationsStep, ZSet
+from dbsp_wcoj.trace import TraceStep
 
 __all__ = ["Moment", "Operator", "Prepared", "Result"]
 
 
 class Prepared(Protocol):
-    """What an operator hands back before its state changes."""
+    """What an operator hands back before its state changes: deltas of traces, and nothing else."""
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change, each once; what durable state writes."""
 
     def commit(self) -> None:
         """Make the step the state."""

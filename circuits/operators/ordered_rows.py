@@ -16,8 +16,9 @@ Cost: O(log N) per touched group and run, and O(runs) per row read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy as np
 from circuits.operators.operator import Prepared
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.leading import Leading, leading
+from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["OrderedRows", "Together", "first_of_each"]
@@ -37,6 +39,11 @@ class Together:
     """What commits the steps of several traces."""
 
     steps: Sequence[Prepared]
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """Those of all of them."""
+        return chain.from_iterable(step.changes for step in self.steps)
 
     def commit(self) -> None:
         """Commit all of them."""

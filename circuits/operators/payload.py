@@ -31,6 +31,10 @@ __all__ = ["PackRows", "UnpackRows"]
 class PackRows:
     """The first ``kept`` columns, then the code of the others.
 
+    Args:
+        kept: How many columns stay as they are.
+        words: How many others there are; by default as many as the first rows have.
+
     >>> pack = PackRows(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
     >>> packed = pack.meaning([zset])
@@ -40,9 +44,9 @@ class PackRows:
     True
     """
 
-    def __init__(self, kept: int) -> None:
+    def __init__(self, kept: int, words: int | None = None) -> None:
         self.kept = kept
-        self.table = Interner()
+        self.table = Interner(words=words)
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """Pack a Z-set."""

@@ -1,0 +1,112 @@
+"""Definition: what a circuit is, without its state: plans, inputs, and how its joins are made.
+
+A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
+when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
+state depends on: the plan of every view, the columns and the rules of every input, and what is kept
+whole. Formula, parts, threads and which views are given out are not covered: the same state serves
+all of them.
+
+Fingerprints are per part, so that who compares two definitions can say in what they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from circuits.relational import Plan
+from circuits.schema import Schema
+from dbsp_wcoj import Formula
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+
+__all__ = ["Definition"]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """All that a circuit is made from; `circuits.circuit.Circuit` says what each part means.
+
+    >>> import pickle
+    >>> from circuits import compile_sql
+    >>> schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
+    >>> circuit = compile_sql("SELECT count(*) AS n FROM e", schemas)
+    >>> definition = pickle.loads(pickle.dumps(circuit.definition))
+    >>> definition.circuit().fingerprint == circuit.fingerprint
+    True
+    >>> list(definition.fingerprints)
+    ['input e', 'view view', 'materialized']
+    """
+
+    plans: Mapping[str, Plan]
+    schemas: Mapping[str, pa.Schema]
+    outputs: tuple[str, ...]
+    materialize: tuple[str, ...] = ()
+    formula: Formula = Formula.collapsed
+    parts: int = 1
+    rules: Mapping[str, Any] = field(default_factory=dict)
+
+    def circuit(self, executor: Executor | None = None) -> Circuit:
+        """A new circuit, without state.
+
+        Args:
+            executor: Threads for the joins; none by default.
+        """
+        from circuits.circuit import Circuit  # which is made from a definition
+
+        return Circuit(
+            self.plans,
+            self.schemas,
+            outputs=self.outputs,
+            materialize=self.materialize,
+            formula=self.formula,
+            executor=executor,
+            parts=self.parts,
+        )
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """What state depends on, as 16 hex digits for each input, each view and what is kept."""
+        known: dict[int, str] = {}
+        found = {
+            f"input {name}": _digest(repr(Schema.of(name, schema)))
+            for name, schema in self.schemas.items()
+        }
+        found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
+        return found | {"materialized": _digest(repr(sorted(self.materialize)))}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """All fingerprints as one; the order of the views counts, as it decides names of traces."""
+        return _digest(repr(list(self.fingerprints.items())))
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _of_plan(plan: Plan, known: dict[int, str]) -> str:
+    """The fingerprint of a node: its own values, and the fingerprints of the nodes below.
+
+    So a DAG is looked at in its nodes, not in its paths.
+    """
+
+    def written(value: object) -> str:
+        if isinstance(value, Plan):
+            return f"#{_of_plan(value, known)}"
+        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
+            return f"({', '.join(map(written, value))})"
+        return repr(value)
+
+    found = known.get(id(plan))
+    if found is None:
+        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
+        found = known[id(plan)] = _digest(f"{type(plan).__name__}({', '.join(values)})")
+    return found

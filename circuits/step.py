@@ -1,0 +1,121 @@
+"""Circuit step: what a step will give and change, computed and not yet the state.
+
+Between ``prepare`` and ``commit`` a durable sink writes: the ``outputs``, and what the step adds to
+the state (`CircuitStep.state`, see `circuits.state`). If that fails the step is abandoned, which
+takes back the codes that its values got, so that the same rows get the same codes when they come
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.errors import StaleStepError
+from circuits.graph import GraphStep
+from circuits.state import StateStep, staged
+from dbsp_wcoj import ZSet
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+
+__all__ = ["CircuitStep"]
+
+
+@dataclass
+class CircuitStep:
+    """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state.
+
+    Attributes:
+        outputs: The delta of every output.
+        step: The deltas of all operators.
+        circuit: What the step is of.
+        version: The version of the circuit that it is for.
+        given: The rows given per input, as encoded, before any rule of the input.
+        lengths: The lengths of all tables of codes before and after preparing.
+    """
+
+    outputs: dict[str, pa.Table]
+    step: GraphStep
+    circuit: Circuit
+    version: int
+    given: Mapping[str, ZSet] = field(default_factory=dict)
+    lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
+    _abandoned: bool = field(default=False, init=False)
+
+    def commit(self) -> None:
+        """Make the step the state of the circuit.
+
+        Raises:
+            StaleStepError: Another step was committed since, or this one already was, or it was
+                abandoned.
+            BrokenCircuitError: An earlier commit failed half-way.
+        """
+        self._check()
+        circuit = self.circuit
+        circuit._broken = True
+        self.step.commit()
+        circuit._broken = False
+        circuit._version += 1
+
+    def state(self, stored: Mapping[str, int]) -> StateStep:
+        """What the step adds to the state, to be written before the step is committed.
+
+        Args:
+            stored: How many values of each table are written already, by its name; 0 of others.
+
+        Raises:
+            StaleStepError: As `commit`.
+            SnapshotError: A table is shorter than that.
+
+        Complexity:
+            O(arrangements of the circuit), and the values that are new to the tables.
+        """
+        self._check()
+        return staged(self.step, stored)
+
+    def abandon(self) -> None:
+        """Take back the codes that preparing gave; the step cannot be committed any more.
+
+        Codes are kept, which does no harm, if something else has got codes since. A step that
+        is the state already stays so.
+        """
+        circuit = self.circuit
+        if self._abandoned or circuit._version != self.version or circuit._broken:
+            return
+        self._abandoned = True
+        before, after = self.lengths
+        if before != after and circuit._graph.lengths() == after:
+            circuit._graph.truncate(before)
+
+    @cached_property
+    def digests(self) -> dict[str, int]:
+        """A checksum per input of the rows given, the same for any order and chunks of them.
+
+        Codes are part of it: it is for comparing with rows that were committed (a replay), not
+        between circuits.
+        """
+        return {name: _checksum(zset) for name, zset in self.given.items()}
+
+    def _check(self) -> None:
+        circuit = self.circuit
+        circuit._check_whole()
+        if self._abandoned:
+            raise StaleStepError("this step was abandoned: prepare it again")
+        if circuit._version != self.version:
+            raise StaleStepError(
+                f"this step was prepared at version {self.version} and the circuit is at "
+                f"{circuit._version}: prepare it again"
+            )
+
+
+def _checksum(zset: ZSet) -> int:
+    if not len(zset):
+        return 0
+    return crc32(zset._weights.data, crc32(np.ascontiguousarray(zset._rows).data))
