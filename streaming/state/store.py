@@ -51,6 +51,8 @@ LEAST: Final = 2
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
 LETTERS: Final = "letters"
+METRICS: Final = "metrics.jsonl"
+METRICS_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +84,10 @@ class Store:
         self.id = ""
         self._name = name
         self._versions: dict[int, Manifest | StateDamagedError] = {}
+        self.bytes_written = 0
         self._opened = False
         self._loaded = False
+        self._noted = 0
 
     def find(self, batch_id: int, query_id: str | None) -> Manifest | None:
         """The version of a micro-batch that was made already; None if it is the next one.
@@ -121,6 +125,7 @@ class Store:
         step: CircuitStep,
         *,
         outputs: Mapping[str, pa.Table],
+        digests: Mapping[str, int],
         letters: pa.Table | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Manifest:
@@ -131,6 +136,7 @@ class Store:
             query_id: Its checkpoint.
             step: The step, not yet committed.
             outputs: What each view publishes.
+            digests: A checksum of the rows of each input, to recognise them by.
             letters: The refused rows, if there are any.
             extra: What else belongs to the version; must fit into JSON.
 
@@ -158,7 +164,7 @@ class Store:
                 lengths=writer.lengths,
                 marks=state.marks,
                 plans=state.plans,
-                digests=step.digests,
+                digests=digests,
                 outputs=written,
                 letters=before + (0 if letters is None else letters.num_rows),
                 files=writer.finish(),
@@ -180,9 +186,28 @@ class Store:
         self._collect()
         return manifest
 
+    def load_newest(self) -> None:
+        """Have the circuit at the newest version, if it is not at one.
+
+        Raises:
+            StateDamagedError: It is not whole; only a micro-batch can tell whether an older one
+                will do.
+        """
+        self._open()
+        if not self._loaded:
+            self._load(max(self._versions, default=None))
+
     def forget(self) -> None:
         """Load the state again before the next micro-batch."""
         self._loaded = False
+
+    def note(self, line: str) -> None:
+        """Add a line to the metrics; it may be lost."""
+        self.files.append(METRICS, line)
+        self._noted += len(line)
+        if self._noted > METRICS_BYTES:
+            self.files.rename(METRICS, f"{METRICS}.1")
+            self._noted = 0
 
     def outputs(self, manifest: Manifest) -> dict[str, pa.Table]:
         """What each view has published.
@@ -223,6 +248,7 @@ class Store:
         # A rename of a process that was killed may not be durable yet.
         self.files.sync_folder(FOLDER)
         self._loaded = False
+        self._noted = self.files.size(METRICS) or 0
         self._versions.clear()
         found = {}
         for name in self.files.names(FOLDER):

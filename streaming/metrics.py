@@ -1,0 +1,140 @@
+"""Metrics: what a micro-batch brought, what it gave and where its time went.
+
+One value per micro-batch: in ``sink.metrics``, as a line of JSON in the state directory
+(``metrics.jsonl``), and through `logging` at level INFO. Spark's own progress events show them too
+if the stream is observed (`streaming.observe`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+__all__ = ["OBSERVED", "BatchMetrics", "Stopwatch", "observe"]
+
+#: The name of the observed metrics in Spark's progress events.
+OBSERVED: Final = "dbsp_wcoj"
+#: Seconds after which a phase that is still running is logged, and again after as many.
+PATIENCE: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BatchMetrics:
+    """One micro-batch.
+
+    Attributes:
+        batch_id: The micro-batch.
+        replayed: Whether it came again and only its deltas were given out again.
+        rows_in: Rows taken of each relation.
+        rows_out: Rows given out for each view.
+        letters: Rows kept as dead letters, of this micro-batch.
+        letters_total: ... and of all so far.
+        seconds: Time spent in each phase: ``read`` (Spark's work and the way to Python),
+            ``decode``, ``step``, ``write`` (durable state and deltas), ``merge`` (making the step
+            the state), ``publish`` (targets), and in all.
+        bytes_written: Bytes written to the state directory.
+        arrangements: Rows and bytes of the durable state of each arrangement and table.
+    """
+
+    batch_id: int
+    replayed: bool
+    rows_in: Mapping[str, int]
+    rows_out: Mapping[str, int]
+    letters: int
+    letters_total: int
+    seconds: Mapping[str, float]
+    bytes_written: int
+    arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """One line.
+
+        >>> BatchMetrics(7, False, {"e": 3}, {"v": 1}, 0, 0, {"step": 0.25}, 100).to_json()[:49]
+        '{"batch_id":7,"replayed":false,"rows_in":{"e":3},'
+        """
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+class Stopwatch:
+    """The seconds of the phases of a micro-batch; a phase that lasts is logged while it does."""
+
+    def __init__(self, batch_id: int, patience: float = PATIENCE) -> None:
+        self._batch_id = batch_id
+        self._patience = patience
+        self._seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+        self._phase = "start"
+        self._what = ""
+        self._done = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __enter__(self) -> Stopwatch:
+        self._watcher = threading.Thread(target=self._watch, name="dbsp-wcoj-progress", daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        if self._watcher is not None:
+            self._watcher.join()
+
+    @contextmanager
+    def phase(self, name: str, what: str = "") -> Iterator[None]:
+        """Measure a phase; ``what`` is what it works on, for the log."""
+        start = time.perf_counter()
+        self._phase, self._what = name, what
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The seconds so far, by phase and in all."""
+        total = time.perf_counter() - self._start
+        return {name: round(spent, 6) for name, spent in (*self._seconds.items(), ("all", total))}
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._patience):
+            log.info(
+                "micro-batch %d: %s%s, %.0f s so far",
+                self._batch_id,
+                self._phase,
+                f" ({self._what})" if self._what else "",
+                time.perf_counter() - self._start,
+            )
+
+
+def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
+    """Have Spark count the rows of each micro-batch, for its progress events.
+
+    ``observedMetrics["dbsp_wcoj"]`` of a `StreamingQueryProgress` then has ``rows`` and
+    ``retractions``. They are counted once however often a micro-batch is evaluated, so a sink
+    that reads it twice shows in ``numInputRows``.
+
+    Args:
+        frame: A streaming DataFrame.
+        weight: The column of the weights; without it no row is a retraction.
+    """
+    retractions = F.sum((F.col(weight) < 0).cast("long")) if weight in frame.columns else F.lit(0)
+    return frame.observe(
+        OBSERVED, F.count(F.lit(1)).alias("rows"), retractions.alias("retractions")
+    )

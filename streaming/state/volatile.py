@@ -1,0 +1,116 @@
+"""Volatile: versions in memory only, for a sink without a state directory.
+
+Exactly once within the process: the last micro-batch can come again and gives the same delta. When
+the process ends the state is gone, and a checkpoint that is older than the sink is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from circuits import Circuit, CircuitStep
+from streaming.errors import BatchOrderError
+
+__all__ = ["Volatile"]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The last micro-batch."""
+
+    batch_id: int
+    query_id: str | None
+    outputs: Mapping[str, pa.Table]
+    digests: Mapping[str, int]
+    letters: int
+    extra: Mapping[str, Any]
+
+
+class Volatile:
+    """The last version of a circuit's state, which is in the circuit itself."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        self.circuit = circuit
+        self.id = str(uuid.uuid4())
+        self.bytes_written = 0
+        self._last: Kept | None = None
+        self._lost = False
+
+    def find(self, batch_id: int, query_id: str | None) -> Kept | None:
+        """The last micro-batch if it came again; None if this is the next one.
+
+        Raises:
+            BatchOrderError: It is neither.
+        """
+        last = self._last
+        if self._lost:
+            raise BatchOrderError(
+                "an earlier micro-batch failed half-way and the state was in memory only: start "
+                "again with an empty checkpoint and a new sink, or give ViewSink(state_dir=...)"
+            )
+        if last is None:
+            if batch_id != 0:
+                raise BatchOrderError(
+                    f"the first micro-batch has id {batch_id}, not 0: the checkpoint is older than "
+                    "this sink, which starts with empty views; delete the checkpoint to read the "
+                    "source again from its beginning, or keep the state in ViewSink(state_dir=...)"
+                )
+            return None
+        if None not in (query_id, last.query_id) and query_id != last.query_id:
+            raise BatchOrderError(
+                f"micro-batch {batch_id} comes from query {query_id}, the views were built by "
+                f"query {last.query_id}: one sink serves one query with one checkpoint; make a new "
+                "circuit and sink for another"
+            )
+        if batch_id == last.batch_id:
+            return last
+        if batch_id == last.batch_id + 1:
+            return None
+        raise BatchOrderError(
+            f"micro-batch {batch_id} follows {last.batch_id}; only {last.batch_id} again or "
+            f"{last.batch_id + 1} can come now: the checkpoint was changed behind this sink; start "
+            "again with an empty checkpoint and a new sink"
+        )
+
+    def write(
+        self,
+        batch_id: int,
+        query_id: str | None,
+        step: CircuitStep,
+        *,
+        outputs: Mapping[str, pa.Table],
+        digests: Mapping[str, int],
+        letters: pa.Table | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Kept:
+        """Keep what a step gives, in place of the one before."""
+        before = 0 if self._last is None else self._last.letters
+        now = 0 if letters is None else letters.num_rows
+        self._last = Kept(batch_id, query_id, outputs, digests, before + now, extra or {})
+        return self._last
+
+    def outputs(self, version: Kept) -> Mapping[str, pa.Table]:
+        """What each view has published."""
+        return version.outputs
+
+    def paths(self, version: Kept, view: str) -> tuple[str, ...]:
+        """No files."""
+        return ()
+
+    def load_newest(self) -> None:
+        """Nothing to load."""
+
+    def forget(self) -> None:
+        """There is nothing to load the state from."""
+        self._lost = True
+
+    def note(self, line: str) -> None:
+        """There is no place for a line of metrics."""
+
+    def close(self) -> None:
+        """Nothing to release."""
