@@ -2,13 +2,14 @@
 
 ::
 
-    state.json                          what the directory belongs to     (identity)
-    manifests/<batch id>.json           a version                         (manifest)
-    data/<batch id>-<attempt>-<n>.arrow pieces of arrangements and tables (segment, pieces)
-    outputs/...parquet                  the views' deltas of a version
-    letters/<batch id>.parquet          rows that were refused
+    state.json                            what the directory belongs to       (identity)
+    manifests/<batch id>.json             a version                           (manifest, versions)
+    data/<batch id>-<attempt>-<n>.arrow   pieces of arrangements and tables   (segment, pieces)
+    outputs/....parquet                   what the views gave out             (writer)
+    letters/<batch id>.parquet            rows that were refused
+    metrics.jsonl                         a line for each micro-batch
 
-A step writes the pieces that it adds, the sums that have come due, the deltas of the views, syncs
+A step writes the pieces that it adds, the sums that have come due, what the views give out, syncs
 all of it, and then its manifest, whose rename is the commit. Until then the version does not exist:
 a crash leaves files that no manifest names, which are swept away. The last ``keep`` versions stay.
 
@@ -18,38 +19,34 @@ gives its micro-batch again, the one before it serves as well: the same rows giv
 Spark has gone on, nothing but an error is right.
 
 Cost: bytes of the delta · (1 + log_FAN(rows / rows per step)) per arrangement, one manifest of
-O(arrangements · log rows), two or three syncs. Loading maps the files: O(bytes) for checksums only.
+O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from circuits import Circuit, CircuitError, CircuitStep
+from circuits import Circuit, CircuitStep
 from circuits.state import State
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.run import Run
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateMismatchError
 from streaming.state.files import Files
 from streaming.state.identity import identified
-from streaming.state.manifest import FOLDER, FileMark, Manifest, batch_of, manifest_name
+from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.parquet import parquet_parts
-from streaming.state.pieces import Placed
-from streaming.state.segment import Piece, read_segment
+from streaming.state.verified import state_of, verified
+from streaming.state.versions import DATA, OUTPUTS, Versions
 from streaming.state.writer import Writer
 
 __all__ = ["Store"]
 
 LEAST: Final = 2
-DATA: Final = "data"
-OUTPUTS: Final = "outputs"
 LETTERS: Final = "letters"
 METRICS: Final = "metrics.jsonl"
 METRICS_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
@@ -79,12 +76,11 @@ class Store:
             raise StateError(f"keep={keep} versions: at least {LEAST} are needed; give 2 or more")
         self.files = files
         self.circuit = circuit
-        self.keep = keep
-        self.manifest: Manifest | None = None
         self.id = ""
-        self._name = name
-        self._versions: dict[int, Manifest | StateDamagedError] = {}
         self.bytes_written = 0
+        self._name = name
+        self._versions = Versions(files, keep)
+        self._current: Manifest | None = None
         self._opened = False
         self._loaded = False
         self._noted = 0
@@ -102,19 +98,13 @@ class Store:
         """
         self._open()
         while True:
-            newest = max(self._versions, default=None)
+            newest = self._versions.newest
             self._check_order(batch_id, newest)
-            if not self._loaded:
-                try:
-                    self._load(newest)
-                except StateDamagedError as error:
-                    self._step_back(batch_id, newest, error)
-                    continue
-            self._check_query(batch_id, query_id)
-            if newest is None or batch_id > newest:
-                return None
             try:
-                return self._whole(batch_id)
+                if not self._loaded:
+                    self._load(newest)
+                self._check_query(batch_id, query_id)
+                return None if newest is None or batch_id > newest else self._whole(batch_id)
             except StateDamagedError as error:
                 self._step_back(batch_id, newest, error)
 
@@ -135,26 +125,30 @@ class Store:
             batch_id: The micro-batch, as `find` has let it pass.
             query_id: Its checkpoint.
             step: The step, not yet committed.
-            outputs: What each view publishes.
+            outputs: What each view gives out.
             digests: A checksum of the rows of each input, to recognise them by.
             letters: The refused rows, if there are any.
             extra: What else belongs to the version; must fit into JSON.
 
         Raises:
             OSError: The file system refused. Nothing has changed, unless the last rename is in
-                doubt; the next `find` looks.
+                doubt; then the next `find` looks.
+            StateDamagedError: A file that is due to be summed is not as it was written.
         """
-        writer = Writer(self.files, self.manifest, f"{DATA}/{batch_id:020}-{self._name()}")
+        stem = f"{batch_id:020}-{self._name()}"
+        writer = Writer(self.files, self._current, f"{DATA}/{stem}")
+        name = manifest_name(batch_id)
+        temporary = f"{name}.{self._name()}.tmp"
         try:
             state = step.state(writer.lengths)
             writer.add(state)
-            written = writer.outputs(outputs, f"{OUTPUTS}/{batch_id:020}-{self._name()}")
-            before = 0 if self.manifest is None else self.manifest.letters
+            written = writer.outputs(outputs, f"{OUTPUTS}/{stem}")
+            count = 0 if self._current is None else self._current.letters
             if letters is not None:
-                # Replaced as a whole when the micro-batch comes again; it is kept for good.
-                writer.write(
-                    f"{LETTERS}/{batch_id:020}.parquet", *parquet_parts(letters, whole=True)
-                )
+                # Replaced as a whole when the micro-batch is done again; else it stays for good.
+                (data,) = parquet_parts(letters, whole=True)
+                writer.write(f"{LETTERS}/{batch_id:020}.parquet", data)
+                count += letters.num_rows
             manifest = Manifest(
                 batch_id=batch_id,
                 query_id=query_id,
@@ -166,25 +160,43 @@ class Store:
                 plans=state.plans,
                 digests=digests,
                 outputs=written,
-                letters=before + (0 if letters is None else letters.num_rows),
+                letters=count,
                 files=writer.finish(),
                 extra=extra or {},
             )
-            name = manifest_name(batch_id)
-            temporary = f"{name}.{self._name()}.tmp"
             writer.write(temporary, manifest.to_bytes())
-            self.files.sync_folder("")
         except BaseException:
             writer.undo()
             raise
         self._loaded = False  # until the rename is known to be durable
+        self._opened = False
         self.files.rename(temporary, name)
         self.files.sync_folder(FOLDER)
-        self._loaded = True
-        self.manifest = self._versions[batch_id] = manifest
+        self._opened = self._loaded = True
+        self._current = manifest
         self.bytes_written = writer.bytes_written
-        self._collect()
+        self._versions.add(manifest)
         return manifest
+
+    def outputs(self, manifest: Manifest) -> dict[str, pa.Table]:
+        """What each view has given out.
+
+        Raises:
+            StateDamagedError: A file is missing or was changed.
+        """
+        return {
+            view: pa.concat_tables(
+                [
+                    pq.read_table(pa.py_buffer(verified(self.files, name, manifest.files[name])))
+                    for name in names
+                ]
+            )
+            for view, names in manifest.outputs.items()
+        }
+
+    def paths(self, manifest: Manifest, view: str) -> tuple[str, ...]:
+        """Where the files of what a view has given out are."""
+        return tuple(f"{self.files.location}/{name}" for name in manifest.outputs[view])
 
     def load_newest(self) -> None:
         """Have the circuit at the newest version, if it is not at one.
@@ -195,7 +207,7 @@ class Store:
         """
         self._open()
         if not self._loaded:
-            self._load(max(self._versions, default=None))
+            self._load(self._versions.newest)
 
     def forget(self) -> None:
         """Load the state again before the next micro-batch."""
@@ -209,23 +221,6 @@ class Store:
             self.files.rename(METRICS, f"{METRICS}.1")
             self._noted = 0
 
-    def outputs(self, manifest: Manifest) -> dict[str, pa.Table]:
-        """What each view has published.
-
-        Raises:
-            StateDamagedError: A file is missing or was changed.
-        """
-        return {
-            view: pa.concat_tables(
-                [pq.read_table(pa.py_buffer(self._read(n, manifest.files[n]))) for n in names]
-            )
-            for view, names in manifest.outputs.items()
-        }
-
-    def paths(self, manifest: Manifest, view: str) -> tuple[str, ...]:
-        """Where the files of what a view has published are."""
-        return tuple(f"{self.files.location}/{name}" for name in manifest.outputs[view])
-
     def close(self) -> None:
         """Let others write to the directory."""
         self.files.unlock()
@@ -237,106 +232,50 @@ class Store:
         self.files.lock()
         try:
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
-            self._index()
+            self._noted = self.files.size(METRICS) or 0
+            self._versions.read()
         except BaseException:
             self.files.unlock()
             raise
-        self._opened = True
-
-    def _index(self) -> None:
-        """Read the manifests, and sweep what none of them names."""
-        # A rename of a process that was killed may not be durable yet.
-        self.files.sync_folder(FOLDER)
-        self._loaded = False
-        self._noted = self.files.size(METRICS) or 0
-        self._versions.clear()
-        found = {}
-        for name in self.files.names(FOLDER):
-            number = batch_of(name)
-            if number is not None:
-                found[number] = name
-        for number in sorted(found)[-self.keep :]:
-            path = f"{self.files.location}/{found[number]}"
-            try:
-                self._versions[number] = Manifest.of(bytes(self.files.read(found[number])), path)
-            except StateDamagedError as error:
-                self._versions[number] = error
-        if not any(isinstance(v, StateDamagedError) for v in self._versions.values()):
-            self._sweep()
+        self._opened, self._loaded = True, False
 
     def _load(self, newest: int | None) -> None:
-        if newest is None:
-            self.circuit.load(State.empty())
-            self.manifest = None
-            self._loaded = True
-            return
-        manifest = self._version(newest)
-        pieces: dict[str, list[Piece]] = {}
-        for name in manifest.data_files:
-            pieces[name] = read_segment(self._read(name, manifest.files[name]))
-
-        def piece(placed: Placed) -> Piece:
-            return pieces[placed.file][placed.row]
-
+        """Have the circuit at a version, or without state."""
+        manifest = None if newest is None else self._versions[newest]
+        state = State.empty() if manifest is None else state_of(self.files, manifest)
         try:
-            self.circuit.load(
-                State(
-                    steps=manifest.steps,
-                    traces={
-                        name: {
-                            order: [Run.of_words(piece(p).words) for p in placed]
-                            for order, placed in orders.items()
-                        }
-                        for name, orders in manifest.traces.items()
-                    },
-                    tables={
-                        name: [(piece(p).words, piece(p).bytes) for p in placed]
-                        for name, placed in manifest.tables.items()
-                    },
-                    marks=manifest.marks,
-                    plans=manifest.plans,
-                )
-            )
-        except (CircuitError, DbspWcojError) as error:
+            self.circuit.load(state)
+        except DbspWcojError as error:
             raise StateMismatchError(
                 f"version {newest} of state directory {self.files.location} cannot be loaded "
                 f"({error}): use the version that wrote it, or delete the directory together "
                 "with the checkpoint to begin anew"
             ) from error
-        self.manifest = manifest
-        self._loaded = True
-
-    def _version(self, batch_id: int) -> Manifest:
-        version = self._versions[batch_id]
-        if isinstance(version, StateDamagedError):
-            raise version
-        return version
+        self._current, self._loaded = manifest, True
 
     def _whole(self, batch_id: int) -> Manifest:
         """The version of a micro-batch, once its outputs are known to be there."""
         if batch_id not in self._versions:
             raise BatchOrderError(
-                f"micro-batch {batch_id} came again, and version {batch_id} is not in "
-                f"{self.files.location}: restore it from a copy, or delete the directory "
-                "together with the checkpoint"
+                f"micro-batch {batch_id} came again, and version {batch_id} is not in state "
+                f"directory {self.files.location}: restore it from a copy, or delete the "
+                "directory together with the checkpoint"
             )
-        manifest = self._version(batch_id)
+        manifest = self._versions[batch_id]
         for names in manifest.outputs.values():
             for name in names:
-                self._read(name, manifest.files[name])
+                verified(self.files, name, manifest.files[name])
         return manifest
 
     def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
         """Go on from the version before the newest, if Spark gives the newest one again."""
-        after = 0 if newest is None else newest
-        if batch_id > after or (after and after - 1 not in self._versions):
+        if newest is None or batch_id > newest or (newest and newest - 1 not in self._versions):
             raise StateDamagedError(
                 f"{error}. Micro-batch {batch_id} cannot be done without it: restore the state "
                 "directory from a copy, or delete it together with the checkpoint"
             ) from error
-        newest = after
         log.warning("%s; going on from version %d, as it comes again", error, newest - 1)
-        del self._versions[newest]
+        self._versions.forget(newest)
         self._loaded = False
 
     def _check_order(self, batch_id: int, newest: int | None) -> None:
@@ -349,7 +288,8 @@ class Store:
                     "delete the checkpoint as well to read the source again from its beginning"
                 )
             return
-        oldest = min(self._versions)
+        oldest = self._versions.oldest
+        assert oldest is not None
         if batch_id > newest + 1:
             raise BatchOrderError(
                 f"micro-batch {batch_id} follows {newest}, the last one in {here}: "
@@ -364,7 +304,7 @@ class Store:
             )
 
     def _check_query(self, batch_id: int, query_id: str | None) -> None:
-        last = self.manifest
+        last = self._current
         if last is None or None in (query_id, last.query_id) or query_id == last.query_id:
             return
         raise BatchOrderError(
@@ -372,61 +312,3 @@ class Store:
             f"{self.files.location} belongs to query {last.query_id}: one state serves one "
             "checkpoint; put back that checkpoint, or delete the state directory as well"
         )
-
-    def _read(self, name: str, mark: FileMark) -> memoryview:
-        """The memory of a file, once it is known to be as it was written."""
-        path = f"{self.files.location}/{name}"
-        size = self.files.size(name)
-        if size is None:
-            raise StateDamagedError(f"{path} is missing")
-        if size != mark.size:
-            raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
-        data = self.files.read(name)
-        crc = zlib.crc32(data)
-        if crc != mark.crc:
-            raise StateDamagedError(
-                f"{path} has the checksum {crc:08x}, it was written with {mark.crc:08x}"
-            )
-        return data
-
-    def _collect(self) -> None:
-        """Drop the versions beyond the last ones, and the files that only they name."""
-        dropped = sorted(self._versions)[: -self.keep]
-        if not dropped:
-            return
-        gone: set[str] = set()
-        for number in dropped:
-            version = self._versions.pop(number)
-            if isinstance(version, Manifest):
-                gone.update(version.files)
-        kept = self._named()
-        try:
-            for number in dropped:
-                self.files.remove(manifest_name(number))
-            for name in sorted(gone - kept):
-                self.files.remove(name)
-        except OSError as error:
-            log.warning("old versions of %s stay: %s", self.files.location, error)
-
-    def _sweep(self) -> None:
-        """Remove the files that no version names: of crashed attempts, or of older versions."""
-        kept = self._named()
-        versions = {manifest_name(number) for number in self._versions}
-        try:
-            for name in self.files.names(FOLDER):
-                if name not in versions:
-                    self.files.remove(name)
-            for folder in (DATA, OUTPUTS):
-                for name in self.files.names(folder):
-                    if name not in kept:
-                        self.files.remove(name)
-        except OSError as error:
-            log.warning("old files of %s stay: %s", self.files.location, error)
-
-    def _named(self) -> set[str]:
-        return {
-            name
-            for version in self._versions.values()
-            if isinstance(version, Manifest)
-            for name in version.files
-        }

@@ -1,0 +1,68 @@
+"""Verified: the bytes of a file, once they are known to be those that were written."""
+
+from __future__ import annotations
+
+import zlib
+
+from circuits.state import State
+from dbsp_wcoj.run import Run
+from streaming.errors import StateDamagedError
+from streaming.state.files import Files
+from streaming.state.manifest import FileMark, Manifest
+from streaming.state.pieces import Placed
+from streaming.state.segment import Piece, read_segment
+
+__all__ = ["state_of", "verified"]
+
+
+def verified(files: Files, name: str, mark: FileMark) -> memoryview:
+    """The memory of a file; O(bytes) for the checksum.
+
+    Raises:
+        StateDamagedError: It is missing, cut short or changed.
+    """
+    path = f"{files.location}/{name}"
+    size = files.size(name)
+    if size is None:
+        raise StateDamagedError(f"{path} is missing")
+    if size != mark.size:
+        raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
+    data = files.read(name)
+    crc = zlib.crc32(data)
+    if crc != mark.crc:
+        raise StateDamagedError(
+            f"{path} has the checksum {crc:08x}, it was written with {mark.crc:08x}"
+        )
+    return data
+
+
+def state_of(files: Files, manifest: Manifest) -> State:
+    """The state of a version, as it lies in its files: nothing is copied or built.
+
+    Raises:
+        StateDamagedError: A file is missing, cut short or changed.
+    """
+    pieces = {
+        name: read_segment(verified(files, name, manifest.files[name]))
+        for name in manifest.data_files
+    }
+
+    def piece(placed: Placed) -> Piece:
+        return pieces[placed.file][placed.row]
+
+    return State(
+        steps=manifest.steps,
+        traces={
+            name: {
+                order: [Run.of_words(piece(place).words) for place in placed]
+                for order, placed in orders.items()
+            }
+            for name, orders in manifest.traces.items()
+        },
+        tables={
+            name: [(piece(place).words, piece(place).bytes) for place in placed]
+            for name, placed in manifest.tables.items()
+        },
+        marks=manifest.marks,
+        plans=manifest.plans,
+    )
