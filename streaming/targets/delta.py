@@ -1,0 +1,165 @@
+"""DeltaTarget: a Delta Lake table whose log says which micro-batches it holds.
+
+::
+
+    delta      append the rows, with weight
+    upsert     MERGE by the keys: update, insert, delete where there is a tombstone; no weight
+    complete   overwrite with the whole view, with weight
+
+Each commit carries the transaction identifier of the protocol (txn: application, version), with
+application = ``<state id>/<view>`` and version = batch id, in the same atomic entry of the log as
+the rows. Before a commit the version is read, and Delta refuses a commit when another writer has
+put one for the same application meanwhile: so a micro-batch is committed once, even by two writers.
+A MERGE that changes nothing makes no commit, and none is needed. Other commits in between (an
+OPTIMIZE, say) make ours fail as a conflict; then the table is read and the micro-batch tried again.
+
+The MERGE compares keys by IS NOT DISTINCT FROM, so NULL meets NULL, and NaN NaN.
+
+Cost: reading the log since its checkpoint, and the files that the write touches; small files are
+gathered by OPTIMIZE, old ones removed by VACUUM, and both are left to whoever looks after the table.
+
+The package is ``deltalake`` (Rust, no JVM), an extra; it is imported when the first delta comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from circuits.schema import WEIGHT
+from streaming.errors import TargetError
+from streaming.targets.columns import converted, lake_type
+from streaming.targets.target import ViewDelta, address_of, place_of
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+__all__ = ["DeltaTarget"]
+
+ATTEMPTS: Final = 6
+PAUSE: Final = 0.05  # seconds after the first conflict; twice as long after each further one
+
+
+class DeltaTarget:
+    """Writes each micro-batch as one commit of a Delta Lake table, which is made if not there.
+
+    Args:
+        path: A path or URI of ``deltalake``; ``{view}`` in it stands for the name of the view.
+        storage_options: For object stores, as in ``deltalake.DeltaTable``.
+    """
+
+    def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        self.path = str(path)
+        self.storage_options = None if storage_options is None else dict(storage_options)
+
+    def __repr__(self) -> str:
+        return f"DeltaTarget({address_of(self.path)!r})"  # the options hold secrets
+
+    def write(self, delta: ViewDelta) -> None:
+        """Commit the micro-batch, unless the table has it.
+
+        Raises:
+            TargetError: ``deltalake`` is not installed, the view has values that Delta has no type
+                for, the table holds other rows, or it cannot be written to.
+        """
+        _deltalake()
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        path = place_of(self.path, delta.view)
+        table = converted(delta.table, lake_type, what=str(delta))
+        pause = PAUSE
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._write(path, delta, table)
+                return
+            except CommitFailedError as error:
+                if attempt == ATTEMPTS:
+                    raise TargetError(
+                        f"{delta}: {ATTEMPTS} commits to {address_of(path)} failed: {error}; "
+                        "another writer changes the table all the time: stop it, or let it write "
+                        "elsewhere, and start the query again"
+                    ) from error
+                time.sleep(pause)
+                pause *= 2
+            except (DeltaError, OSError) as error:
+                raise TargetError(
+                    f"{delta}: {address_of(path)} cannot be written to: {error}; its columns must "
+                    f"be those of the view, {', '.join(_columns(delta, table))}; nothing of this "
+                    "micro-batch was committed"
+                ) from error
+
+    def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        application = f"{delta.state_id}/{delta.view}"
+        target = self._open(path, delta, table)
+        done = target.transaction_version(application)
+        if done is not None and done >= delta.batch_id:
+            return
+        if done is None and delta.mode != "complete" and target.count():
+            raise delta.foreign(f"Delta table {address_of(path)}")
+        mark = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
+        if delta.mode == "complete":
+            _append(target, table, mark, mode="overwrite")
+        elif not table.num_rows:
+            return
+        elif delta.mode == "upsert":
+            _merge(target, table, delta.keys, mark)
+        else:
+            _append(target, table, mark, mode="append")
+
+    def _open(self, path: str, delta: ViewDelta, table: pa.Table) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        options = self.storage_options
+        if not DeltaTable.is_deltatable(path, options):
+            fields = [table.schema.field(name) for name in _columns(delta, table)]
+            schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+            # "ignore": another writer may make it at this moment
+            DeltaTable.create(path, schema, mode="ignore", storage_options=options)
+        return DeltaTable(path, storage_options=options)
+
+
+def _append(target: DeltaTable, table: pa.Table, mark: CommitProperties, *, mode: Any) -> None:
+    from deltalake import write_deltalake
+
+    write_deltalake(target, table, mode=mode, commit_properties=mark)
+
+
+def _merge(
+    target: DeltaTable, table: pa.Table, keys: tuple[str, ...], mark: CommitProperties
+) -> None:
+    columns = [name for name in table.column_names if name != WEIGHT]
+    values = {_quoted(name): f"source.{_quoted(name)}" for name in columns}
+    same = [f"target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)}" for key in keys]
+    merge = target.merge(
+        table,
+        predicate=" AND ".join(same),
+        source_alias="source",
+        target_alias="target",
+        commit_properties=mark,
+    ).when_matched_delete(predicate=f"source.{WEIGHT} < 0")
+    merge = merge.when_matched_update(updates=values)
+    merge.when_not_matched_insert(updates=values, predicate=f"source.{WEIGHT} > 0").execute()
+
+
+def _columns(delta: ViewDelta, table: pa.Table) -> list[str]:
+    """The columns of the Delta table: of upserts no weight is kept."""
+    names: list[str] = table.column_names
+    return names if delta.mode != "upsert" else [name for name in names if name != WEIGHT]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _deltalake() -> None:
+    try:
+        import deltalake  # noqa: F401  (only whether it is there)
+    except ImportError as error:
+        raise TargetError(
+            'a Delta Lake target needs the package deltalake: pip install "dbsp-wcoj[sinks]"'
+        ) from error

@@ -1,0 +1,140 @@
+"""Target: where the changes of views go, each micro-batch once.
+
+::
+
+    target.write(ViewDelta(view, batch_id, table, ...))
+
+The sink calls ``write`` after its own commit, at least once for each micro-batch and view: batch
+ids rise, and after a crash the last one comes again, with the same rows. Promise of every target: a
+micro-batch that was written is not written again, and a crash at any point of ``write``, followed
+by the same call, leaves what one whole call leaves. So the target holds each change exactly once.
+
+How: the identity of a change is (state directory, view, batch id), and the target keeps the last
+one *in the same atomic act* as the rows: the name of the file, the transaction of the Delta log,
+the row of a bookkeeping table. A batch id alone would not do, as a new state directory counts from
+0 again and its views begin empty. Where deltas of another state directory are found already, the
+target refuses, for the sum of the two is no view.
+
+A target is a value until the first ``write``: it opens nothing when made and can be pickled, since
+in Spark Connect it works in another process.
+
+Places are templates: ``"lake/{view}"`` is a directory or table for each view; without ``{view}``
+the target takes one view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import quote, urlsplit
+
+import pyarrow as pa
+
+from streaming.errors import TargetError
+from streaming.outputs import Mode
+
+__all__ = ["BATCH_ID", "Target", "ViewDelta", "address_of", "file_name", "place_of"]
+
+BATCH_ID: Final = "batch_id"
+_VIEW: Final = "{view}"
+
+
+@dataclass(frozen=True)
+class ViewDelta:
+    """What one micro-batch changed in one view.
+
+    Attributes:
+        view: Name of the view.
+        batch_id: The micro-batch, from 0.
+        table: Rows with the int64 column ``weight``, by mode: ``delta`` the consolidated changes;
+            ``upsert`` at most one row per key, weight 1 for the row it is now, -1 where it left;
+            ``complete`` the whole view.
+        mode: See `streaming.outputs`.
+        keys: The key columns, in mode ``upsert``.
+        state_id: Identity of the state directory that counts the batch ids.
+        files: Parquet files that hold ``table`` as well, if there are any.
+    """
+
+    view: str
+    batch_id: int
+    table: pa.Table
+    mode: Mode = "delta"
+    keys: tuple[str, ...] = ()
+    state_id: str = ""
+    files: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"view {self.view!r}, micro-batch {self.batch_id}"
+
+    def with_batch_id(self) -> pa.Table:
+        """The table with a first column ``batch_id``.
+
+        Raises:
+            TargetError: The view has a column of that name.
+        """
+        self.check_free(BATCH_ID)
+        batch = pa.repeat(pa.scalar(self.batch_id, pa.int64()), self.table.num_rows)
+        return self.table.add_column(0, pa.field(BATCH_ID, pa.int64(), nullable=False), batch)
+
+    def check_free(self, *names: str) -> None:
+        """Check that the view has no columns of these names, which the target adds.
+
+        Raises:
+            TargetError: It has.
+        """
+        for name in names:
+            if name in self.table.column_names:
+                raise TargetError(
+                    f"view {self.view!r} has a column {name!r}, which the target adds itself: name "
+                    "it otherwise in the view (SELECT ... AS ...)"
+                )
+
+    def foreign(self, place: str) -> TargetError:
+        """The error for a place that holds what was not written for this view and state."""
+        return TargetError(
+            f"{place} holds rows that do not come from view {self.view!r} of this state directory "
+            f"({self.state_id or 'none'}): its deltas do not add up with them; choose an empty "
+            "place, or empty this one. After state and checkpoint were deleted, views begin empty "
+            "and so must their targets; several views need {view} in the name of the place"
+        )
+
+
+class Target(Protocol):
+    """Takes deltas of views, idempotent by (state directory, view, batch id)."""
+
+    def write(self, delta: ViewDelta) -> None:
+        """Write the delta, whole and durably, unless it is there already.
+
+        Raises:
+            TargetError: It cannot be; nothing of it is to be seen.
+        """
+        ...
+
+
+def place_of(template: str, view: str, *, quoted: bool = True) -> str:
+    """The place of a view; ``{view}`` stands for its name, safe as a file name if quoted.
+
+    >>> place_of("out/{view}", "a/b"), place_of("out", "a/b")
+    ('out/a%2Fb', 'out')
+    """
+    name = file_name(view) if quoted else view
+    return template.replace(_VIEW, name)
+
+
+def file_name(text: str) -> str:
+    """Any text as a part of the name of a file, not hidden, one to one."""
+    name = quote(text, safe=" ")
+    hidden = {".": "%2E", "_": "%5F"}  # readers of directories skip such names
+    return hidden.get(name[:1], name[:1]) + name[1:]
+
+
+def address_of(place: str) -> str:
+    """A place for messages: without user, password and parameters, if it is an address.
+
+    >>> address_of("s3://key:secret@bucket/lake?token=1"), address_of("lake/orders")
+    ('s3://bucket/lake', 'lake/orders')
+    """
+    parts = urlsplit(place)
+    if not parts.netloc:
+        return place
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
