@@ -184,10 +184,21 @@ class Interner:
         """Give the next codes to strings, in their order: the inverse of `arena`.
 
         Raises:
-            ColumnTypeError: A string is there already or given twice. Nothing was added.
+            ColumnTypeError: A string is there already or given twice, or is no row of a table of
+                rows. Nothing was added.
+
+        Complexity:
+            O(n + bytes); room for all of them is made at once.
         """
         before = self._size
-        codes = self.intern(offsets, data)
+        ends, text = _strings(offsets, data)
+        if self._words is not None and (np.diff(ends) != _WORD * self._words).any():
+            raise ColumnTypeError(
+                f"strings of {int(np.diff(ends).min())} to {int(np.diff(ends).max())} bytes for "
+                f"rows of {_WORD * self._words}; append what `arena` gave of such a table"
+            )
+        self._reserve(len(ends) - 1, int(ends[-1] - ends[0]))
+        codes = self._coded(ends, text, None, adding=True)
         expected = np.arange(before, before + len(codes))
         if not np.array_equal(codes, expected):
             self.truncate(before)
@@ -242,17 +253,25 @@ class Interner:
 
     def _grow(self, length: int) -> None:
         """Make room for a string of ``length`` bytes."""
-        if self._size == len(self._bounds) - 1:
-            bounds = np.empty(2 * self._size + 1, np.int64)
-            bounds[: self._size + 1] = self._bounds
+        self._reserve(1, length)
+
+    def _reserve(self, strings: int, length: int) -> None:
+        """Make room for so many more strings of ``length`` bytes together."""
+        size, end = self._size, self._end
+        if size + strings > len(self._bounds) - 1:
+            bounds = np.empty(max(2 * size, size + strings) + 1, np.int64)
+            bounds[: size + 1] = self._bounds[: size + 1]
             self._bounds = bounds
-        if self._end + length > len(self._arena):
-            arena = np.empty(max(2 * len(self._arena), self._end + length), np.uint8)
-            arena[: self._end] = self._arena[: self._end]
+        if end + length > len(self._arena):
+            arena = np.empty(max(2 * len(self._arena), end + length), np.uint8)
+            arena[:end] = self._arena[:end]
             self._arena = arena
-        if 2 * self._size >= len(self._slots):
-            slots = np.zeros(2 * len(self._slots), np.int64)
-            kernels.refill(slots, self._bounds, self._arena, self._size)
+        needed = len(self._slots)
+        while 2 * (size + strings - 1) >= needed:
+            needed *= 2
+        if needed > len(self._slots):
+            slots = np.zeros(needed, np.int64)
+            kernels.refill(slots, self._bounds, self._arena, size)
             self._slots = slots
 
     def _row_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:

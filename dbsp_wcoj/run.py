@@ -1,7 +1,9 @@
 """A run: one immutable sorted piece of a trace, a weighted trie in a single int64 buffer.
 
 The buffer's layout is in `dbsp_wcoj.kernels.layout`. Kernels get a run by its address, so a `Run`
-keeps its buffer alive for as long as it may be read. Memory per row of a binary relation with
+keeps its buffer alive for as long as it may be read. All positions in it are relative, so its words
+can be written to a file (`Run.packed`) and read where a mapping of that file has them
+(`Run.of_words`). Memory per row of a binary relation with
 weights of 1: 8 bytes for the leaf, and for each distinct first column 16 bytes plus at most 16 of
 directory. Merging is `Merge`: two runs become one, a bounded piece at a time.
 """
@@ -9,11 +11,13 @@ directory. Merging is `Merge`: two runs become one, a bounded piece at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_tail, merge_work
 from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
@@ -22,6 +26,8 @@ from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "value_ranges"]
 
 UNBOUNDED: Final = 2**62
+# Runs of so few rows together are added up by one call, one after the other.
+FOLDED: Final = 1024
 
 # Disjoint inclusive ranges of the values of one variable.
 Ranges = Sequence[tuple[int, int]]
@@ -82,18 +88,86 @@ class Run:
         buffer = np.empty(run_words(int(runs[first].buffer[layout.ARITY]), rows), np.int64)
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
+    @staticmethod
+    def sum_of(runs: Sequence[Run]) -> Run:
+        """The sum of runs of one column order, at once; it may have no rows.
+
+        Args:
+            runs: At least one; a single one is its own sum.
+
+        Complexity:
+            O(rows log runs).
+        """
+        if len(runs) > 1 and sum([run.rows for run in runs]) <= FOLDED:
+            table = np.array([len(runs), *[run.address for run in runs]], np.int64)
+            return Run.merged_tail(runs, table, 0)
+        # The two with the fewest rows first; addition is commutative.
+        heap = [(run.rows, place, run) for place, run in enumerate(runs)]
+        heapify(heap)
+        while len(heap) > 1:
+            _, place, one = heappop(heap)
+            merged = Run.merged(one, heap[0][2])
+            heapreplace(heap, (merged.rows, place, merged))
+        return heap[0][2]
+
+    @staticmethod
+    def of_words(words: Int64Array) -> Run:
+        """The run that the words are, as `packed` gave them; they are not copied.
+
+        Args:
+            words: int64, contiguous and writable, as from a private mapping of a file: kernels are
+                compiled for such arrays. Nobody may write to them.
+
+        Raises:
+            DbspWcojError: The words are no run by what their header says of their length. What
+                the sections hold is not looked at; keep a checksum.
+
+        Complexity:
+            O(columns).
+        """
+        flags = words.flags
+        if words.dtype != np.int64 or words.ndim != 1 or not (flags.carray and flags.aligned):
+            raise DbspWcojError(
+                f"an array of {words.dtype} and shape {words.shape}, writable: {flags.writeable}, "
+                f"contiguous: {flags.c_contiguous}; a run is one contiguous writable int64 array"
+            )
+        wrong = _unlike_a_run(words)
+        if wrong:
+            raise DbspWcojError(
+                f"{len(words)} words are no run: {wrong}; give what Run.packed returned, whole"
+            )
+        address = int(words.__array_interface__["data"][0])
+        return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
+
+    def packed(self) -> Int64Array:
+        """The run's words without gaps, as a copy.
+
+        A buffer reserves more than it turns out to need, between sections and at the end.
+
+        Complexity:
+            O(words).
+        """
+        buffer = self.buffer
+        sections = _sections(buffer[: _header_words(int(buffer[layout.ARITY]))].tolist())
+        packed = np.empty(sum([size for _, _, size in sections]), np.int64)
+        end = 0
+        for pointer, start, size in sections:
+            packed[end : end + size] = buffer[start : start + size]
+            if pointer >= 0:
+                packed[pointer] = end
+            end += size
+        return packed
+
     @property
     def nbytes(self) -> int:
         """Bytes in use; a buffer reserves more than it turns out to need, untouched."""
-        arity = int(self.buffer[layout.ARITY])
-        words = layout.LEVELS + layout.LEVEL_WORDS * arity
-        for level in range(arity):
-            nodes = int(self.buffer[layout.LEVELS + layout.LEVEL_WORDS * level])
-            words += nodes + (nodes + 1 if level < arity - 1 else 0)
-        words += int(self.buffer[layout.DIRECTORY_SIZE])
-        if self.buffer[layout.WEIGHTS]:
-            words += self.rows + 1
-        return 8 * words
+        header = self.buffer[: _header_words(int(self.buffer[layout.ARITY]))].tolist()
+        return 8 * sum([size for _, _, size in _sections(header)])
+
+    @property
+    def arity(self) -> int:
+        """The number of columns."""
+        return int(self.buffer[layout.ARITY])
 
     def read(self) -> tuple[Int64Array, Int64Array]:
         """``(columns, weights)`` in the run's own column order."""
@@ -121,6 +195,51 @@ class Merge:
         out = self._out
         address = int(out.__array_interface__["data"][0])
         return Run(out, address, int(out[layout.ROWS]), int(out[layout.MAX_ABS_WEIGHT]))
+
+
+def _header_words(arity: int) -> int:
+    return layout.LEVELS + layout.LEVEL_WORDS * arity
+
+
+def _sections(header: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The sections of a run: the header word that points to it (-1: none), start and size."""
+    arity = header[layout.ARITY]
+    sections = [(-1, 0, _header_words(arity))]
+    for level in range(arity):
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level
+        nodes = header[entry + layout.LEVEL_SIZE]
+        pointer = entry + layout.LEVEL_VALUES
+        sections.append((pointer, header[pointer], nodes))
+        if level < arity - 1:
+            pointer = entry + layout.LEVEL_OFFSETS
+            sections.append((pointer, header[pointer], nodes + 1))
+    if header[layout.DIRECTORY]:
+        pointer = layout.DIRECTORY
+        sections.append((pointer, header[pointer], header[layout.DIRECTORY_SIZE]))
+    if header[layout.WEIGHTS]:
+        pointer = layout.WEIGHTS
+        sections.append((pointer, header[pointer], header[layout.ROWS] + 1))
+    return sections
+
+
+def _unlike_a_run(words: Int64Array) -> str:
+    """In what the words contradict themselves; empty if they do not."""
+    size = len(words)
+    if size <= layout.LEVELS or not 1 <= words[layout.ARITY] <= size:
+        return "there is no header"
+    first = _header_words(int(words[layout.ARITY]))
+    if size < first:
+        return f"the header has {first} words"
+    header = words[:first].tolist()
+    if header[layout.ROWS] < 0 or header[layout.MAX_ABS_WEIGHT] < 0:
+        return f"rows {header[layout.ROWS]}, largest weight {header[layout.MAX_ABS_WEIGHT]}"
+    nodes = [header[k + layout.LEVEL_SIZE] for k in range(layout.LEVELS, first, layout.LEVEL_WORDS)]
+    if nodes != sorted(nodes) or nodes[-1] != header[layout.ROWS]:
+        return f"levels of {nodes} nodes for {header[layout.ROWS]} rows"
+    for _, start, length in _sections(header)[1:]:
+        if start < first or length < 0 or start + length > size:
+            return f"a section of {length} words at word {start}"
+    return ""
 
 
 def _room(older: Run, newer: Run) -> Int64Array:

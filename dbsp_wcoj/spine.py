@@ -7,6 +7,9 @@ step, enough to be done before the next one of its size is due, and a little on 
 step pays for the rewrite of a large run. Small merges are done at once. The runs of steps of a few
 rows are collected first: up to `TINY_RUNS` stand at the end as they came, then one call merges all.
 
+A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
+then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
+
 Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
 O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step.
 
@@ -17,6 +20,7 @@ only. It writes less, but a lookup would visit three times as many runs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -35,6 +39,8 @@ FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
 IDLE_FUEL: Final = 512
 AT_ONCE: Final = 8192
 MOST_RUNS: Final = 255
+# Of more runs than that the newest are merged when they are loaded.
+MOST_LOADED: Final = 128
 
 
 class Spine:
@@ -44,7 +50,15 @@ class Spine:
     changes.
     """
 
-    __slots__ = ("_merges", "_runs", "_tiny", "table", "table_address", "weight_bound")
+    __slots__ = (
+        "_merges",
+        "_runs",
+        "_tiny",
+        "_unsettled",
+        "table",
+        "table_address",
+        "weight_bound",
+    )
 
     def __init__(self) -> None:
         """An empty spine."""
@@ -52,6 +66,8 @@ class Spine:
         self._merges: list[Merge] = []
         # How many of the newest runs are tiny and wait to be merged together.
         self._tiny = 0
+        # Whether runs far from the newest may be due, as they were loaded so.
+        self._unsettled = False
         self.table: Int64Array = np.zeros(1 + MOST_RUNS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
         # No row of the trace, nor of any sum of its runs, has a larger absolute weight.
@@ -77,6 +93,27 @@ class Spine:
         """Bytes in use by the runs, merges under way not counted."""
         return sum(run.nbytes for run in self._runs)
 
+    def load(self, runs: Sequence[Run]) -> None:
+        """Put runs in place of what there is, oldest first; the spine keeps its identity.
+
+        Args:
+            runs: Weights such that no sum of runs overflows; those without rows are left out.
+
+        Complexity:
+            O(runs); of more than `MOST_LOADED` the newest are merged.
+        """
+        kept = [run for run in runs if run.rows]
+        if len(kept) > MOST_LOADED:
+            merged = Run.sum_of(kept[MOST_LOADED - 1 :])
+            kept[MOST_LOADED - 1 :] = [merged] if merged.rows else []
+        self._runs = kept
+        self._merges.clear()
+        self._tiny = 0
+        while self._tiny < len(kept) and kept[-1 - self._tiny].rows <= TINY:
+            self._tiny += 1
+        self._unsettled = True
+        self._refresh(0)
+
     def append(self, run: Run) -> None:
         """Add the run of a step, then merge as much as the step owes.
 
@@ -86,7 +123,7 @@ class Spine:
         runs = self._runs
         runs.append(run)
         fuel = FUEL_PER_ROW * run.rows + IDLE_FUEL
-        merging = bool(self._merges)
+        merging = bool(self._merges) or self._unsettled
         for merge in self._merges[:]:
             self._advance(merge, fuel)
         changed = 0 if merging else len(runs) - 1
@@ -111,8 +148,13 @@ class Spine:
         Usually only the newest runs are due; a merge that has ended may have made others so.
         """
         changed = position
+        opened = len(self._merges)
+        unsettled, self._unsettled = self._unsettled, False
         while position > 0:
             if self._is_due(position):
+                if unsettled and len(self._merges) > opened:
+                    self._unsettled = True
+                    break
                 self._merge(position, max(fuel, AT_ONCE))
                 changed = min(changed, position - 1)
             elif not everywhere:

@@ -13,7 +13,7 @@ are that large.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -165,10 +165,7 @@ class Trace:
         """
         arrangement = self._arrangements.get(order)
         if arrangement is None:
-            if sorted(order) != list(range(self.arity)):
-                raise ArityError(
-                    f"order {order} is not a permutation of the columns 0 … {self.arity - 1}"
-                )
+            self._check_order(order)
             arrangement = Arrangement(order)
             if self._arrangements and not self.is_empty:
                 rows = self.to_zset()
@@ -176,6 +173,46 @@ class Trace:
                     arrangement.spine.append(arrangement.run_of(rows))
             self._arrangements[order] = arrangement
         return arrangement
+
+    def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
+        """Fill the trace with runs as they are; nothing is copied or built.
+
+        Arrangements that are not given are dropped, because they lack the rows; asked for again
+        they are built. If none is given, the trace stays as it is.
+
+        Args:
+            arrangements: Per column order the runs, oldest first; the sum is the same in all of
+                them.
+
+        Raises:
+            ArityError: A run has another arity, or an order is none of this trace.
+
+        Complexity:
+            O(runs).
+
+        >>> one = Trace(2, [(1, 0)])
+        >>> one.update(ZSet.from_rows([(1, 2)]))
+        >>> other = Trace(2)
+        >>> other.load({(1, 0): one.arrangements[0].spine.runs})
+        >>> other.to_zset()
+        ZSet({(1, 2): 1})
+        """
+        for order, runs in arrangements.items():
+            self._check_order(order)
+            for run in runs:
+                if run.arity != self.arity:
+                    raise ArityError(
+                        f"a run of order {order} has arity {run.arity}, the trace {self.arity}; "
+                        "load what was stored of this trace"
+                    )
+        known, self._arrangements = self._arrangements, {}
+        for order, runs in arrangements.items():
+            arrangement = known.get(order) or Arrangement(order)
+            arrangement.spine.load(runs)
+            self._arrangements[order] = arrangement
+        if not arrangements:
+            self._arrangements = known
+        self.version += 1
 
     def keep(self, orders: Iterable[ColumnOrder]) -> None:
         """Drop all arrangements but these; if the trace has none of them, nothing is dropped.
@@ -269,6 +306,12 @@ class Trace:
             np.concatenate([rows for rows, _ in pieces], axis=1),
             np.concatenate([weights for _, weights in pieces]),
         )
+
+    def _check_order(self, order: ColumnOrder) -> None:
+        if sorted(order) != list(range(self.arity)):
+            raise ArityError(
+                f"order {order} is not a permutation of the columns 0 … {self.arity - 1}"
+            )
 
     def _any_arrangement(self) -> Arrangement:
         for arrangement in self._arrangements.values():
