@@ -10,7 +10,8 @@ relational core, and no Spark; it does no I/O.
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
           -> graph, operators  the circuit: each operator its meaning Q and its incremental form
-    table -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
+    table -> inputs            upserts, strict deletes and retention become plain changes of rows
+          -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
 
 =================================  ===============================================================
 `circuit`                          ``step``, ``prepare`` and ``commit``: all or nothing
@@ -21,14 +22,17 @@ relational core, and no Spark; it does no I/O.
 =================================  ===============================================================
 """
 
-from circuits.circuit import Circuit, CircuitStep
+from circuits.circuit import Circuit
 from circuits.compile import compile_datalog, compile_sql
+from circuits.definition import Definition
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     DatalogError,
     EvaluationError,
     FunctionError,
+    MissingRowError,
+    RuleError,
     SchemaError,
     SnapshotError,
     SqlError,
@@ -37,10 +41,14 @@ from circuits.errors import (
     UnknownInputError,
     UnknownViewError,
     UnsupportedSqlError,
+    UpsertError,
 )
 from circuits.incremental import incrementalize
+from circuits.inputs import Refused, Retain, Rules
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot
+from circuits.state import State, StateStep
+from circuits.step import CircuitStep
 from circuits.views import Views
 
 __all__ = [
@@ -49,18 +57,27 @@ __all__ = [
     "CircuitError",
     "CircuitStep",
     "DatalogError",
+    "Definition",
     "EvaluationError",
     "FunctionError",
+    "MissingRowError",
+    "Refused",
+    "Retain",
+    "RuleError",
+    "Rules",
     "Schema",
     "SchemaError",
     "Snapshot",
     "SnapshotError",
     "SqlError",
     "StaleStepError",
+    "State",
+    "StateStep",
     "TextError",
     "UnknownInputError",
     "UnknownViewError",
     "UnsupportedSqlError",
+    "UpsertError",
     "Views",
     "compile_datalog",
     "compile_sql",

@@ -19,7 +19,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
+from itertools import chain
 from time import perf_counter
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,11 +31,16 @@ from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
+    MissingRowError,
+    RuleError,
     TextError,
     UnknownInputError,
 )
-from circuits.graph import Graph, Joining
+from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
+from circuits.inputs.refused import MISSING
+from circuits.inputs.ruled import Ruled, unretained
+from circuits.inputs.rules import Rules
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
@@ -58,12 +65,14 @@ class Circuit:
         formula: The delta formula of every join.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
+        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
         clock: Seconds, for the times in `explain`.
 
     Raises:
         SchemaError: A schema has a column of a type that cannot be held.
         CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
             too deeply.
+        RuleError: Rules do not go with the schema of their input.
     """
 
     def __init__(
@@ -76,6 +85,7 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
+        rules: Mapping[str, Rules] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
@@ -85,6 +95,7 @@ class Circuit:
         kept = known if materialize is True else (materialize or ())
         self.materialized = _chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
+        self.rules = _governing(rules or {}, self.inputs)
         self._joining = Joining(Formula.of(formula), executor, parts)
         self.definition = Definition(
             self.plans,
@@ -93,6 +104,7 @@ class Circuit:
             materialize=self.materialized,
             formula=Formula.of(formula),
             parts=parts,
+            rules=self.rules,
         )
         self._clock = clock
         self._version = 0
@@ -106,12 +118,15 @@ class Circuit:
                 "a view is nested too deeply; put parts of it in views of their own"
             ) from None
 
-    def step(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    def step(
+        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any] | None = None
+    ) -> dict[str, pa.Table]:
         """Apply the changes of one moment and return the change of every output.
 
         Args:
             tables: A table of rows per input relation, with an optional integer column
                 ``weight``; a relation without a table does not change.
+            watermarks: As for `prepare`.
 
         Returns:
             For every output a table of the changed rows, with ``weight``.
@@ -120,29 +135,53 @@ class Circuit:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
+            MissingRowError: A strict input is to lose what it does not have; nothing has changed.
+                Other rows that rules refuse are left out; `prepare` says which.
         """
-        prepared = self.prepare(tables)
+        prepared = self.prepare(tables, watermarks)
+        for refused in chain.from_iterable(prepared.refused.values()):
+            if refused.reason == MISSING:
+                prepared.abandon()
+                raise MissingRowError(refused.message)
         prepared.commit()
         return prepared.outputs
 
-    def prepare(self, tables: Mapping[str, pa.Table]) -> CircuitStep:
-        """Validate and compute a step; the state changes at ``commit`` and not before."""
+    def prepare(
+        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any] | None = None
+    ) -> CircuitStep:
+        """Validate and compute a step; the state changes at ``commit`` and not before.
+
+        Args:
+            tables: As for `step`.
+            watermarks: For retained inputs, a time of the column's type: rows before it, less
+                the duration, are not expected any more and leave.
+
+        Raises:
+            RuleError: A watermark is of another type, or of an input without retention.
+            CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
+        """
         self._check_whole()
-        known = self._graph.lengths()
+        known, marks = self._graph.lengths(), self._graph.marks
         try:
-            given = {name: self._encode(name, table) for name, table in tables.items()}
-            step = self._graph.prepare(given)
+            given, moved = self._encoded(tables, watermarks or {})
+            step = self._graph.prepare(given, moved)
             outputs = {
                 name: self._schemas[name].to_table(
                     step.deltas[self._graph.views[name]], self._codecs
                 )
                 for name in self.outputs
             }
+            refused = {
+                name: [
+                    self._graph.rules[name].told(rows, marks.get(mark_of(name))) for rows in many
+                ]
+                for name, many in step.refused.items()
+            }
         except Exception:
             self._graph.truncate(known)  # a step that is refused leaves no codes behind
             raise
         return CircuitStep(
-            outputs, step, self, self._version, given, (known, self._graph.lengths())
+            outputs, step, self, self._version, given, (known, self._graph.lengths()), refused
         )
 
     @property
@@ -236,6 +275,8 @@ class Circuit:
             self.plans, fields, codecs=codecs, joining=self._joining, clock=self._clock
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
+        for name, rules in self.rules.items():
+            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations))
         numbers = {**inputs, **graph.views}
         return graph, {name: graph.integrate(numbers[name]) for name in self.materialized}
 
@@ -257,13 +298,47 @@ class Circuit:
                 "feed it again"
             )
 
-    def _encode(self, name: str, table: pa.Table) -> ZSet:
+    def _encoded(
+        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any]
+    ) -> tuple[dict[str, ZSet], dict[str, int]]:
+        """The rows given, and the horizons that they and the watermarks move to."""
+        given: dict[str, ZSet] = {}
+        moved: dict[str, int] = {}
+        rules = self._graph.rules
+        for name, value in watermarks.items():
+            self._check_input(name)
+            if name not in rules:
+                raise unretained(name)
+            moved[name] = rules[name].watermark(value)
+        for name, table in tables.items():
+            self._check_input(name)
+            if name not in rules:
+                given[name] = self.inputs[name].to_zset(table, self._codecs)
+                continue
+            given[name], horizon = rules[name].read(table)
+            if horizon is not None:
+                moved[name] = max(horizon, moved.get(name, horizon))
+        return given, moved
+
+    def _check_input(self, name: str) -> None:
         if name not in self.inputs:
             raise UnknownInputError(
                 f"{name!r} is not an input; inputs are {', '.join(self.inputs)}: "
                 "rename the relation or add its schema"
             )
-        return self.inputs[name].to_zset(table, self._codecs)
+
+
+def _governing(rules: Mapping[str, Rules], inputs: Mapping[str, Schema]) -> dict[str, Rules]:
+    """The rules of the inputs that have any, in the order of the inputs."""
+    for name, given in rules.items():
+        if name not in inputs:
+            raise RuleError(
+                f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
+                "them, or drop them"
+            )
+        if not isinstance(given, Rules):
+            raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
+    return {name: rules[name] for name in inputs if rules.get(name)}
 
 
 def _chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:

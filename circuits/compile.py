@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
+from circuits.inputs.rules import Rules
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
@@ -27,6 +28,7 @@ def compile_sql(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
+    rules: Mapping[str, Rules] | None = None,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
 
@@ -40,11 +42,13 @@ def compile_sql(
         formula: The delta formula of every join.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
+        rules: By input: whether its rows are upserts, strict, and for how long they are kept.
 
     Raises:
         SqlError: The text is no SQL, or names what is not there.
         UnsupportedSqlError: It uses what is not supported; the message says what and where.
         SchemaError: A schema has a column of a type that cannot be held.
+        RuleError: Rules do not go with the schema of their input.
 
     >>> circuit = compile_sql(
     ...     "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src "
@@ -54,6 +58,19 @@ def compile_sql(
     ... )
     >>> circuit.step({"e": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})})["triangles"].to_pylist()
     [{'n': 1, 'weight': 1}]
+
+    With rules an input takes the last row of each key, or forgets rows by their time:
+
+    >>> orders = pa.schema([("nr", pa.int64()), ("city", pa.string())])
+    >>> circuit = compile_sql(
+    ...     "SELECT city, count(*) AS n FROM orders GROUP BY city",
+    ...     {"orders": orders},
+    ...     rules={"orders": Rules(keys=("nr",))},
+    ... )
+    >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Rome"]})})["view"].to_pylist()
+    [{'city': 'Rome', 'n': 1, 'weight': 1}]
+    >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
+    [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
     """
     inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
     plans = plan_sql(
@@ -67,6 +84,7 @@ def compile_sql(
         formula=formula,
         executor=executor,
         parts=parts,
+        rules=rules,
     )
 
 
@@ -79,6 +97,7 @@ def compile_datalog(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
+    rules: Mapping[str, Rules] | None = None,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
 
@@ -90,10 +109,12 @@ def compile_datalog(
         formula: The delta formula of every join.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
+        rules: By input: whether its rows are upserts, strict, and for how long they are kept.
 
     Raises:
         DatalogError: The text is no program, or one that is unsafe, unstratified or recursive.
         SchemaError: A schema has a column of a type that cannot be held.
+        RuleError: Rules do not go with the schema of their input.
 
     >>> circuit = compile_datalog(
     ...     "open(x) :- edge(x, y), not closed(y).",
@@ -117,4 +138,5 @@ def compile_datalog(
         formula=formula,
         executor=executor,
         parts=parts,
+        rules=rules,
     )

@@ -16,10 +16,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
@@ -51,7 +52,7 @@ class Definition:
     materialize: tuple[str, ...] = ()
     formula: Formula = Formula.collapsed
     parts: int = 1
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: Mapping[str, Rules] = field(default_factory=dict)
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
         """A new circuit, without state.
@@ -69,16 +70,18 @@ class Definition:
             formula=self.formula,
             executor=executor,
             parts=self.parts,
+            rules=self.rules,
         )
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """What state depends on, as 16 hex digits for each input, each view and what is kept."""
         known: dict[int, str] = {}
-        found = {
-            f"input {name}": _digest(repr(Schema.of(name, schema)))
-            for name, schema in self.schemas.items()
-        }
+        found = {}
+        for name, schema in self.schemas.items():
+            given = Schema.of(name, schema)
+            rules = self.rules.get(name)
+            found[f"input {name}"] = _digest(repr((given, rules) if rules else given))
         found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
         return found | {"materialized": _digest(repr(sorted(self.materialize)))}
 

@@ -63,7 +63,9 @@ def label(graph: Graph, node: Node) -> str:
     plan = node.plan
     match plan:
         case Scan(relation):
-            return f"input {relation}({', '.join(f.name for f in plan.fields)})"
+            ruled = graph.rules.get(relation)
+            rules = "" if ruled is None else f" with {ruled.rules}"
+            return f"input {relation}({', '.join(f.name for f in plan.fields)}){rules}"
         case Values(_, rows):
             return f"values: {len(rows)} rows"
         case Filter(below, predicate):

@@ -7,6 +7,9 @@
         ├── SchemaError                a table does not fit the schema of its relation
         ├── UnknownInputError          a table for what is no input (UnknownRelationError)
         ├── UnknownViewError           a view that is not there, or not materialized (KeyError)
+        ├── RuleError                  a rule that does not fit its input, or no watermark of it
+        ├── UpsertError                a key changes twice in a step, and nothing orders that
+        ├── MissingRowError            a strict input is to lose a row that is not there
         ├── SnapshotError              a snapshot of other views or of another format
         ├── FunctionError              no such function, or not for arguments of these types
         ├── EvaluationError            an expression has no value for a row: overflow, bad cast
@@ -30,6 +33,8 @@ __all__ = [
     "DatalogError",
     "EvaluationError",
     "FunctionError",
+    "MissingRowError",
+    "RuleError",
     "SchemaError",
     "SnapshotError",
     "SqlError",
@@ -38,6 +43,7 @@ __all__ = [
     "UnknownInputError",
     "UnknownViewError",
     "UnsupportedSqlError",
+    "UpsertError",
 ]
 
 
@@ -57,6 +63,18 @@ class UnknownViewError(CircuitError, KeyError):
     """A view that the circuit does not have, or does not keep whole."""
 
     __str__ = Exception.__str__  # KeyError would show its message in quotes
+
+
+class RuleError(CircuitError):
+    """A rule does not fit its input: no such column, no such duration, no watermark of its type."""
+
+
+class UpsertError(CircuitError):
+    """A key changes several times in one step, and nothing says which change is the last."""
+
+
+class MissingRowError(CircuitError):
+    """A strict input is given a deletion of a row, or of a key, that is not there."""
 
 
 class SnapshotError(CircuitError):

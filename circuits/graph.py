@@ -13,6 +13,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from circuits.codec import Codecs
+from circuits.inputs.refused import RefusedRows
+from circuits.inputs.ruled import Ruled
 from circuits.operators.aggregate import AggregateRows
 from circuits.operators.distinct import CutRows, to_bag, to_set
 from circuits.operators.integrate import Integrate
@@ -46,7 +48,7 @@ from circuits.relational import (
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.interner import Interner
 
-__all__ = ["Graph", "GraphStep", "Holdings", "Joining", "Node"]
+__all__ = ["Graph", "GraphStep", "Holdings", "Joining", "Node", "mark_of"]
 
 Clock = Callable[[], float]
 
@@ -92,13 +94,17 @@ class Holdings:
 
 @dataclass(frozen=True)
 class GraphStep:
-    """The computed deltas of all nodes, what commits them, and the marks after the step."""
+    """The computed deltas of all nodes, what commits them, and the marks after the step.
+
+    ``refused`` has, by input, the rows that its rules did not take.
+    """
 
     deltas: Sequence[ZSet]
     prepared: Sequence[Prepared]
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, Sequence[RefusedRows]] = field(default_factory=dict)
 
     def commit(self) -> None:
         """Make the step the state of all operators."""
@@ -130,6 +136,7 @@ class Graph:
     steps: int = 0
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
+    rules: dict[str, Ruled] = field(default_factory=dict)
     _numbers: dict[object, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
@@ -138,6 +145,11 @@ class Graph:
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
         return self._add(("input", name), name, Scan(name, fields), ())
+
+    def add_rules(self, name: str, ruled: Ruled) -> None:
+        """The rules of an input, which read its relation's trace."""
+        self.rules[name] = ruled
+        self.nodes[self._numbers["input", name]].arranged = True
 
     def add_view(self, name: str, plan: Plan) -> int:
         """A named view, by its lowered plan."""
@@ -179,8 +191,18 @@ class Graph:
         assert isinstance(operator, Integrate)
         return operator
 
-    def prepare(self, inputs: Mapping[str, ZSet]) -> GraphStep:
-        """Compute all deltas of one step; nothing changes until it is committed."""
+    def prepare(
+        self, inputs: Mapping[str, ZSet], moved: Mapping[str, int] | None = None
+    ) -> GraphStep:
+        """Compute all deltas of one step; nothing changes until it is committed.
+
+        Args:
+            inputs: The rows given, before the rules of their inputs.
+            moved: The horizons of retained inputs that rows or watermarks move to.
+        """
+        moved = moved or {}
+        marks = dict(self.marks)
+        refused: dict[str, Sequence[RefusedRows]] = {}
         shared = self.relations.stage({})
         moment = Moment(self.steps == 0, shared)
         deltas: list[ZSet] = []
@@ -189,9 +211,17 @@ class Graph:
         for node in self.nodes:
             start = self.clock()
             if node.operator is None:
-                delta = inputs.get(node.name)
-                if delta is None:
-                    delta = node.nothing
+                given = inputs.get(node.name)
+                ruled = self.rules.get(node.name)
+                if ruled is not None and (given is not None or node.name in moved):
+                    mark, move = mark_of(node.name), moved.get(node.name)
+                    found = ruled.prepare(given, self.marks.get(mark), move)
+                    given = found.delta
+                    if found.refused:
+                        refused[node.name] = found.refused
+                    if found.horizon is not None and move is not None:
+                        marks[mark] = found.horizon
+                delta = node.nothing if given is None else given
             elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
                 # Of no change comes no change, but for what is there from the first step on.
                 delta = node.nothing
@@ -203,7 +233,7 @@ class Graph:
                 shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
-        return GraphStep(deltas, prepared, spent, self, self.marks)
+        return GraphStep(deltas, prepared, spent, self, marks, refused)
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""
@@ -316,6 +346,11 @@ class Graph:
                     parts=joining.parts,
                 )
         return None
+
+
+def mark_of(name: str) -> str:
+    """The name of the mark of an input's horizon."""
+    return f"input {name} horizon"
 
 
 def _key(plan: Plan, below: tuple[int, ...]) -> object:

@@ -13,6 +13,7 @@ the row; without it every row has weight 1.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -109,24 +110,43 @@ name, age and may have weight
         Complexity:
             O(bytes), and sorting the codes.
         """
+        codes, weights = self.to_codes(table, codecs)
+        if not self.fields:
+            if weights is None:
+                return ZSet.scalar(table.num_rows)
+            return consolidated_rows(np.empty((0, len(weights)), np.int64), weights)
+        return ZSet.from_columns(codes, weights)
+
+    def to_codes(
+        self, table: pa.Table, codecs: Codecs
+    ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
+        """The codes of every column, row by row as given, and the weights if there are any.
+
+        Raises:
+            SchemaError: As `to_zset`.
+        """
+        self.check_columns(table)
+        arrays = [self._column(table, field) for field in self.fields]
+        weights = self.weights(table)
+        return self._encoded(arrays, codecs), weights
+
+    def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
+        """Refuse what is no table, and columns that are surplus or repeated.
+
+        Raises:
+            SchemaError: There are such.
+        """
         if not isinstance(table, pa.Table | pa.RecordBatch):
             raise SchemaError(
                 f"relation {self.relation!r}: rows come as a pa.Table, not {type(table).__name__}: "
                 "make one with pa.table(...)"
             )
         names = table.column_names
-        surplus = [name for name in names if name not in (*self.columns, WEIGHT)]
+        surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
         if surplus or len(set(names)) != len(names):
             raise SchemaError(
                 f"relation {self.relation!r}: surplus or repeated columns in {names}; {self._needs}"
             )
-        arrays = [self._column(table, field) for field in self.fields]
-        weights = self._weights(table.column(WEIGHT)) if WEIGHT in names else None
-        if not self.fields:
-            if weights is None:
-                return ZSet.scalar(table.num_rows)
-            return consolidated_rows(np.empty((0, len(weights)), np.int64), weights)
-        return ZSet.from_columns(self._encoded(arrays, codecs), weights)
 
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
         """Decode a Z-set of this arity: one column per name, then ``weight``.
@@ -185,7 +205,15 @@ name, age and may have weight
                 raise self._refused(self.columns[place], error) from error
         return codes
 
-    def _weights(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
+        """The weights of a table's rows, None if it has none.
+
+        Raises:
+            SchemaError: They are no integers, or NULL, or do not fit int64.
+        """
+        if WEIGHT not in table.column_names:
+            return None
+        column = table.column(WEIGHT)
         if not pa.types.is_integer(column.type):
             raise SchemaError(
                 f"relation {self.relation!r}: column {WEIGHT!r} is of type {column.type}, "

@@ -8,7 +8,7 @@ part of it: the same state serves all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "restored", "taken"]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Snapshot:
         traces: Rows, of shape ``(columns, n)``, and weights of each trace.
         tables: The values of each table of codes, in the order of their codes.
         payloads: The packed columns of each table of payloads, of shape ``(columns, n)``.
+        marks: The numbers that the rules of the inputs keep.
     """
 
     format: int
@@ -44,6 +45,7 @@ class Snapshot:
     traces: Mapping[str, tuple[Int64Array, Int64Array]]
     tables: Mapping[str, pa.Array]
     payloads: Mapping[str, Int64Array]
+    marks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -72,6 +74,7 @@ class Snapshot:
             if columns.shape[1]:
                 tables[name].intern_rows(columns)
         graph.steps = self.steps
+        graph.marks = dict(self.marks)
 
 
 def taken(graph: Graph, belongs_to: str) -> Snapshot:
@@ -85,7 +88,8 @@ def taken(graph: Graph, belongs_to: str) -> Snapshot:
         for name, table in graph.holdings.payloads.items()
     }
     tables = dict(graph.codecs.tables())
-    return Snapshot(FORMAT, belongs_to, graph.steps, traces, tables, payloads)
+    marks = dict(graph.marks)
+    return Snapshot(FORMAT, belongs_to, graph.steps, traces, tables, payloads, marks)
 
 
 def restored(snapshot: Snapshot, wanted: str) -> Codecs:

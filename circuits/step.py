@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from circuits.errors import StaleStepError
 from circuits.graph import GraphStep
+from circuits.inputs.refused import Refused
 from circuits.state import StateStep, staged
 from dbsp_wcoj import ZSet
 
@@ -39,6 +40,7 @@ class CircuitStep:
         version: The version of the circuit that it is for.
         given: The rows given per input, as encoded, before any rule of the input.
         lengths: The lengths of all tables of codes before and after preparing.
+        refused: By input, the rows that its rules did not take; an input without any is not there.
     """
 
     outputs: dict[str, pa.Table]
@@ -47,6 +49,7 @@ class CircuitStep:
     version: int
     given: Mapping[str, ZSet] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
+    refused: Mapping[str, Sequence[Refused]] = field(default_factory=dict)
     _abandoned: bool = field(default=False, init=False)
 
     def commit(self) -> None:

@@ -1,0 +1,224 @@
+"""Rules: what an input takes for a row, and for how long it keeps it.
+
+Without rules an input is a Z-set: rows with weights, of any sign, for ever. Real streams of changes
+are otherwise, and say so here::
+
+    Rules(keys=("nr",))                     rows are upserts: the last row of a key is its row
+    Rules(strict=True)                      what is not there cannot be deleted
+    Rules(retain=Retain("ts", "7 days"))    rows leave when they are older than the newest by that
+
+They can be combined. What each means is in `circuits.inputs.keyed`, `circuits.inputs.strict`,
+`circuits.inputs.retain`; here is only what a user writes, checked as far as it can be without the
+schema. Values, to be compared, printed and pickled: they are part of what a state depends on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.errors import RuleError
+
+__all__ = ["Retain", "Rules"]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "second": timedelta(seconds=1),
+    "min": timedelta(minutes=1),
+    "minute": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "hour": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+# Microseconds, or parts of one, that a unit of a time column is.
+_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86_400_000_000}
+
+
+@dataclass(frozen=True, init=False)
+class Retain:
+    """For how long rows are kept, by a column of theirs with the time of the event.
+
+    A row is there as long as its time is not before the horizon, which is the greatest time seen
+    less the duration. It only moves on.
+
+    Args:
+        column: The column: a timestamp, a date or an integer.
+        duration: A text as "7 days" or "1 day 12 hours", a timedelta; for a column of integers
+            an integer.
+        days: Added to the duration, as the next three.
+        hours: Hours.
+        minutes: Minutes.
+        seconds: Seconds.
+
+    Raises:
+        RuleError: The duration is not there, below zero, or cannot be read.
+
+    >>> Retain("ts", "7 days") == Retain("ts", days=7)
+    True
+    >>> Retain("ts", 604800).duration
+    604800
+    """
+
+    column: str
+    duration: timedelta | int
+
+    def __init__(
+        self,
+        column: str,
+        duration: str | timedelta | int | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None:
+        named = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        found = _read(duration) if isinstance(duration, str) else duration
+        if found is None:
+            found = named
+        elif named:
+            raise RuleError(
+                f"retain {column!r}: the duration {duration!r} and {named} as well; give one"
+            )
+        integer = isinstance(found, int) and not isinstance(found, bool)
+        if not (integer or isinstance(found, timedelta)):
+            raise RuleError(
+                f"retain {column!r}: {found!r} is no duration; give a text as '7 days', a "
+                "timedelta, or an integer for a column of integers"
+            )
+        if duration is None and not named:
+            raise RuleError(f"retain {column!r}: for how long? Give Retain({column!r}, '7 days')")
+        if found < (0 if integer else timedelta()):  # type: ignore[operator]
+            raise RuleError(f"retain {column!r}: {found} is below zero; give a longer duration")
+        object.__setattr__(self, "column", column)
+        object.__setattr__(self, "duration", found)
+
+    def __str__(self) -> str:
+        return f"{self.column} for {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """The duration, for people."""
+        return str(self.duration).removesuffix(", 0:00:00")
+
+    def units(self, type: pa.DataType) -> int:
+        """The duration in the units of a column of a type.
+
+        Raises:
+            RuleError: The type has no such time, or units too coarse for the duration.
+
+        >>> [Retain("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
+        [604800000, 7]
+        """
+        if types.is_integer(type):
+            if isinstance(self.duration, int):
+                return self.duration
+            raise RuleError(
+                f"retain {self.column!r}: {self.duration} of a column of type {type}, whose unit "
+                "is not known; give an integer"
+            )
+        if not (types.is_timestamp(type) or types.is_date(type)):
+            raise RuleError(
+                f"retain {self.column!r}: a column of type {type} is no time; take one of "
+                "timestamps, dates or integers"
+            )
+        if isinstance(self.duration, int):
+            raise RuleError(
+                f"retain {self.column!r}: the duration {self.duration} of a column of type {type} "
+                f"has no unit; give a text as '{self.duration} seconds'"
+            )
+        microseconds = self.duration // _MICROSECOND
+        unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
+        if unit == "ns":
+            return microseconds * 1000
+        units, rest = divmod(microseconds, _PER_UNIT[unit])
+        if rest:
+            raise RuleError(
+                f"retain {self.column!r}: {self.duration} is no whole number of units of {type} "
+                f"({unit}); give one that is"
+            )
+        return units
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one input.
+
+    Args:
+        keys: Columns that identify a row: the rows given are upserts, or deletes by key where their
+            weight is negative.
+        strict: Refuse to delete what is not there, instead of negative weights.
+        retain: For how long rows are kept; None for ever.
+        sequence: With keys, the column whose greatest value is the last change of a key in a step:
+            one of the schema, or one that the tables have besides. None for a column ``sequence``
+            besides, if the schema has none of that name.
+
+    Raises:
+        RuleError: A key twice, a text for the keys, or a sequence without keys.
+
+    >>> Rules(keys=["nr"], retain=Retain("ts", hours=1)).keys
+    ('nr',)
+    """
+
+    keys: tuple[str, ...] = ()
+    strict: bool = False
+    retain: Retain | None = None
+    sequence: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str):
+            raise RuleError(f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)")
+        object.__setattr__(self, "keys", tuple(self.keys))
+        if len(set(self.keys)) != len(self.keys):
+            raise RuleError(f"keys {self.keys}: a column occurs twice; give each once")
+        if self.retain is not None and not isinstance(self.retain, Retain):
+            raise RuleError(
+                f"retain={self.retain!r}: of which column? Give Retain(column, '7 days')"
+            )
+        if self.sequence is not None and not self.keys:
+            raise RuleError(
+                f"sequence={self.sequence!r} orders the changes of one key; give keys as well"
+            )
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self.keys or self.strict or self.retain is not None)
+
+    def __str__(self) -> str:
+        parts = [f"keys {', '.join(self.keys)}"] if self.keys else []
+        parts += ["strict"] if self.strict else []
+        parts += [f"retain {self.retain}"] if self.retain is not None else []
+        return "; ".join(parts)
+
+
+def _read(text: str) -> timedelta:
+    """Read pairs of a number and a unit.
+
+    >>> _read("1 day 12 hours")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    pairs = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
+    whole = re.fullmatch(r"\s*(?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+", text.lower())
+    total = timedelta()
+    for number, word in pairs if whole else ():
+        unit = _UNITS.get(word, _UNITS.get(word.removesuffix("s")))
+        if unit is None:
+            whole = None
+            break
+        total += float(number) * unit
+    if whole is None:
+        raise RuleError(
+            f"{text!r} is no duration; give numbers with units, as '7 days' or '1 hour 30 minutes' "
+            f"(units are {', '.join(_UNITS)})"
+        )
+    return total

@@ -1,0 +1,45 @@
+"""Strict: a row that is not there cannot be deleted.
+
+::
+
+    Z[x] >= 0                                       after every step
+    applied[x]  = max(d[x], -Z[x])
+    shortage[x] = min(d[x] + Z[x], 0)               applied + shortage = d
+
+An example stream, one row ``x``::
+
+    given       +1   -2   -1   +2   -1
+    relation     1    0    0    2    1
+    shortage     0   -1   -1    0    0
+
+Cost: O(log N) for each row that is to lose weight. Weights of one step are added up before: a row
+may be deleted and inserted in one step, in any order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.zset import Int64Array, stored
+
+__all__ = ["shortage"]
+
+
+def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
+    """What a delta takes beyond what is there, as negative weights, and what these rows have.
+
+    >>> trace = Trace(1)
+    >>> trace.update(ZSet.from_rows([(7,), (8,)]))
+    >>> shortage(ZSet.from_rows([(7,), (8,), (9,)], [-3, -1, 1]), trace)
+    (ZSet({(7,): -2}), array([1]))
+    """
+    taken = np.flatnonzero(delta._weights < 0)
+    if not len(taken):
+        return ZSet.empty(delta.arity), np.empty(0, np.int64)
+    rows = ZSet(np.ascontiguousarray(delta._rows[:, taken]), delta._weights[taken])
+    had = trace.weights_of(stored(rows))
+    # No weight of a strict relation is below zero, so this sum cannot leave int64.
+    left = had + rows._weights
+    short = np.flatnonzero(left < 0)
+    return ZSet(np.ascontiguousarray(rows._rows[:, short]), left[short]), had[short]
