@@ -16,7 +16,7 @@ OPTIMIZE, say) make ours fail as a conflict; then the table is read and the micr
 The MERGE compares keys by IS NOT DISTINCT FROM, so NULL meets NULL, and NaN NaN.
 
 Cost: reading the log since its checkpoint, and the files that the write touches; small files are
-gathered by OPTIMIZE, old ones removed by VACUUM, and both are left to whoever looks after the table.
+gathered by OPTIMIZE, old ones removed by VACUUM, and both are left to those who own the table.
 
 The package is ``deltalake`` (Rust, no JVM), an extra; it is imported when the first delta comes.
 """

@@ -1,0 +1,115 @@
+"""ConsoleTarget: deltas as readable text.
+
+::
+
+    waiting, micro-batch 7: 2 rows (delta)
+     weight  nr  items  worth
+         +1   1      1  250.0
+         -1   1      2  280.5
+
+A bounded number of rows is shown and every text is cut, so a large delta costs no more than a small
+one. A micro-batch is shown once by this process; what a terminal has shown is known to nobody after
+a restart, and then it is shown again.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.codec_buffers import plain
+from circuits.schema import WEIGHT
+from streaming.targets.target import ViewDelta
+
+__all__ = ["ConsoleTarget", "text_of"]
+
+
+class ConsoleTarget:
+    """Writes deltas to a stream.
+
+    Args:
+        stream: Where to; standard output as it is when a delta comes, if None.
+        rows: How many rows of each delta are shown.
+        width: How many characters of a value are shown.
+        empty: Whether deltas without rows are mentioned.
+
+    >>> target = ConsoleTarget(rows=2)
+    >>> target.write(ViewDelta("n", 3, pa.table({"n": [10, 9, None], "weight": [1, -1, 2]})))
+    n, micro-batch 3: 3 rows (delta)
+     weight   n
+         +1  10
+         -1   9
+     and 1 more
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        rows: int = 20,
+        width: int = 40,
+        empty: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.rows = rows
+        self.width = width
+        self.empty = empty
+        self._last: dict[tuple[str, str], int] = {}
+
+    def write(self, delta: ViewDelta) -> None:
+        """Show the micro-batch, unless it was shown."""
+        key = (delta.state_id, delta.view)
+        if self._last.get(key, -1) >= delta.batch_id:
+            return
+        if delta.table.num_rows or self.empty:
+            stream = sys.stdout if self.stream is None else self.stream
+            stream.write(text_of(delta, rows=self.rows, width=self.width))
+            stream.flush()
+        self._last[key] = delta.batch_id
+
+
+def text_of(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
+    """The delta as aligned lines: numbers to the right, all else to the left."""
+    count = delta.table.num_rows
+    lines = [
+        f"{delta.view}, micro-batch {delta.batch_id}: {count} row{'s' * (count != 1)} "
+        f"({delta.mode})"
+    ]
+    shown = delta.table.slice(0, rows)
+    names = [WEIGHT, *(name for name in shown.column_names if name != WEIGHT)]
+    columns = [_aligned(name, shown.column(name), width) for name in names]
+    if shown.num_rows:
+        lines += [" " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    if count > shown.num_rows:
+        lines.append(f" and {count - shown.num_rows} more")
+    return "\n".join(lines) + "\n"
+
+
+def _aligned(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
+    cells = [_cut(name, width), *(_cut(text, width) for text in _texts(name, column))]
+    widest = max(map(len, cells))
+    type_ = column.type
+    right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
+    return [cell.rjust(widest) if right else cell.ljust(widest) for cell in cells]
+
+
+def _texts(name: str, column: pa.ChunkedArray) -> list[str]:
+    if name == WEIGHT:
+        return [f"{weight:+d}" for weight in column.to_pylist()]
+    if types.is_temporal(column.type) and not types.is_duration(column.type):
+        column = column.cast(pa.string())  # Python has fewer years and no nanoseconds
+    chunks = [plain(chunk) for chunk in column.chunks]
+    if types.is_duration(column.type):
+        chunks = [chunk.cast(pa.int64()) for chunk in chunks]
+    values = [value for chunk in chunks for value in chunk.to_pylist()]
+    return ["NULL" if value is None else str(value) for value in values]
+
+
+def _cut(text: str, width: int) -> str:
+    """A text in one line, cut to a width."""
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: width + 1])
+    return text if len(text) <= width else text[: width - 1] + "…"

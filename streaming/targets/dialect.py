@@ -1,0 +1,128 @@
+"""Dialect: what differs between databases; everything else is in `streaming.targets.sql`.
+
+A dialect is found by the class of the connection that the user's ``connect`` gives. It knows types,
+values, how rows are inserted in bulk, and transactions. Statements are built from quoted
+identifiers and placeholders; a value never becomes text of a statement.
+
+Values leave Arrow as Python objects, for that is what DB-API takes: the columns are cast as a whole
+before (times become ISO text, and so keep their last digit), then ``to_pylist`` makes one object
+per value. It is the only place where this package does that with rows of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits.codec_buffers import plain
+from streaming.errors import TargetError
+
+__all__ = ["Dialect", "Row", "iso_texts", "plain_column", "units", "values_of"]
+
+Row = tuple[Any, ...]
+
+# Beyond these years texts of dates are not read as dates, and do not sort as dates.
+_FIRST: Final = "0001-01-01"
+_END: Final = "10000-01-01"
+
+
+class Dialect(Protocol):
+    """One database."""
+
+    name: str
+    placeholder: str
+    keeps_connection: bool  # whether a connection serves several micro-batches
+
+    def quoted(self, name: str) -> str:
+        """An identifier, as it stands in a statement with placeholders."""
+        ...
+
+    def type_of(self, type_: pa.DataType) -> str:
+        """The type of a column that holds these values."""
+        ...
+
+    def values(self, column: pa.ChunkedArray) -> list[Any]:
+        """The values of a column, as the driver takes them.
+
+        Raises:
+            TargetError, pa.ArrowInvalid: One has no counterpart.
+        """
+        ...
+
+    def begin(self, connection: Any, cursor: Any) -> None: ...
+    def commit(self, connection: Any, cursor: Any) -> None: ...
+    def rollback(self, connection: Any) -> None: ...
+
+    def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows in bulk; the names are quoted."""
+        ...
+
+    def is_dead(self, connection: Any) -> bool:
+        """Whether the connection is lost and another one may do."""
+        ...
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column without dictionary and views."""
+    chunks = [plain(chunk) for chunk in column.chunks]
+    return (
+        pa.chunked_array(chunks) if chunks else pa.chunked_array([plain(pa.nulls(0, column.type))])
+    )
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """Python values, where they need no thought."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def units(column: pa.ChunkedArray) -> list[Any]:
+    """Durations as the number of their units."""
+    return values_of(column.cast(pa.int64()))
+
+
+def iso_texts(column: pa.ChunkedArray) -> list[Any]:
+    """Dates, times and timestamps as ISO 8601 text, those with a zone in UTC.
+
+    >>> iso_texts(pa.chunked_array([pa.array([1], pa.timestamp("us", "Europe/Vienna"))]))
+    ['1970-01-01 00:00:00.000001+00:00']
+    """
+    type_ = column.type
+    if types.is_date(type_):
+        column = column.cast(pa.date32())
+    if types.is_timestamp(type_):
+        _check_years(column.cast(pa.timestamp(type_.unit)), type_)
+        zone = "+00:00" if type_.tz is not None else ""
+        naive = column.cast(pa.timestamp(type_.unit, "UTC")) if zone else column
+        texts = naive.cast(pa.timestamp(type_.unit)).cast(pa.string())
+        return values_of(pc.binary_join_element_wise(texts, zone, ""))
+    if types.is_date(type_):
+        _check_years(column, type_)
+    return values_of(column.cast(pa.string()))
+
+
+def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
+    """Refuse what is not in the years 1 to 9999."""
+    if types.is_timestamp(column.type) and column.type.unit == "ns":
+        return  # the years 1677 to 2262
+    at_least, below = (_in_unit(day, column.type) for day in (_FIRST, _END))
+    outside = pc.or_(pc.less(column, at_least), pc.greater_equal(column, below))
+    if pc.any(outside).as_py():
+        least = pc.min(column.filter(outside)).cast(
+            pa.int64() if column.type.bit_width == 64 else pa.int32()
+        )
+        raise TargetError(
+            f"type {type_}: {least.as_py()} units since 1970 are outside of the years 1 to 9999"
+        )
+
+
+def _in_unit(day: str, type_: pa.DataType) -> pa.Scalar:
+    days = {_FIRST: -719162, _END: 2932897}[day]
+    if types.is_date32(type_):
+        return pa.scalar(days, pa.int32()).cast(type_)
+    factor = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]
+    return pa.scalar(days * factor, pa.int64()).cast(type_)

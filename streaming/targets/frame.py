@@ -1,0 +1,64 @@
+"""FrameTarget: a function of one's own, called with each delta as a DataFrame.
+
+::
+
+    def on_delta(frame, batch_id):
+        frame.write.mode("append").saveAsTable("waiting")
+
+The frame reads the Parquet files that hold the delta, with their schema given, so nothing is
+inferred and nothing goes through the driver. Where there are no files, or Spark does not read their
+types (`streaming.targets.columns`), it is made of the Arrow table.
+
+Spark cannot know whether the function has done its work when it fails, so it is called again for
+that micro-batch, with the same rows and id: the function has to be idempotent by batch id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from streaming.targets.columns import converted, lake_type
+from streaming.targets.target import ViewDelta
+
+__all__ = ["FrameTarget", "frame_of"]
+
+
+@dataclass(frozen=True)
+class FrameTarget:
+    """Calls ``function(frame, batch_id)`` for each delta, at least once.
+
+    Attributes:
+        function: Idempotent by batch id.
+        session: The session of the micro-batch, ``df.sparkSession``.
+    """
+
+    function: Callable[[DataFrame, int], object]
+    session: SparkSession
+
+    def write(self, delta: ViewDelta) -> None:
+        """Call the function; what it raises passes through."""
+        self.function(frame_of(self.session, delta), delta.batch_id)
+
+
+def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
+    """The delta as a DataFrame: the columns of the view and ``weight``.
+
+    Raises:
+        TargetError: A value that Spark has no type for.
+
+    Complexity:
+        Nothing is read before the frame is, if there are files.
+    """
+    plain = pa.schema([pa.field(field.name, lake_type(field.type)) for field in delta.table.schema])
+    given = pa.schema([pa.field(field.name, field.type) for field in delta.table.schema])
+    schema: StructType = from_arrow_schema(plain, prefer_timestamp_ntz=True)
+    if delta.files and plain.equals(given):
+        return session.read.schema(schema).parquet(*delta.files)
+    table = converted(delta.table, lake_type, what=str(delta)).cast(plain)
+    return session.createDataFrame(table, schema)

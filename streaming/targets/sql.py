@@ -1,0 +1,320 @@
+"""SqlTarget: a table of a database, changed in one transaction for each micro-batch.
+
+::
+
+    begin
+      which micro-batch of (state id, view) has this table?     this one, or a later one: nothing
+      note this one                                              in dbsp_wcoj_batches
+      delta      append (batch_id, row_number, the row, weight)
+      upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
+      complete   DELETE all, insert the rows with weight
+    commit
+
+The note and the rows become visible together, or not at all: so a micro-batch is applied once, also
+when the connection is lost while it commits, and nobody knows whether it did. Such a connection is
+opened again once, and the transaction tried again: if it did commit, the note says so.
+
+In SQL a unique constraint does not see that NULL keys are equal. Rows with a NULL in their key are
+deleted by ``key IS NULL`` and inserted; all others are upserted. The rows are first split by which
+keys are NULL, so either kind is found through the index of the constraint.
+
+Any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3 (`streaming.targets.dialect`). No message
+tells how a connection is made, and the driver's own text is not repeated when it cannot be opened,
+as it may name hosts and users.
+
+Cost: one object per value at the edge of the driver; COPY or executemany; O(changed rows), but for
+``complete``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.schema import WEIGHT
+from streaming.errors import TargetError
+from streaming.targets.dialect import Dialect, Row
+from streaming.targets.postgres import Postgres
+from streaming.targets.sqlite import Sqlite
+from streaming.targets.target import BATCH_ID, ViewDelta, place_of
+
+__all__ = ["ROW_NUMBER", "SqlTarget"]
+
+ROW_NUMBER: Final = "row_number"
+_DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
+
+
+class SqlTarget:
+    """Writes each micro-batch to a table, which is made if it is not there.
+
+    Args:
+        connect: Opens a new connection of ``sqlite3`` or ``psycopg``, each time it is called.
+        table: The name of the table; ``{view}`` in it stands for the name of the view.
+        schema: The schema of the table, if not the default one.
+        batches: The table, in the same schema, that notes which micro-batches were written.
+
+    >>> import sqlite3, tempfile
+    >>> file = tempfile.mkdtemp() + "/shop.db"
+    >>> target = SqlTarget(lambda: sqlite3.connect(file))
+    >>> rows = pa.table({"nr": [1, 2], "items": [2, 5], "weight": [1, 1]})
+    >>> target.write(ViewDelta("waiting", 0, rows, "upsert", ("nr",)))
+    >>> rows = pa.table({"nr": [1, 2], "items": [3, 5], "weight": [1, -1]})
+    >>> target.write(ViewDelta("waiting", 1, rows, "upsert", ("nr",)))
+    >>> sqlite3.connect(file).execute("SELECT * FROM waiting").fetchall()
+    [(1, 3)]
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        table: str = "{view}",
+        *,
+        schema: str | None = None,
+        batches: str = "dbsp_wcoj_batches",
+    ) -> None:
+        self.connect = connect
+        self.table = table
+        self.schema = schema
+        self.batches = batches
+        self._connection: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_connection": None}
+
+    def write(self, delta: ViewDelta) -> None:
+        """Apply the micro-batch, unless it was.
+
+        Raises:
+            TargetError: The database refuses it or cannot be reached, the view has values that it
+                has no type for, or the table holds other rows.
+        """
+        for is_last in (False, True):
+            connection, dialect = self._opened()
+            try:
+                _Writing(self, delta, dialect).run(connection)
+                self._release(connection, dialect)
+                return
+            except BaseException as error:  # an interrupt as well leaves no open transaction
+                lost = self._abandon(connection, dialect)
+                if isinstance(error, TargetError) or not isinstance(error, Exception):
+                    raise
+                if lost and not is_last:
+                    continue
+                raise TargetError(
+                    f"{delta}: {dialect.name} refused to write it to table "
+                    f"{self.name_for(delta.view)!r}: {type(error).__name__}: "
+                    f"{str(error).strip()}; nothing of it is there. The table must have the "
+                    "columns of the view, and for upserts a unique constraint on its keys; drop it "
+                    "to have it made again"
+                ) from error
+
+    def close(self) -> None:
+        """Close the connection; the next micro-batch opens one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def name_for(self, view: str) -> str:
+        """The name of the table of a view, without schema."""
+        return place_of(self.table, view, quoted=False)
+
+    def _opened(self) -> tuple[Any, Dialect]:
+        connection = self._connection
+        if connection is None:
+            try:
+                connection = self.connect()
+            except Exception as error:
+                raise TargetError(
+                    f"table {self.table!r}: the database cannot be reached ({type(error).__name__})"
+                    "; its message may name hosts and users and is not repeated: call the function "
+                    "given as connect to see it, and start the query again"
+                ) from None
+        dialect = _dialect_of(connection)
+        if dialect.keeps_connection:
+            self._connection = connection
+        return connection, dialect
+
+    def _release(self, connection: Any, dialect: Dialect) -> None:
+        if not dialect.keeps_connection:
+            connection.close()
+
+    def _abandon(self, connection: Any, dialect: Dialect) -> bool:
+        """Undo what is not committed and close; return whether the connection was lost."""
+        lost = dialect.is_dead(connection)
+        self._connection = None
+        try:
+            if not lost:
+                dialect.rollback(connection)
+        except Exception:  # what is not committed goes with the connection
+            lost = dialect.is_dead(connection)
+        finally:
+            connection.close()
+        return lost
+
+
+class _Writing:
+    """One micro-batch on its way into one table."""
+
+    def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
+        self.delta = delta
+        self.dialect = dialect
+        self.name = target.name_for(delta.view)
+        self.schema = target.schema
+        self.table = self._qualified(self.name)
+        self.batches = self._qualified(target.batches)
+
+    def run(self, connection: Any) -> None:
+        delta, dialect = self.delta, self.dialect
+        if delta.mode == "delta":
+            delta.check_free(BATCH_ID, ROW_NUMBER)
+        pieces = list(self._pieces())  # before the transaction: a value that is refused costs none
+        cursor = connection.cursor()
+        dialect.begin(connection, cursor)
+        if self._is_new(cursor):
+            if delta.mode == "complete":
+                cursor.execute(f"DELETE FROM {self.table}", ())
+            for piece in pieces:
+                piece(cursor)
+        dialect.commit(connection, cursor)
+        cursor.close()
+
+    def _is_new(self, cursor: Any) -> bool:
+        """Note the micro-batch; False if it, or a later one, is there."""
+        delta, q, mark = self.delta, self.dialect.quoted, self.dialect.placeholder
+        key = (delta.state_id, delta.view, self.name)
+        columns = [q(name) for name in ("state_id", "view", "target", BATCH_ID)]
+        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+        texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
+        cursor.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.batches} ({texts}, {columns[3]} BIGINT NOT NULL, "
+            f"PRIMARY KEY ({', '.join(columns[:3])}))",
+            (),
+        )
+        cursor.execute(f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key)
+        found = cursor.fetchone()
+        if found is not None and found[0] >= delta.batch_id:
+            return False
+        cursor.execute(self._creation(), ())
+        if found is None and delta.mode != "complete":
+            cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
+            if cursor.fetchone() is not None:
+                raise delta.foreign(f"table {self.name!r}")
+        # The condition holds back a second writer, who waits here for the first one's commit.
+        cursor.execute(
+            f"INSERT INTO {self.batches} ({', '.join(columns)}) VALUES "
+            f"({', '.join([mark] * 4)}) ON CONFLICT ({', '.join(columns[:3])}) DO UPDATE SET "
+            f"{columns[3]} = excluded.{columns[3]} "
+            f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
+            (*key, delta.batch_id),
+        )
+        return bool(cursor.rowcount > 0)
+
+    def _creation(self) -> str:
+        q, delta = self.dialect.quoted, self.delta
+        parts = []
+        if delta.mode == "delta":
+            parts = [f"{q(name)} BIGINT NOT NULL" for name in (BATCH_ID, ROW_NUMBER)]
+        for field in delta.table.schema:
+            if field.name != WEIGHT or delta.mode != "upsert":
+                parts.append(f"{q(field.name)} {self.dialect.type_of(field.type)}")
+        if delta.mode == "delta":
+            parts.append(f"PRIMARY KEY ({q(BATCH_ID)}, {q(ROW_NUMBER)})")
+        if delta.mode == "upsert":
+            parts.append(f"UNIQUE ({', '.join(map(q, delta.keys))})")
+        return f"CREATE TABLE IF NOT EXISTS {self.table} ({', '.join(parts)})"
+
+    def _pieces(self) -> Iterator[Callable[[Any], None]]:
+        """The changes of the table, each to be run with a cursor."""
+        delta = self.delta
+        if delta.mode == "upsert":
+            for nulls, part in _by_nulls(delta.table, delta.keys):
+                yield from self._upsert(part, nulls)
+            return
+        table = delta.table
+        if delta.mode == "delta":
+            numbers = pa.array(np.arange(table.num_rows))
+            table = delta.with_batch_id().add_column(1, ROW_NUMBER, numbers)
+        yield self._insertion(table)
+
+    def _upsert(self, part: pa.Table, nulls: frozenset[str]) -> Iterator[Callable[[Any], None]]:
+        keys = self.delta.keys
+        here = pc.greater(part.column(WEIGHT), 0)
+        rows = part.filter(here).drop_columns([WEIGHT])
+        leaving = part if nulls else part.filter(pc.invert(here))
+        conditions = [self._equals(key, key in nulls) for key in keys]
+        yield self._many(
+            f"DELETE FROM {self.table} WHERE {' AND '.join(conditions)}",
+            self._rows(leaving.select([key for key in keys if key not in nulls])),
+        )
+        yield (
+            self._insertion(rows)
+            if nulls
+            else self._many(self._upsert_statement(rows.column_names), self._rows(rows))
+        )
+
+    def _upsert_statement(self, names: list[str]) -> str:
+        q, keys = self.dialect.quoted, self.delta.keys
+        changed = [f"{q(name)} = excluded.{q(name)}" for name in names if name not in keys]
+        action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
+        return (
+            f"INSERT INTO {self.table} ({', '.join(map(q, names))}) VALUES "
+            f"({', '.join([self.dialect.placeholder] * len(names))}) "
+            f"ON CONFLICT ({', '.join(map(q, keys))}) DO {action}"
+        )
+
+    def _equals(self, key: str, is_null: bool) -> str:
+        name = self.dialect.quoted(key)
+        return f"{name} IS NULL" if is_null else f"{name} = {self.dialect.placeholder}"
+
+    def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
+        names = [self.dialect.quoted(name) for name in table.column_names]
+        rows = self._rows(table)
+        return lambda cursor: self.dialect.insert(cursor, self.table, names, rows) if rows else None
+
+    def _many(self, statement: str, rows: list[Row]) -> Callable[[Any], None]:
+        return lambda cursor: cursor.executemany(statement, rows) if rows else None
+
+    def _rows(self, table: pa.Table) -> list[Row]:
+        if not table.num_columns:
+            return [()] * table.num_rows
+        columns = []
+        for field, column in zip(table.schema, table.columns, strict=True):
+            try:
+                columns.append(self.dialect.values(column))
+            except (TargetError, pa.ArrowInvalid) as error:
+                raise TargetError(
+                    f"{self.delta}: column {field.name!r} cannot be written to "
+                    f"{self.dialect.name}: {error}; cast it in the view"
+                ) from error
+        return list(zip(*columns, strict=True))
+
+    def _qualified(self, name: str) -> str:
+        quoted = self.dialect.quoted(name)
+        return quoted if self.schema is None else f"{self.dialect.quoted(self.schema)}.{quoted}"
+
+
+def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozenset[str], pa.Table]]:
+    """The rows by which of their keys are NULL."""
+    pattern = np.zeros(table.num_rows, np.int64)
+    for place, key in enumerate(keys):
+        pattern |= (
+            pc.is_null(table.column(key)).to_numpy(zero_copy_only=False).astype(np.int64) << place
+        )
+    for found in np.unique(pattern):
+        nulls = frozenset(key for place, key in enumerate(keys) if found >> place & 1)
+        yield nulls, table.filter(pa.array(pattern == found))
+
+
+def _dialect_of(connection: Any) -> Dialect:
+    for kind in type(connection).__mro__:
+        dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
+        if dialect is not None:
+            return dialect
+    raise TargetError(
+        f"connect gives a connection of {type(connection).__module__}; known are "
+        f"{', '.join(_DIALECTS)}: use one of them, or write to the database in on_delta"
+    )

@@ -1,0 +1,91 @@
+"""SQLite: its types are few, so some values are kept as text.
+
+::
+
+    integers, bool, durations (number of units)     INTEGER
+    uint64                                          INTEGER; 2**63 and more is refused
+    floats                                          REAL; NaN is the text 'NaN', as SQLite has none
+    decimals, dates, times, timestamps, texts       TEXT; ISO 8601, with a zone in UTC
+    binaries                                        BLOB
+
+A connection is bound to the thread that opened it, and Spark calls from any; so one is opened for
+each micro-batch, which costs a fraction of a millisecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from streaming.errors import TargetError
+from streaming.targets.dialect import Row, iso_texts, plain_column, units, values_of
+
+__all__ = ["Sqlite"]
+
+_MOST: Final = 2**63 - 1
+
+
+class Sqlite:
+    """The dialect of ``sqlite3``."""
+
+    name = "SQLite"
+    placeholder = "?"
+    keeps_connection = False
+
+    def quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def type_of(self, type_: pa.DataType) -> str:
+        if types.is_dictionary(type_):
+            type_ = type_.value_type
+        if types.is_integer(type_) or types.is_boolean(type_) or types.is_duration(type_):
+            return "INTEGER"
+        if types.is_floating(type_):
+            return "REAL"
+        if type_ in (pa.binary(), pa.large_binary(), pa.binary_view()):
+            return "BLOB"
+        return "BLOB" if types.is_fixed_size_binary(type_) else "TEXT"
+
+    def values(self, column: pa.ChunkedArray) -> list[Any]:
+        column = plain_column(column)
+        type_ = column.type
+        if types.is_uint64(type_) and (pc.max(column).as_py() or 0) > _MOST:
+            raise TargetError(
+                f"{pc.max(column).as_py()} is above {_MOST}, the greatest integer of SQLite: cast "
+                "the column to decimal or text in the view"
+            )
+        if types.is_floating(type_):
+            values = values_of(column.cast(pa.float64()))
+            if pc.any(pc.is_nan(column.cast(pa.float64()))).as_py():
+                values = ["NaN" if value != value else value for value in values]
+            return values
+        if types.is_decimal(type_):
+            return [None if value is None else f"{value:f}" for value in values_of(column)]
+        if types.is_duration(type_):
+            return units(column)
+        return iso_texts(column) if types.is_temporal(type_) else values_of(column)
+
+    def begin(self, connection: Any, cursor: Any) -> None:
+        if not connection.in_transaction:
+            cursor.execute("BEGIN IMMEDIATE")
+
+    def commit(self, connection: Any, cursor: Any) -> None:
+        cursor.execute("COMMIT")  # connection.commit() does nothing with autocommit=True
+
+    def rollback(self, connection: Any) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+    def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        marks = ", ".join(["?"] * len(columns))
+        cursor.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+
+    def is_dead(self, connection: Any) -> bool:
+        try:
+            return bool(connection.total_changes < 0)
+        except Exception:  # sqlite3.ProgrammingError: it was closed
+            return True
