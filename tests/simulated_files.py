@@ -95,7 +95,7 @@ class Inode:
         if how == 2:
             return Inode()
         if how == 3:
-            return Inode(self.bytes[: random.randrange(len(self.bytes) + 1)])
+            return Inode(cut(self.bytes, random))
         if how == 4:
             return Inode(bytes(len(self.bytes)))
         return Inode(self._torn(random))
@@ -152,6 +152,11 @@ class SimulatedDisk:
         self._fault = fault
         self.calls = 0
 
+    @property
+    def planned(self) -> bool:
+        """Whether a fault is still to come."""
+        return self._fault is not None
+
     def tidy(self) -> None:
         """There is space on the disk again."""
         self.full = False
@@ -187,7 +192,8 @@ class SimulatedDisk:
         found: dict[int, Inode] = {}  # one file may be left with two names
         for name, inode in self._names.items():
             if id(inode) not in found:
-                found[id(inode)] = inode.after_crash(self.random)
+                # Of its own, so that how long a file is does not change what becomes of others.
+                found[id(inode)] = inode.after_crash(Random(self.random.getrandbits(64)))
             self._names[name] = found[id(inode)]
 
     def names(self) -> list[str]:
@@ -282,7 +288,7 @@ class SimulatedFiles:
             return inode
 
         def half() -> None:
-            begin().change(content[: disk.random.randrange(len(content) + 1)])
+            begin().change(cut(content, disk.random))
 
         self._run(f"write {name} ({len(content)})", lambda: begin().change(content), half)
 
@@ -359,6 +365,10 @@ class SimulatedFiles:
 
         self._run("unlock", unlocked)
 
+    def point(self, what: str) -> None:
+        """A moment at which a fault may happen as in any call, though nothing is done."""
+        self._run(what, lambda: None)
+
     def _run(self, call: str, do: Callable[[], T], half: Callable[[], None] | None = None) -> T:
         disk = self._disk
         if not self.alive:
@@ -375,6 +385,10 @@ class SimulatedFiles:
             half()
         disk.strike(fault, call)
         raise AssertionError("a fault raises")
+
+
+def cut(content: bytes, random: Random) -> bytes:
+    return content[: int(random.random() * (len(content) + 1))]
 
 
 def folder_of(name: str) -> str:

@@ -1,0 +1,216 @@
+"""Simulated streams: small circuits, micro-batches of changes for them, and what views must do.
+
+A ``Case`` is a circuit with an oracle in plain Python; a ``Stream`` is a seeded list of
+micro-batches for it with the delta of every view in every one, by recomputation. Streams are kept,
+since a few of them serve thousands of schedules of crashes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from circuits import Circuit, compile_datalog, compile_sql
+
+Row = tuple[Any, ...]
+Bag = Counter[Row]
+INT, TEXT, MONEY = pa.int64(), pa.string(), pa.decimal128(9, 2)
+LONG = "a name that is longer than what is kept of a text to order it by, number "
+
+
+@dataclass(frozen=True)
+class Case:
+    """Attributes: compile, schemas, a random row of a relation, and the views of bags."""
+
+    compile: Callable[[], Circuit]
+    schemas: Mapping[str, pa.Schema]
+    row: Callable[[Random, str, int], Row]
+    views: Callable[[Mapping[str, Bag]], dict[str, Bag]]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tables as Spark gives them, and the delta of each view in each.
+
+    The last table takes away all rows that there are, so that its deltas tell whether the state was
+    right in all its parts. Before it, the views are ``views``.
+    """
+
+    name: str
+    tables: list[pa.Table]
+    deltas: list[dict[str, Bag]]
+    views: dict[str, Bag]
+
+
+def summed(bags) -> Bag:
+    total: Bag = Counter()
+    for one in bags:
+        for row, weight in one.items():
+            total[row] += weight
+    return Counter({row: weight for row, weight in total.items() if weight})
+
+
+def schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+LINK = schema(src=INT, dst=INT)
+TRIANGLES = """
+    CREATE VIEW tri AS SELECT ab.src AS a, bc.src AS b, ac.dst AS c
+    FROM link ab JOIN link bc ON bc.src = ab.dst
+        JOIN link ac ON ac.src = ab.src AND ac.dst = bc.dst;
+    CREATE VIEW n AS SELECT count(*) AS n FROM tri
+"""
+
+
+def link_row(random: Random, relation: str, batch: int) -> Row:
+    return (random.randrange(6), random.randrange(6))
+
+
+def triangles(relations: Mapping[str, Bag]) -> dict[str, Bag]:
+    link = relations["link"]
+    found: Bag = Counter()
+    for (a, b), x in link.items():
+        for (b2, c), y in link.items():
+            if b == b2 and (a, c) in link:
+                found[a, b, c] += x * y * link[a, c]
+    return {"tri": found, "n": Counter({(sum(found.values()),): 1})}
+
+
+SALES = {
+    "sale": schema(nr=INT, person=TEXT, amount=MONEY),
+    "home": schema(person=TEXT, city=TEXT),
+}
+CITIES = """
+    SELECT city, count(*) AS n, sum(amount) AS amount, max(person) AS last
+    FROM sale LEFT JOIN home USING (person) GROUP BY city
+"""
+
+
+def sales_row(random: Random, relation: str, batch: int) -> Row:
+    long = LONG if random.random() < 0.3 else ""
+    person = random.choice([None, "", "ä", f"{long}{random.randrange(3 + batch)}"])
+    if relation == "home":
+        return (person, random.choice([None, "Rom", "Köln", f"city {random.randrange(1 + batch)}"]))
+    amount = random.choice([None, Decimal(random.randrange(-999, 9999)).scaleb(-2)])
+    return (random.randrange(20), person, amount)
+
+
+def cities(relations: Mapping[str, Bag]) -> dict[str, Bag]:
+    groups: dict[str | None, Bag] = {}
+    for (_, person, amount), weight in relations["sale"].items():
+        home = relations["home"].items() if person is not None else ()
+        homes = [(city, n) for (who, city), n in home if who == person]
+        for city, n in homes or [(None, 1)]:
+            groups.setdefault(city, Counter())[person, amount] += weight * n
+    return {"view": Counter({city_row(city, group): 1 for city, group in groups.items()})}
+
+
+def city_row(city: str | None, group: Bag) -> Row:
+    amounts = [amount * n for (_, amount), n in group.items() if amount is not None]
+    people = [person.encode() for person, _ in group if person is not None]
+    total = sum(amounts, Decimal(0)) if amounts else None
+    return (city, sum(group.values()), total, max(people).decode() if people else None)
+
+
+WORDS = {"link": schema(src=TEXT, dst=TEXT), "closed": schema(node=TEXT)}
+REACHED = """
+    two(a, c) :- link(a, b), link(b, c), not closed(b).
+    near(a, c) :- link(a, c).
+    near(a, c) :- two(a, c).
+"""
+
+
+def word_row(random: Random, relation: str, batch: int) -> Row:
+    words = [f"{LONG if n % 3 == 0 else 'w'}{n}" for n in range(4 + batch // 4)]
+    return tuple(random.choice(words) for _ in WORDS[relation])
+
+
+def reached(relations: Mapping[str, Bag]) -> dict[str, Bag]:
+    link, closed = relations["link"], {node for (node,) in relations["closed"]}
+    two = {(a, c) for a, b in link for b2, c in link if b == b2 and b not in closed}
+    return {"two": Counter(dict.fromkeys(two, 1)), "near": Counter(dict.fromkeys({*link, *two}, 1))}
+
+
+CASES: dict[str, Case] = {
+    "triangles": Case(
+        lambda: compile_sql(TRIANGLES, {"link": LINK}, materialize=True),
+        {"link": LINK},
+        link_row,
+        triangles,
+    ),
+    "cities": Case(lambda: compile_sql(CITIES, SALES), SALES, sales_row, cities),
+    "reached": Case(
+        lambda: compile_datalog(REACHED, WORDS, materialize=["near"]), WORDS, word_row, reached
+    ),
+}
+
+
+@cache
+def stream(name: str, seed: int) -> Stream:
+    """A stream of the case: inserts, deletes of what is there, repeated rows, empty batches."""
+    case, random = CASES[name], Random(f"{name} {seed}")
+    length = random.choice([5, 5, 5, 6, 6, 8, 8, 12, 20, 40])
+    relations: dict[str, Bag] = {relation: Counter() for relation in case.schemas}
+    views: list[dict[str, Bag]] = []
+    tables = []
+    for batch in range(length + 1):
+        last = batch == length
+        changes = drained(relations) if last else drawn(case, random, relations, batch)
+        tables.append(table_of(case.schemas, changes))
+        views.append(case.views({name: summed([bag]) for name, bag in relations.items()}))
+    before = [{view: Counter() for view in views[0]}, *views]
+    deltas = [
+        {view: summed([new[view], negated(old[view])]) for view in new}
+        for old, new in zip(before, views, strict=False)
+    ]
+    return Stream(name, tables, deltas, views[-2])
+
+
+def drawn(case: Case, random: Random, relations: dict[str, Bag], batch: int):
+    changes = []
+    for _ in range(random.choice([0, 1, 1, 3, 5, 10, 20])):
+        relation = random.choice(list(relations))
+        bag = relations[relation]
+        there = [row for row, weight in bag.items() if weight]
+        if there and random.random() < 0.4:
+            row, weight = random.choice(there), -1
+        else:
+            row, weight = case.row(random, relation, batch), random.choice([1, 1, 1, 2])
+        bag[row] += weight
+        changes.append((relation, row, weight))
+    random.shuffle(changes)
+    return changes
+
+
+def drained(relations: dict[str, Bag]):
+    changes = [(name, row, -n) for name, bag in relations.items() for row, n in bag.items() if n]
+    for bag in relations.values():
+        bag.clear()
+    return changes
+
+
+def table_of(schemas: Mapping[str, pa.Schema], changes) -> pa.Table:
+    """The rows of all relations as one table, tagged if there are several."""
+    columns: dict[str, pa.DataType] = {}
+    for one in schemas.values():
+        columns |= {field.name: field.type for field in one}
+    rows = [
+        {**dict(zip(schemas[relation].names, row, strict=True)), "weight": weight}
+        | ({"relation": relation} if len(schemas) > 1 else {})
+        for relation, row, weight in changes
+    ]
+    if len(schemas) > 1:
+        columns["relation"] = TEXT
+    return pa.Table.from_pylist(rows, pa.schema([*columns.items(), ("weight", INT)]))
+
+
+def negated(bag: Bag) -> Bag:
+    return Counter({row: -weight for row, weight in bag.items()})
