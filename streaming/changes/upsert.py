@@ -1,0 +1,90 @@
+"""Compacted topics: rows by key as JSON, NULL where the key is gone.
+
+::
+
+    key {"id": 7}     value {"id": 7, "name": "ann"}      the row of key 7 is this
+    key {"id": 7}     value NULL                          key 7 is gone
+
+The key columns are taken from the value, else from the key, so a value need not repeat them. Only
+inputs with keys can be fed like this: what a row was before is not in the stream, so the circuit
+keeps the last row of each key. The order of the rows of a key is the offset of Kafka, or a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streaming.changes.events import FIELDS, Names, envelope_of, image, parsed
+from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, named, needs, sequence_of
+from streaming.changes.texts import Encoding
+from streaming.errors import FeedError
+
+__all__ = ["Compacted"]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A topic that holds the last row of each key.
+
+    Args:
+        relation: The input; not needed when there is one.
+        key: The column of the key, JSON as string or binary.
+        value: The column of the row, likewise; NULL where the key is gone.
+        rename: As for `Debezium`.
+        match_case: As for `Debezium`.
+        sequence: A column that orders the rows of a key.
+        encoding: What the JSON leaves open.
+    """
+
+    relation: str | None = None
+    key: str = "key"
+    value: str = "value"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    match_case: bool = True
+    sequence: str | None = None
+    encoding: Encoding = field(default=Encoding())
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the changes of a topic, see `Feed.envelope`."""
+        needs(self, df, self.key, self.value, self.sequence)
+        check_inputs(self, inputs, self.relation)
+        relation = self.relation or (next(iter(inputs)) if len(inputs) == 1 else None)
+        if relation is None or not keys.get(relation):
+            raise FeedError(
+                f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
+                "rules={...: Rules(keys=...)}"
+            )
+        key, value = (F.make_valid_utf8(named(n).cast("string")) for n in (self.key, self.value))
+        given = held(
+            df,
+            raw=F.concat_ws(" ", key, value),
+            key=parsed(key),
+            row=parsed(value),
+            unread=(key.isNotNull() & parsed(key).isNull())
+            | (value.isNotNull() & parsed(value).isNull()),
+            gone=value.isNull(),
+            sequence=sequence_of(df, self.sequence, F.lit(None)),
+        )
+        error = F.when(F.col("unread"), "the key or the value is no JSON object").when(
+            F.col("key").isNull() & F.col("gone"), "neither key nor value"
+        )
+        comes = F.array(image(1, F.col("row"), F.col("key")))
+        goes = F.array(image(-1, F.col("key")))
+        events = given.select(
+            "raw",
+            "sequence",
+            F.lit(relation).alias("relation"),
+            F.lit(None).cast(FIELDS).alias("fields"),
+            F.lit(False).alias("skip"),
+            error.alias("error"),
+            F.when(F.col("gone"), goes).otherwise(comes).alias("images"),
+        )
+        names = Names(self.rename, match_case=self.match_case)
+        return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
