@@ -46,6 +46,7 @@ from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot, restored, taken
+from circuits.state import State, codecs_of, fill
 from circuits.step import CircuitStep
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
@@ -161,7 +162,7 @@ class Circuit:
             CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
         """
         self._check_whole()
-        known, marks = self._graph.lengths(), self._graph.marks
+        known, marks = self._graph.holdings.lengths(), self._graph.marks
         try:
             given, moved = self._encoded(tables, watermarks or {})
             step = self._graph.prepare(given, moved)
@@ -178,10 +179,16 @@ class Circuit:
                 for name, many in step.refused.items()
             }
         except Exception:
-            self._graph.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
             raise
         return CircuitStep(
-            outputs, step, self, self._version, given, (known, self._graph.lengths()), refused
+            outputs,
+            step,
+            self,
+            self._version,
+            given,
+            (known, self._graph.holdings.lengths()),
+            refused,
         )
 
     @property
@@ -261,9 +268,25 @@ class Circuit:
         Raises:
             SnapshotError: The snapshot is of other views or inputs; nothing has changed.
         """
-        codecs = restored(snapshot, self.fingerprint)
+        self.load(restored(snapshot, self.fingerprint))
+
+    def load(self, state: State) -> None:
+        """Replace all state, also that of a circuit that broke.
+
+        The state may be of a circuit with another formula, other parts and outputs. Whether it
+        is of the same views and inputs is for the caller to know (`fingerprint`); it is refused if
+        it does not have the traces that these need.
+
+        Raises:
+            SnapshotError: The state does not fit; nothing has changed.
+
+        Complexity:
+            O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
+            for each arrangement that is not in the state.
+        """
+        codecs = codecs_of(state)
         graph, integrals = self._built(codecs)
-        snapshot.fill(graph)
+        fill(graph, state)
         self._codecs, self._graph, self._integrals = codecs, graph, integrals
         self._version += 1
         self._broken = False

@@ -233,6 +233,14 @@ class Codecs:
         """The tables by name: ``text``, ``binary``, and ``decimal 2`` for wide ones of scale 2."""
         return self._tables.named
 
+    def table(self, name: str) -> Interner:
+        """The table of a name, as in `interners`, be it still without values.
+
+        Raises:
+            SchemaError: No table has such a name.
+        """
+        return self._tables.table(name)
+
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""
         return self._tables.lengths()

@@ -47,6 +47,20 @@ class Tables:
         """The table of the wide decimals of a scale."""
         return self.named.setdefault(f"{_DECIMAL}{scale}", Interner(words=WORDS))
 
+    def table(self, name: str) -> Interner:
+        """The table of a name, new if it is one of decimals of a scale that no column had.
+
+        Raises:
+            SchemaError: No table has such a name.
+        """
+        scale = name.removeprefix(_DECIMAL)
+        if name not in _STRINGS and (scale == name or not scale.lstrip("-").isdecimal()):
+            raise SchemaError(
+                f"no table {name!r}: tables are text, binary and decimal <scale>; "
+                "give those that there were"
+            )
+        return self.named[name] if name in _STRINGS else self.decimals(int(scale))
+
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""
         return {name: len(table) for name, table in self.named.items()}

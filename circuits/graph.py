@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from circuits.codec import Codecs
+from circuits.holdings import Holdings
 from circuits.inputs.refused import RefusedRows
 from circuits.inputs.ruled import Ruled
 from circuits.operators.aggregate import AggregateRows
@@ -46,9 +47,8 @@ from circuits.relational import (
     Values,
 )
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
-from dbsp_wcoj.interner import Interner
 
-__all__ = ["Graph", "GraphStep", "Holdings", "Joining", "Node", "mark_of"]
+__all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
 Clock = Callable[[], float]
 
@@ -77,19 +77,6 @@ class Node:
 
     def __post_init__(self) -> None:
         self.nothing = ZSet.empty(len(self.plan.fields))
-
-
-@dataclass(frozen=True)
-class Holdings:
-    """What holds the state of a graph: traces by name, names by their ``id``, tables of payloads.
-
-    ``size`` is that of the graph when they were looked for.
-    """
-
-    size: tuple[int, int]
-    traces: Mapping[str, Trace]
-    names: Mapping[int, str]
-    payloads: Mapping[str, Interner]
 
 
 @dataclass(frozen=True)
@@ -141,6 +128,7 @@ class Graph:
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
     _holdings: Holdings | None = None
+    _size: tuple[int, int] = (0, 0)
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
@@ -250,41 +238,18 @@ class Graph:
     def holdings(self) -> Holdings:
         """What holds the state, by name; found once."""
         size = len(self.nodes), len(self.relations.traces)
-        if self._holdings is None or self._holdings.size != size:
-            traces = {f"relation {name}": trace for name, trace in self.relations.traces.items()}
-            payloads = {}
-            for node in self.nodes:
-                for index, trace in enumerate(getattr(node.operator, "traces", ())):
-                    traces[f"operator {node.name} {index}"] = trace
-                if isinstance(node.operator, PackRows):
-                    payloads[f"payload {node.name}"] = node.operator.table
-            names = {id(trace): name for name, trace in traces.items()}
-            self._holdings = Holdings(size, traces, names, payloads)
+        if self._holdings is None or self._size != size:
+            operators = {node.name: node.operator for node in self.nodes}
+            self._size = size
+            self._holdings = Holdings(
+                operators, self.relations, self.codecs, Formula.of(self.joining.formula)
+            )
         return self._holdings
 
     @property
     def traces(self) -> Mapping[str, Trace]:
         """The joined relations' traces and those of the operators, by name."""
         return self.holdings.traces
-
-    @property
-    def tables(self) -> dict[str, Interner]:
-        """The tables of codes by name: those of the codecs, and those of packed columns."""
-        return {**self.codecs.interners, **self.holdings.payloads}
-
-    def lengths(self) -> dict[str, int]:
-        """The number of values of each table."""
-        return {name: len(table) for name, table in self.tables.items()}
-
-    def truncate(self, lengths: Mapping[str, int]) -> None:
-        """Take back the codes given since `lengths` gave these, which nobody may use any more."""
-        for name, table in self.tables.items():
-            table.truncate(lengths.get(name, 0))
-
-    @property
-    def plans(self) -> object:
-        """How the joins are planned."""
-        return None
 
     def _fresh(self) -> str:
         """The name of the next operator, which is that of no input."""

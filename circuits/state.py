@@ -7,7 +7,7 @@
                            steps, marks of the inputs' rules, and how the joins are planned
 
     StateStep   what one step adds:  a run per changed arrangement, the new values of each table
-    State       all of it, to go on from (`loaded`)
+    State       all of it, to go on from (`fill`)
 
 A store that appends what each `StateStep` has, and merges runs as it likes, has the state: writing
 a step costs what its delta is long, and loading takes the runs as they lie in mapped files. Nothing
@@ -24,13 +24,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from circuits.codec import Codecs
 from circuits.codec_buffers import Bytes, Int64Array
-from circuits.errors import SnapshotError, StaleStepError
+from circuits.errors import SchemaError, SnapshotError, StaleStepError
 from circuits.graph import Graph, GraphStep
+from circuits.holdings import is_payload
+from dbsp_wcoj.errors import ArityError, ColumnTypeError
+from dbsp_wcoj.interner import Interner
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.trace import ColumnOrder
 
-__all__ = ["State", "StateStep", "Strings", "staged"]
+__all__ = ["State", "StateStep", "Strings", "codecs_of", "fill", "staged"]
 
 #: Byte strings as Arrow lays them out: n + 1 offsets from 0 on, and the bytes.
 Strings = tuple[Int64Array, Bytes]
@@ -116,15 +122,80 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         compacted=frozenset(compacted),
         tables=_added(graph, stored),
         marks=step.marks,
-        plans=graph.plans,
+        plans=graph.holdings.plans,
         _graph=graph,
     )
+
+
+def codecs_of(state: State) -> Codecs:
+    """Codecs with the tables of a state.
+
+    Raises:
+        SnapshotError: A table is none of codecs, or holds what it cannot hold.
+    """
+    codecs = Codecs()
+    for name, pieces in state.tables.items():
+        if not is_payload(name):
+            try:
+                _append(codecs.table(name), name, pieces)
+            except SchemaError as error:
+                raise SnapshotError(str(error)) from error
+    return codecs
+
+
+def fill(graph: Graph, state: State) -> None:
+    """Put a state into a new graph, which has the codecs of `codecs_of`.
+
+    Raises:
+        SnapshotError: The graph keeps other things: it is of other views, or another version of
+            this library lowered the plans.
+    """
+    if state.traces or state.steps:
+        _check_names(graph, state)
+        for name, pieces in state.tables.items():
+            if is_payload(name):
+                _append(graph.holdings.tables[name], name, pieces)
+        for name, arrangements in state.traces.items():
+            try:
+                graph.traces[name].load(arrangements)
+            except ArityError as error:
+                raise SnapshotError(f"trace {name!r}: {error}") from error
+        graph.holdings.resume(state.plans)
+    graph.steps = state.steps
+    graph.marks = dict(state.marks)
+
+
+def _check_names(graph: Graph, state: State) -> None:
+    payloads = {name for name in state.tables if is_payload(name)}
+    other = graph.traces.keys() ^ state.traces.keys() | payloads - graph.holdings.tables.keys()
+    if other:
+        raise SnapshotError(
+            f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "
+            "views and the version that wrote it"
+        )
+
+
+def _append(table: Interner, name: str, pieces: Sequence[Strings]) -> None:
+    """Give codes to the strings of all pieces, in one call."""
+    ends = np.cumsum([0, *[int(offsets[-1]) for offsets, _ in pieces]])
+    offsets = [piece[1:] + end for (piece, _), end in zip(pieces, ends.tolist(), strict=False)]
+    data = [data[: int(offsets[-1])] for offsets, data in pieces]
+    if not data:
+        return
+    one = len(pieces) == 1
+    try:
+        table.append(
+            pieces[0][0] if one else np.concatenate([np.zeros(1, np.int64), *offsets]),
+            data[0] if one else np.concatenate(data),
+        )
+    except ColumnTypeError as error:
+        raise SnapshotError(f"table {name!r}: {error}") from error
 
 
 def _added(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
     """The values of the tables beyond the given lengths."""
     added = {}
-    tables = graph.tables
+    tables = graph.holdings.tables
     for name, length in stored.items():
         size = len(tables[name]) if name in tables else 0
         if not 0 <= length <= size:

@@ -94,8 +94,8 @@ class CircuitStep:
             return
         self._abandoned = True
         before, after = self.lengths
-        if before != after and circuit._graph.lengths() == after:
-            circuit._graph.truncate(before)
+        if before != after and circuit._graph.holdings.lengths() == after:
+            circuit._graph.holdings.truncate(before)
 
     @cached_property
     def digests(self) -> dict[str, int]:

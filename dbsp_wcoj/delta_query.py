@@ -22,7 +22,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
+from dbsp_wcoj.bound_term import Partial
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
@@ -32,7 +34,7 @@ from dbsp_wcoj.product import Product
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.run import WHOLE, Ranges, value_ranges
-from dbsp_wcoj.schedule import Partial, Schedule
+from dbsp_wcoj.schedule import Schedule
 from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
@@ -232,6 +234,26 @@ class DeltaQuery:
             rows_by_run=rows,
             bytes=size,
         )
+
+    @property
+    def plans(self) -> dict[str, Any] | None:
+        """How the terms are planned, if not as those of a new view: of plain lists and dicts.
+
+        The same object until a term is planned anew. For `resume`.
+        """
+        return self._schedule.plans
+
+    def resume(self, plans: dict[str, Any] | None) -> None:
+        """Go on after the shared relations have been loaded (`dbsp_wcoj.trace.Trace.load`).
+
+        Args:
+            plans: As `plans` was in the view that the rows come from, one of the same query and
+                formula; None to plan by what the relations are like.
+
+        Complexity:
+            That of planning; and O(rows) for each arrangement that was not loaded.
+        """
+        self._schedule.resume(plans)
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shared:

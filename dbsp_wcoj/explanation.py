@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dbsp_wcoj.agm import agm_bound
+from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.formulas import PARTIAL, Formula
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.schedule import BoundTerm
 from dbsp_wcoj.trace import ColumnOrder, Trace
 
 __all__ = ["explain"]

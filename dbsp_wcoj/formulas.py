@@ -151,6 +151,23 @@ class Term:
     target: int
     factors: tuple[Factor, ...]
 
+    @staticmethod
+    def parse(text: str) -> Term:
+        """The term that is written so: the inverse of ``str``.
+
+        >>> Term.parse("D2 += D1 O2") == Term(2, (PARTIAL, Factor(1, View.old)))
+        True
+        """
+        target, names = text.removeprefix("D").split(" += ")
+        views = {"O": View.old, "d": View.delta, "N": View.new}
+        return Term(
+            int(target),
+            tuple(
+                PARTIAL if name.startswith("D") else Factor(int(name[1:]) - 1, views[name[0]])
+                for name in names.split()
+            ),
+        )
+
     @property
     def joins(self) -> int:
         """Binary joins of the product: its factors less one."""

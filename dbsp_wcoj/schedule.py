@@ -6,31 +6,32 @@ the list of terms to run, so that a step decides nothing that does not depend on
 
 Terms are planned before anything is known of the relations, and again, with statistics, whenever so
 many rows have come that the last time there was an eighth of them: O(log rows) times. Arrangements
-that no plan reads any more are dropped. Results do not depend on it.
+that no plan reads any more are dropped. Results do not depend on it. Where relations are loaded as
+they were stored, terms are planned as they were then (`Schedule.plans`, `Schedule.resume`), so that
+they need the arrangements that were stored and no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
 from dbsp_wcoj.planner import Body, TermPlan, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.relations import Relations
-from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.statistics import Statistics
-from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep, run_in_order
-from dbsp_wcoj.zset import Int64Array, ZSet, stored
+from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["BoundTerm", "Partial", "Schedule"]
+__all__ = ["Schedule"]
 
 # Formulas with more joins per atom (expanded over many atoms) are planned as their terms come up.
 PLANNED_AHEAD: Final = 512
@@ -41,56 +42,6 @@ PLANNED_AFTER_GROWTH: Final = 8
 # Two atoms leave nothing to choose, and planning many terms again takes too long.
 MOST_TERMS_AGAIN: Final = 128
 NEVER: Final = 1 << 62
-
-
-class Partial:
-    """A complete partial delta ``D_i`` of a recursion, arranged as its terms ask for."""
-
-    def __init__(self, rows: ZSet) -> None:
-        """Take the rows, columns as `Schedule.kept` lists them."""
-        self.rows = rows
-        self._runs: dict[ColumnOrder, Run] = {}
-
-    def address(self, order: ColumnOrder) -> int:
-        """The address of the run in a column order; kept alive by this object."""
-        if order not in self._runs:
-            self._runs[order] = run_in_order(stored(self.rows), order)
-        return self._runs[order].address
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BoundTerm:
-    """A term and what it takes to run it.
-
-    Attributes:
-        term: The term.
-        product: Its plan, bound to runs.
-        target: The partial delta that it adds to.
-        joins: Binary joins of the product.
-        old: Spines that have to hold something, or the product is zero.
-        new: Spines that have to hold something unless their relation changes in the step.
-        partial: The place of the partial delta's address, if the term has one.
-        split: Relation and order of the delta along which the work can be cut.
-    """
-
-    term: Term
-    product: Product
-    target: int
-    joins: int
-    old: tuple[Spine, ...]
-    new: tuple[tuple[Spine, str], ...]
-    partial: int | None
-    split: tuple[str, ColumnOrder] | None
-
-    def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
-        """Whether a factor is empty."""
-        for spine in self.old:
-            if spine.is_empty:
-                return True
-        for spine, name in self.new:
-            if spine.is_empty and name not in changed:
-                return True
-        return self.partial is not None and (partial is None or not len(partial.rows))
 
 
 class Schedule:
@@ -119,6 +70,12 @@ class Schedule:
         self._statistics: Statistics | None = None
         self._changes = 0
         self._planned_again = PLANNED_AGAIN if atoms > 2 else NEVER
+        self._planned_ahead = planned_ahead
+        # What `plans` gave, and whether there is something to tell.
+        self._plans: dict[str, Any] | None = None
+        self._telling = False
+        # Variable orders that were decided elsewhere, while terms are bound by them.
+        self._decided: dict[Term, tuple[str, ...]] = {}
         # What terms that were planned again had counted until then.
         self.retired: Int64Array = np.zeros(2, np.int64)
         relations.read_by(self._orders)
@@ -130,6 +87,60 @@ class Schedule:
     def terms(self) -> tuple[BoundTerm, ...]:
         """The terms planned so far."""
         return tuple(self._bound.values())
+
+    @property
+    def plans(self) -> dict[str, Any] | None:
+        """How the terms are planned, of plain lists, dicts, numbers and texts; for `resume`.
+
+        None while they are all planned as those of a new schedule are. The same object until a
+        term is planned anew.
+        """
+        if self._plans is None and self._telling:
+            places = {name: place for place, name in enumerate(self._variables)}
+            orders = {
+                str(term): [places[name] for name in order]
+                for term, order in self._planned_orders().items()
+            }
+            self._plans = {"again": self._planned_again, "orders": orders}
+        return self._plans
+
+    def resume(self, plans: Mapping[str, Any] | None) -> None:
+        """Go on after the relations' traces have been loaded.
+
+        Args:
+            plans: What `plans` of the schedule was that they come from, which has the same query
+                and formula; or None.
+
+        Complexity:
+            That of planning; and O(rows) for each arrangement that was not loaded.
+        """
+        if not self._planned_ahead:
+            for trace in self.traces.values():
+                trace.arrange(tuple(range(trace.arity)))
+        self._changes = sum(
+            arrangement.spine.rows
+            for trace in self.traces.values()
+            for arrangement in trace.arrangements[:1]
+        )
+        again = list(self._bound)
+        self._plans, self._telling = None, plans is not None
+        if plans is not None:
+            self._planned_again = plans["again"]
+            names = self._variables
+            found = {
+                Term.parse(text): tuple(names[place] for place in order)
+                for text, order in plans["orders"].items()
+            }
+            again += [term for term in found if term not in self._bound]
+            self._decided = self._planned_orders() | found
+        elif self._changes < self._planned_again:
+            self._decided = self._planned_orders()
+        elif len(again) <= MOST_TERMS_AGAIN:
+            self._planned_again = PLANNED_AFTER_GROWTH * self._changes
+            self._look_at({})
+            self._telling = True
+        self._bind_again(again)
+        self._decided = {}
 
     def ready(self, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
         """The terms of a step, in the order to run them in; they read the step's deltas from now.
@@ -173,14 +184,23 @@ class Schedule:
     def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
         """Plan all terms by what is known of the relations now."""
         self._planned_again = PLANNED_AFTER_GROWTH * self._changes
-        if len(self._bound) > MOST_TERMS_AGAIN:
-            return
+        if len(self._bound) <= MOST_TERMS_AGAIN:
+            self._look_at(steps)
+            plans = {term: self._planned(term) for term in self._bound}
+            orders = self._planned_orders()
+            if any(plan.order != orders[term] for term, plan in plans.items()):
+                self._bind_again(list(self._bound))
+                self._relations.drop_unread()
+        self._plans, self._telling = None, True
+
+    def _look_at(self, steps: Mapping[str, TraceStep]) -> None:
+        """Take statistics of the relations."""
         self._statistics = Statistics(
             {name: _largest(trace, steps.get(name)) for name, trace in self.traces.items()}
         )
-        plans = {term: self._planned(term) for term in self._bound}
-        if all(plan.order == self._bound[term].product.plan.order for term, plan in plans.items()):
-            return
+
+    def _bind_again(self, terms: Sequence[Term]) -> None:
+        """Plan and bind these terms, and no others."""
         for bound in self._bound.values():
             self.retired += bound.product.counters
         for place in self._placed:
@@ -189,11 +209,17 @@ class Schedule:
         self._places.clear()
         self._places_of.clear()
         self._by_change.clear()
-        again = list(self._bound)
         self._bound.clear()
-        for term in again:
+        for term in terms:
             self._bind(term)
-        self._relations.drop_unread()
+
+    def _planned_orders(self) -> dict[Term, tuple[str, ...]]:
+        """The variable orders of the terms planned so far."""
+        return {term: bound.product.plan.order for term, bound in self._bound.items()}
+
+    @property
+    def _variables(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for columns in self._body.columns for name in columns))
 
     def _orders(self) -> dict[str, set[ColumnOrder]]:
         """The arrangements that the terms read."""
@@ -209,6 +235,8 @@ class Schedule:
         bound = self._bound.get(term)
         if bound is None:
             bound = self._bound[term] = self._plan(term)
+            if not self._planned_ahead:
+                self._plans, self._telling = None, True
         return bound
 
     def _factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
@@ -240,6 +268,7 @@ class Schedule:
             self._query.head if term.target == len(self._query.body) else self.kept(term.target),
             first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
             arranged=lambda i, order: self._is_arranged(names[i], order),
+            order=self._decided.get(term),
             distinct=None if statistics is None else distinct,
         )
 

@@ -360,9 +360,8 @@ def test_a_step_that_is_refused_leaves_no_codes_behind():
     schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
     circuit = compile_sql("SELECT a + 9223372036854775807 AS x, s FROM t", {"t": schema})
     circuit.step({"t": pa.table({"a": [0], "s": ["kept"]})})
-    before = circuit.snapshot().tables["text"].to_pylist()
     with pytest.raises(EvaluationError):
         circuit.step({"t": pa.table({"a": [1], "s": ["refused"]})})
-    assert circuit.snapshot().tables["text"].to_pylist() == before == ["kept"]
+    assert circuit.snapshot().tables["text"][1].tobytes() == b"kept"
     delta = circuit.step({"t": pa.table({"a": [-1], "s": ["next"]})})["view"]
     assert delta["s"].to_pylist() == ["next"]

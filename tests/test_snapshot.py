@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import Circuit, SnapshotError, StaleStepError, compile_datalog, compile_sql
+from dbsp_wcoj import Trace
 from tests.tables import EDGE, bag_of, edges, table_of
 from tests.test_circuit import VIEWS as GRAPH_VIEWS
 from tests.test_circuit import half_committed
@@ -193,7 +194,7 @@ def test_a_snapshot_of_another_format_is_refused_and_nothing_changes():
     circuit = compile_datalog(RULES, LINK)
     circuit.step({"link": edges((1, 2))})
     snapshot = replace(circuit.snapshot(), format=99)
-    assert_refused(circuit, snapshot, "has format 99, this version reads 3")
+    assert_refused(circuit, snapshot, "has format 99, this version reads 4")
 
 
 def test_a_snapshot_with_a_part_too_few_or_too_many_is_refused_and_nothing_changes():
@@ -203,7 +204,7 @@ def test_a_snapshot_with_a_part_too_few_or_too_many_is_refused_and_nothing_chang
     name = min(whole.traces)
     less = {key: trace for key, trace in whole.traces.items() if key != name}
     for traces in (less, {**whole.traces, "another": whole.traces[name]}):
-        with pytest.raises(SnapshotError, match="with the version that wrote it"):
+        with pytest.raises(SnapshotError, match="and the version that wrote it"):
             circuit.restore(replace(whole, traces=traces))
     assert_refused(circuit, replace(whole, traces={}), "differ in")
 
@@ -216,7 +217,7 @@ def test_a_restore_that_runs_out_of_memory_leaves_the_circuit_as_it_was(monkeypa
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr(type(empty), "fill", fail)
+    monkeypatch.setattr(Trace, "load", fail)
     with pytest.raises(MemoryError):
         circuit.restore(empty)
     assert bag_of(circuit.step({"link": edges((2, 3))})["both"]) == {(2, 3): 1}
