@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyarrow import types
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -55,10 +56,20 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     Complexity:
         Nothing is read before the frame is, if there are files.
     """
-    plain = pa.schema([pa.field(field.name, lake_type(field.type)) for field in delta.table.schema])
-    given = pa.schema([pa.field(field.name, field.type) for field in delta.table.schema])
-    schema: StructType = from_arrow_schema(plain, prefer_timestamp_ntz=True)
-    if delta.files and plain.equals(given):
+    fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
+    schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+    if delta.files and all(map(_reads, delta.table.schema.types)):
         return session.read.schema(schema).parquet(*delta.files)
-    table = converted(delta.table, lake_type, what=str(delta)).cast(plain)
+    table = converted(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
+
+
+def _reads(given: pa.DataType) -> bool:
+    """Whether Spark reads the Parquet column of this type as the `lake_type` of it."""
+    type_ = given.value_type if types.is_dictionary(given) else given
+    if types.is_timestamp(type_):
+        return bool(type_.unit == "us")  # Parquet has all zones in UTC
+    lake = lake_type(type_)
+    if lake == pa.string():
+        return not types.is_time(type_) and not types.is_null(type_)
+    return bool(lake in (type_, pa.binary()))

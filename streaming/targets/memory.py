@@ -9,8 +9,9 @@ Deltas are added up when the view is asked for, or when they have more rows than
 costs O(its rows), amortised. It is not durable: after a restart of the process it begins empty, as
 views without a state directory do.
 
-A write replaces one value under its name, so it can be read from any thread at any time. In Spark
-Connect the sink works in another process, and what it keeps there cannot be read here.
+Only ``write`` changes a view, by replacing one value, so it can be read from any thread at any
+time. In Spark Connect the sink works in another process, and what it keeps there cannot be read
+here.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class MemoryTarget:
             raise TargetError(f"keep={keep} deltas of each view; at least 1 is kept")
         self.keep = keep
         self._views: dict[str, _Kept] = {}
+        self._totals: dict[str, tuple[_Kept, pa.Table]] = {}  # as they were last asked for
 
     def write(self, delta: ViewDelta) -> None:
         """Add the micro-batch, unless it is there.
@@ -82,6 +84,9 @@ class MemoryTarget:
             kept = _Kept(delta.table.slice(0, 0), (), ())
         else:
             last = kept.latest[-1]
+            asked, total = self._totals.get(delta.view, (None, None))
+            if asked is kept:
+                kept = replace(kept, total=total, pending=())
             if last.state_id != delta.state_id:
                 raise delta.foreign("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
@@ -103,9 +108,10 @@ class MemoryTarget:
             O(view) if it changed since the last call.
         """
         kept = self._kept(view)
-        total = kept.added_up()
-        if self._views[view] is kept:
-            self._views[view] = replace(kept, total=total, pending=())
+        asked, total = self._totals.get(view, (None, None))
+        if asked is not kept:
+            total = kept.added_up()
+            self._totals[view] = kept, total
         return total
 
     def deltas(self, view: str) -> Sequence[ViewDelta]:

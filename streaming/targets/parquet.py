@@ -21,6 +21,7 @@ Cost: one file and two syncs per micro-batch that changes the view; once per pro
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -43,8 +44,9 @@ class ParquetTarget:
     """Writes each micro-batch as a Parquet file.
 
     Args:
-        directory: A path, a URI that pyarrow knows, or ``(filesystem, path)``; ``{view}`` in it
-            stands for the name of the view. It is made if it is not there.
+        directory: A path, a URI that pyarrow knows, ``(filesystem, path)``, or a
+            `streaming.state.files.Files`; ``{view}`` in the path stands for the name of the view.
+            It is made if it is not there.
         batch_id: Whether the files of modes ``delta`` and ``upsert`` have a column ``batch_id``.
         compression: As in ``pyarrow.parquet.write_table``.
 
@@ -119,7 +121,9 @@ class ParquetTarget:
         if isinstance(self.directory, tuple):
             system, path = self.directory
             return system, place_of(str(path), delta.view)
-        return place_of(str(self.directory), delta.view)
+        if isinstance(self.directory, str | os.PathLike):
+            return place_of(os.fspath(self.directory), delta.view)
+        return self.directory
 
     @staticmethod
     def _identity(delta: ViewDelta) -> tuple[str, str, str]:
