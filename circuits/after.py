@@ -22,7 +22,7 @@ from dbsp_wcoj.leading import leading
 from dbsp_wcoj.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows, stored
 
-__all__ = ["ViewAfter", "arrange_by"]
+__all__ = ["ViewAfter"]
 
 
 class ViewAfter:
@@ -52,7 +52,7 @@ class ViewAfter:
             keys: Different rows of some columns of the view. NULL equals NULL.
 
         Complexity:
-            O(log N) per key and run, once the view is arranged by these columns (`arrange_by`).
+            O(log N) per key and run; O(N) once, to arrange the view by these columns.
         """
         columns = [self._schema.columns.index(name) for name in keys.column_names]
         codes = np.empty((len(columns), keys.num_rows), np.int64)
@@ -79,11 +79,6 @@ class ViewAfter:
 
     def _table(self, rows: Int64Array, weights: Int64Array) -> pa.Table:
         return self._schema.to_table(consolidated_rows(rows, weights), self._codecs)
-
-
-def arrange_by(integral: Integrate, columns: Sequence[int], arity: int) -> None:
-    """Have the rows of a view in the order of some columns, for `ViewAfter.rows_of`."""
-    integral.trace.arrange(_by(columns, arity))
 
 
 def _by(columns: Sequence[int], arity: int) -> ColumnOrder:

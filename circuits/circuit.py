@@ -35,6 +35,7 @@ from circuits.errors import (
     RuleError,
     TextError,
     UnknownInputError,
+    UnknownViewError,
 )
 from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
@@ -47,7 +48,7 @@ from circuits.relational import Fields, Plan
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
-from circuits.step import CircuitStep
+from circuits.step import CircuitStep, digests_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 
@@ -190,6 +191,33 @@ class Circuit:
             (known, self._graph.holdings.lengths()),
             refused,
         )
+
+    def digests(self, tables: Mapping[str, pa.Table]) -> dict[str, int]:
+        """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
+
+        Raises:
+            As `prepare`, for what is wrong with the tables.
+        """
+        self._check_whole()
+        known = self._graph.holdings.lengths()
+        try:
+            return digests_of(self._encoded(tables, {})[0])
+        finally:
+            self._graph.holdings.truncate(known)
+
+    def schema(self, name: str) -> Schema:
+        """The columns of an input or a view.
+
+        Raises:
+            UnknownViewError: There is none of that name.
+        """
+        found = self._schemas.get(name) or self.inputs.get(name)
+        if found is None:
+            known = ", ".join([*self.inputs, *self._schemas])
+            raise UnknownViewError(
+                f"{name!r} is no input or view of the circuit; known are {known}"
+            )
+        return found
 
     @property
     def fingerprints(self) -> Mapping[str, str]:

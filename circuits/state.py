@@ -112,7 +112,8 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     compacted: set[str] = set()
     for change in changes:
         name = names[id(change.trace)]
-        runs[name] = change.runs
+        # An arrangement may have come after the step was prepared.
+        runs[name] = {order: change.run(order) for order in change.trace.orders}
         if change.compact:
             compacted.add(name)
     return StateStep(

@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
+from circuits.after import ViewAfter
 from circuits.errors import StaleStepError
 from circuits.graph import GraphStep
 from circuits.inputs.refused import Refused
@@ -97,6 +98,19 @@ class CircuitStep:
         if before != after and circuit._graph.holdings.lengths() == after:
             circuit._graph.holdings.truncate(before)
 
+    def after(self, view: str) -> ViewAfter:
+        """A materialized view as it will be after the step.
+
+        Raises:
+            UnknownViewError: It is not there, or not materialized.
+            StaleStepError: As `commit`.
+        """
+        self._check()
+        circuit = self.circuit
+        integral = circuit.views.integral(view)
+        delta = self.step.deltas[circuit._graph.views[view]]
+        return ViewAfter(circuit.schema(view), circuit._codecs, integral, delta)
+
     @cached_property
     def digests(self) -> dict[str, int]:
         """A checksum per input of the rows given, the same for any order and chunks of them.
@@ -104,7 +118,7 @@ class CircuitStep:
         Codes are part of it: it is for comparing with rows that were committed (a replay), not
         between circuits.
         """
-        return {name: _checksum(zset) for name, zset in self.given.items()}
+        return digests_of(self.given)
 
     def _check(self) -> None:
         circuit = self.circuit
@@ -116,6 +130,11 @@ class CircuitStep:
                 f"this step was prepared at version {self.version} and the circuit is at "
                 f"{circuit._version}: prepare it again"
             )
+
+
+def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:
+    """A checksum of each Z-set of codes."""
+    return {name: _checksum(zset) for name, zset in given.items()}
 
 
 def _checksum(zset: ZSet) -> int:

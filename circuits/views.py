@@ -33,6 +33,15 @@ class Views(Mapping[str, pa.Table]):
         self._codecs = codecs
 
     def __getitem__(self, name: str) -> pa.Table:
+        integral = self.integral(name)
+        return self._schemas[name].to_table(integral.total, self._codecs)
+
+    def integral(self, name: str) -> Integrate:
+        """What keeps a view.
+
+        Raises:
+            UnknownViewError: It is not there, or not materialized.
+        """
         integral = self._integrals.get(name)
         if integral is None:
             known = ", ".join(self._schemas)
@@ -42,7 +51,7 @@ class Views(Mapping[str, pa.Table]):
                 f"{name!r} {what}; materialized are: {kept}. "
                 f"Make the circuit with materialize=[{name!r}] or materialize=True"
             )
-        return self._schemas[name].to_table(integral.total, self._codecs)
+        return integral
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._integrals)
