@@ -83,6 +83,7 @@ class Store:
         self._current: Manifest | None = None
         self._opened = False
         self._loaded = False
+        self._rooted: set[str] = set()  # folders whose names this process knows to be durable
         self._noted = 0
 
     def find(self, batch_id: int, query_id: str | None) -> Manifest | None:
@@ -165,6 +166,9 @@ class Store:
                 extra=extra or {},
             )
             writer.write(temporary, manifest.to_bytes())
+            if not writer.folders <= self._rooted:
+                self.files.sync_folder("")  # the names of new folders, and of the identity
+                self._rooted |= writer.folders
         except BaseException:
             writer.undo()
             raise

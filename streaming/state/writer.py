@@ -109,7 +109,7 @@ class Writer:
 
     def finish(self) -> dict[str, FileMark]:
         """Sync the folders; return all files that the version needs."""
-        for folder in sorted({name.partition("/")[0] for name in self._temporary}):
+        for folder in sorted(self.folders):
             self._files.sync_folder(folder)
         files = dict(self._kept)
         for placed in self._placed.values():
@@ -118,6 +118,11 @@ class Writer:
                 if place.file not in files:
                     files[place.file] = self._marks.get(place.file) or self._before[place.file]
         return files
+
+    @property
+    def folders(self) -> set[str]:
+        """The folders that files were written to."""
+        return {name.partition("/")[0] for name in self._temporary}
 
     def undo(self) -> None:
         """Take away what was written."""
