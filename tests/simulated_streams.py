@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits import Circuit, compile_datalog, compile_sql
+from circuits.inputs.rules import Retain, Rules
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -25,14 +26,34 @@ INT, TEXT, MONEY = pa.int64(), pa.string(), pa.decimal128(9, 2)
 LONG = "a name that is longer than what is kept of a text to order it by, number "
 
 
+Change = tuple[str, Row, int]
+
+
+def added(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
+    """The relations after a micro-batch, where they are plain Z-sets."""
+    after = {name: Counter(bag) for name, bag in relations.items()}
+    for name, row, weight in changes:
+        after[name][row] += weight
+    return {name: summed([bag]) for name, bag in after.items()}
+
+
 @dataclass(frozen=True)
 class Case:
-    """Attributes: compile, schemas, a random row of a relation, and the views of bags."""
+    """A circuit, what comes to it, and what it has to do.
+
+    Attributes:
+        compile: Makes the circuit.
+        schemas: The inputs.
+        row: A random row of a relation, given the number of the micro-batch.
+        views: The views of relations.
+        applied: The relations after a micro-batch.
+    """
 
     compile: Callable[[], Circuit]
     schemas: Mapping[str, pa.Schema]
     row: Callable[[Random, str, int], Row]
     views: Callable[[Mapping[str, Bag]], dict[str, Bag]]
+    applied: Callable[[Mapping[str, Bag], list[Change]], dict[str, Bag]] = added
 
 
 @dataclass(frozen=True)
@@ -139,6 +160,59 @@ def reached(relations: Mapping[str, Bag]) -> dict[str, Bag]:
     return {"two": Counter(dict.fromkeys(two, 1)), "near": Counter(dict.fromkeys({*link, *two}, 1))}
 
 
+VISITS = {"visit": schema(nr=INT, ts=INT), "person": schema(nr=INT, name=TEXT)}
+RULES = {"visit": Rules(retain=Retain("ts", 10)), "person": Rules(keys=("nr",))}
+RECENT = """
+    SELECT name, count(*) AS n, max(ts) AS ts FROM visit JOIN person USING (nr) GROUP BY name
+"""
+
+
+SEEN = "the greatest time seen"  # beside the relations; no rows are drawn for it
+
+
+def visit_row(random: Random, relation: str, batch: int) -> Row:
+    if relation == "person":
+        return (
+            random.randrange(6),
+            random.choice([None, "", f"{LONG}{random.randrange(batch + 1)}"]),
+        )
+    return (random.randrange(6), 3 * batch + random.randrange(5))
+
+
+def governed(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
+    """One row per person, the last one; visits of the last ten units of time.
+
+    No row comes late, as rows come at most five units after younger ones.
+    """
+    after = added({"visit": relations["visit"]}, [c for c in changes if c[0] == "visit"])
+    times = [row[1] for name, row, weight in changes if name == "visit" and weight > 0]
+    newest = max([*times, *(ts for (ts,) in relations.get(SEEN, ()))], default=0)
+    people = {nr: name for nr, name in relations["person"]}
+    for name, (nr, called), weight in changes:
+        if name == "person" and weight > 0:
+            people[nr] = called
+        elif name == "person":
+            people.pop(nr, None)
+    visits = {row: n for row, n in after["visit"].items() if row[1] >= newest - 10}
+    return {
+        "visit": Counter(visits),
+        "person": Counter(dict.fromkeys(people.items(), 1)),
+        SEEN: Counter([(newest,)]),
+    }
+
+
+def recent(relations: Mapping[str, Bag]) -> dict[str, Bag]:
+    people = dict(relations["person"].keys())
+    counts: Counter[str | None] = Counter()
+    last: dict[str | None, int] = {}
+    for (nr, ts), n in relations["visit"].items():
+        if nr in people:
+            name = people[nr]
+            counts[name] += n
+            last[name] = max(ts, last.get(name, ts))
+    return {"view": Counter({(name, n, last[name]): 1 for name, n in counts.items()})}
+
+
 CASES: dict[str, Case] = {
     "triangles": Case(
         lambda: compile_sql(TRIANGLES, {"link": LINK}, materialize=True),
@@ -149,6 +223,13 @@ CASES: dict[str, Case] = {
     "cities": Case(lambda: compile_sql(CITIES, SALES), SALES, sales_row, cities),
     "reached": Case(
         lambda: compile_datalog(REACHED, WORDS, materialize=["near"]), WORDS, word_row, reached
+    ),
+    "recent": Case(
+        lambda: compile_sql(RECENT, VISITS, rules=RULES, materialize=True),
+        VISITS,
+        visit_row,
+        recent,
+        governed,
     ),
 }
 
@@ -163,9 +244,10 @@ def stream(name: str, seed: int) -> Stream:
     tables = []
     for batch in range(length + 1):
         last = batch == length
-        changes = drained(relations) if last else drawn(case, random, relations, batch)
+        changes = drained(case, relations) if last else drawn(case, random, relations, batch)
         tables.append(table_of(case.schemas, changes))
-        views.append(case.views({name: summed([bag]) for name, bag in relations.items()}))
+        relations = case.applied(relations, changes)
+        views.append(case.views(relations))
     before = [{view: Counter() for view in views[0]}, *views]
     deltas = [
         {view: summed([new[view], negated(old[view])]) for view in new}
@@ -174,10 +256,11 @@ def stream(name: str, seed: int) -> Stream:
     return Stream(name, tables, deltas, views[-2])
 
 
-def drawn(case: Case, random: Random, relations: dict[str, Bag], batch: int):
-    changes = []
+def drawn(case: Case, random: Random, relations: Mapping[str, Bag], batch: int) -> list[Change]:
+    changes: list[Change] = []
+    relations = {name: Counter(bag) for name, bag in relations.items()}
     for _ in range(random.choice([0, 1, 1, 3, 5, 10, 20])):
-        relation = random.choice(list(relations))
+        relation = random.choice(list(case.schemas))
         bag = relations[relation]
         there = [row for row, weight in bag.items() if weight]
         if there and random.random() < 0.4:
@@ -186,15 +269,15 @@ def drawn(case: Case, random: Random, relations: dict[str, Bag], batch: int):
             row, weight = case.row(random, relation, batch), random.choice([1, 1, 1, 2])
         bag[row] += weight
         changes.append((relation, row, weight))
+    if case.schemas is VISITS:  # a key once, as nothing says which is the last
+        keys = {row[0]: (name, row, weight) for name, row, weight in changes if name == "person"}
+        changes = [*keys.values(), *(change for change in changes if change[0] == "visit")]
     random.shuffle(changes)
     return changes
 
 
-def drained(relations: dict[str, Bag]):
-    changes = [(name, row, -n) for name, bag in relations.items() for row, n in bag.items() if n]
-    for bag in relations.values():
-        bag.clear()
-    return changes
+def drained(case: Case, relations: Mapping[str, Bag]) -> list[Change]:
+    return [(name, row, -n) for name in case.schemas for row, n in relations[name].items()]
 
 
 def table_of(schemas: Mapping[str, pa.Schema], changes) -> pa.Table:

@@ -14,8 +14,8 @@ What has to be true is checked as soon as it can be false:
 
 *   a delta that is given to the target is that of the oracle, every time it is given;
 *   when the sink returns, the target has been given the deltas of all views of that micro-batch;
-*   an error of the sink has a cause, and when there are no more causes the schedule comes to its end;
-*   the views that a new sink loads are those of the oracle, and taking away all rows leaves nothing;
+*   an error of the sink has a cause, and without more causes the schedule comes to its end;
+*   the views that a new sink loads are right, and so are the deltas of taking away all rows;
 *   at the end there is no file on the disk that no version names.
 
 With ``damage`` files are also changed, cut or removed between two sinks. Then what must not be
