@@ -10,7 +10,7 @@
     decimals up to 38 digits                 decimal(p, s)                   the same
     wider decimals                           decimal(38, s), if they fit     the same
     date64                                   date                            the same
-    timestamp without and with zone          microseconds; the zone is UTC   the same
+    timestamp without and with zone          microseconds; the zone is UTC   seconds become ms
     time                                     text, 12:34:56.000001           the same
     duration                                 int64, the number of its units  the same
     strings, binaries, in all layouts        string, binary                  the same
@@ -99,6 +99,8 @@ def lake_type(given: pa.DataType) -> pa.DataType:
 def parquet_type(given: pa.DataType) -> pa.DataType:
     """The type of a column of a Parquet file that is read back as this one, or as its values."""
     type_ = given.value_type if types.is_dictionary(given) else given
+    if types.is_timestamp(type_) and type_.unit == "s":
+        return pa.timestamp("ms", type_.tz)
     if type_ == pa.string_view():
         return pa.string()
     return pa.binary() if type_ in (pa.binary_view(), pa.binary(0)) else type_
