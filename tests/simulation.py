@@ -46,12 +46,13 @@ from dbsp_wcoj import Formula
 from streaming import BatchOrderError, StateDamagedError, ViewSink
 from streaming.state import parquet, writer
 from streaming.state.files import LOCK
-from streaming.state.manifest import FOLDER, Manifest
+from streaming.state.manifest import FOLDER, Manifest, batch_of
 from streaming.targets.target import ViewDelta
 from tests.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.simulated_streams import CASES, Bag, stream
 from tests.tables import bag_of
 
+IDENTITY = "state.json"
 SEED = "DBSP_WCOJ_SEED"
 STREAMS = 12  # of each case
 LOGGED = 60  # calls that are shown of a failing schedule
@@ -103,7 +104,8 @@ class Schedule:
         self.keep = random.choice([2, 2, 3, 5])
         self.faults = random.choice([1, 2, 3, 5, 8])
         self.spread = random.choice([3, 10, 30, 100])
-        self.damages = random.choice([1, 2]) if damage else 0
+        self.damage: Damage | None = None
+        self.harmless = not damage
         self.committed = 0
         self.highest = 0
         self.sink: ViewSink | None = None
@@ -123,7 +125,8 @@ class Schedule:
         self.disk.tidy()
         self._restart_quietly()
         self._deliver()
-        self._check_files()
+        if self.damage is None:
+            self._check_files()
         return "done"
 
     def _plan(self) -> None:
@@ -136,10 +139,9 @@ class Schedule:
 
     def _attempt(self) -> bool:
         """Give Spark's next micro-batch to the sink; False if damage was found, rightly."""
-        damaged = None
         try:
             if self.sink is None:
-                damaged = self._damage()
+                self._harm()
                 self._start()
             self._deliver()
         except Crash as crash:
@@ -149,7 +151,7 @@ class Schedule:
                 self.committed = max(oldest, self.committed - self.random.randrange(self.keep))
         except Exception as error:
             if not self.disk.struck:
-                if damaged is not None and damaged.explains(error, self.committed):
+                if self.damage is not None and self.damage.explains(error, self.committed):
                     return False
                 raise
             self.disk.struck = False
@@ -207,40 +209,37 @@ class Schedule:
         assert there == named | other, f"{there ^ named ^ other} should not, or should, be there"
         assert sum(name.startswith(f"{FOLDER}/") for name in there) <= self.keep
 
-    def _damage(self) -> Damage | None:
+    def _harm(self) -> None:
         names = [name for name in self.disk.names() if name != LOCK]
-        if not self.damages or not names or self.random.random() < 0.5:
-            return None
-        self.damages -= 1
-        return Damage(self.disk, self.random.choice(names), self.random)
+        if names and not self.harmless and self.random.random() < 0.5:
+            self.harmless = True
+            self.damage = Damage(self.disk, self.random.choice(names), self.random)
 
 
 class Damage:
-    """A file that is not as it was written, and whether a sink has to notice."""
+    """A file that is not as it was written, or not there, and what a sink may say to that."""
 
     def __init__(self, disk: SimulatedDisk, name: str, random: Random) -> None:
         self.name = name
-        manifests = {}
-        for other in disk.names():
-            if other.startswith(f"{FOLDER}/") and other.endswith(".json"):
-                manifests[other] = Manifest.of(disk.content(other), other)
-        self.newest = max((m.batch_id for m in manifests.values()), default=-1)
-        naming = [m.batch_id for n, m in manifests.items() if name == n or name in m.files]
-        self.needed = self.newest in naming or name == "state.json"
-        self.spared = [b for b in (m.batch_id for m in manifests.values()) if b not in naming]
+        self._disk = disk
         disk.replace(name, damaged(disk.content(name), random))
 
     def explains(self, error: Exception, batch_id: int) -> bool:
-        """Whether the sink could do no better than to refuse, and says why."""
-        if not self.needed:
+        """Whether the sink could do no better than to refuse a micro-batch, and says why."""
+        if self.name != IDENTITY and (batch_id == 0 or batch_id - 1 in self._whole_versions()):
             return False
-        if self.name != "state.json" and batch_id <= self.newest:
-            before = batch_id - 1  # the version that this micro-batch can be done again from
-            if before in self.spared or before < 0:
-                return False
-        if isinstance(error, BatchOrderError):
-            return self.name.startswith(f"{FOLDER}/")
+        if isinstance(error, BatchOrderError):  # nobody misses a manifest that is gone
+            return self.name.startswith(FOLDER) and self.name not in self._disk.names()
         return isinstance(error, StateDamagedError) and self.name in str(error)
+
+    def _whole_versions(self) -> set[int]:
+        found = set()
+        for name in self._disk.names():
+            if batch_of(name) is not None and name != self.name:
+                manifest = Manifest.of(self._disk.content(name), name)
+                if self.name not in manifest.files:
+                    found.add(manifest.batch_id)
+        return found
 
 
 def damaged(content: bytes, random: Random) -> bytes | None:
