@@ -30,8 +30,8 @@ class Refused:
     Attributes:
         reason: "late", "untimed" or "missing".
         message: How many, the first of them, and what to do.
-        table: The rows, with ``weight``: what was given of them and not applied. Of a key that is
-            not there the other columns are NULL.
+        table: The rows, with ``weight``: what was given of them and not applied. Of the deletion of
+            a key the other columns are NULL (but for a time that was looked at).
     """
 
     reason: str
