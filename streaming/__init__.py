@@ -21,6 +21,7 @@ from streaming.errors import (
     UntaggedBatchError,
 )
 from streaming.java import find_java
+from streaming.merge import merge
 from streaming.session import start_session
 from streaming.view_sink import Published, ViewSink
 
@@ -42,5 +43,6 @@ __all__ = [
     "UntaggedBatchError",
     "ViewSink",
     "find_java",
+    "merge",
     "start_session",
 ]

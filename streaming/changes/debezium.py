@@ -132,9 +132,7 @@ class Debezium:
             fields=_fields(F.col("schema")),
         )
         op, relation = F.col("op"), F.col("relation")
-        before, after = (
-            F.when(is_in(body, side), at(body, side)) for side in ("before", "after")
-        )
+        before, after = (F.when(is_in(body, side), at(body, side)) for side in ("before", "after"))
         given = held(
             given, "raw", "whole", "body", "op", "relation", "sequence", "fields",
             before=before, after=after,
@@ -232,12 +230,12 @@ class Debezium:
         cases = {}
         for relation, schema in inputs.items():
             tests = []
-            for field in schema:
-                name = names.name(relation, field.name)
+            for column in schema:
+                name = names.name(relation, column.name)
                 known = F.exists(fields, is_named(name))
-                had = F.when(op == "u", names.member(after, relation, field.name).isNotNull())
+                had = F.when(op == "u", names.member(after, relation, column.name).isNotNull())
                 had = had.otherwise(F.coalesce(known, F.lit(not self.evolved)))
-                tests.append(names.member(before, relation, field.name).isNull() & had)
+                tests.append(names.member(before, relation, column.name).isNull() & had)
             cases[relation] = reduce(lambda a, b: a | b, tests)
         return cases
 
@@ -246,12 +244,14 @@ class Debezium:
         cases = {}
         for relation, schema in inputs.items():
             tests = []
-            for field in schema:
+            for column in schema:
                 now, then = (
-                    F.try_variant_get(names.member(F.col(side), relation, field.name), "$", "string")
+                    F.try_variant_get(
+                        names.member(F.col(side), relation, column.name), "$", "string"
+                    )
                     for side in ("after", "before")
                 )
-                absent = names.member(F.col("before"), relation, field.name).isNull()
+                absent = names.member(F.col("before"), relation, column.name).isNull()
                 missing = F.coalesce(then == self.unavailable, F.lit(False))
                 lost = (now == self.unavailable) & (absent | missing)
                 alone = missing & (F.col("op") == "d")

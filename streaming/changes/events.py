@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
 from streaming.changes.carriers import carrier
-from streaming.changes.feed import Keys, check_inputs, held, let, name_of, named
+from streaming.changes.feed import Keys, check_inputs, held, let, name_of
 from streaming.changes.texts import NANOSECONDS, Cell, Encoding, value_of
 from streaming.errors import FeedError
 
@@ -157,9 +157,7 @@ def per_relation(relation: Column, cases: Mapping[str, Column], otherwise: Colum
     return chosen
 
 
-def update_of(
-    relation: Column, before: Column, after: Column, keys: Keys, names: Names
-) -> Column:
+def update_of(relation: Column, before: Column, after: Column, keys: Keys, names: Names) -> Column:
     """The images of an update, given as image structs of weight -1 and 1.
 
     Of an input with keys the new row alone, and the old key only if it is another one.
@@ -241,7 +239,9 @@ def envelope_of(
         lambda row: F.struct(
             row["weight"].alias("weight"),
             *(
-                F.when(relation == name, _values(row, name, schema, names, encoding)).alias(name_of(name))
+                F.when(relation == name, _values(row, name, schema, names, encoding)).alias(
+                    name_of(name)
+                )
                 for name, schema in inputs.items()
             ),
         ),

@@ -201,7 +201,9 @@ def flat_envelope(
                 f"{', '.join(schema.names)}; select them"
             )
         row = F.struct(*present)
-        structs.append((row if relation is not None else F.when(tag == name, row)).alias(name_of(name)))
+        structs.append(
+            (row if relation is not None else F.when(tag == name, row)).alias(name_of(name))
+        )
     wrong = F.lit(None).cast("string") if error is None else error
     whole = F.to_json(F.struct(*map(named, df.columns)))
     return df.select(

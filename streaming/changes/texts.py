@@ -6,8 +6,8 @@ A cell is what the event holds for one column: a text, exactly as it was sent fo
 
 Nothing is bent to fit: digits that would be rounded away, a date with a time of day, an hour that
 is none, 300 as int8, ``1E400`` as a float are no values of the type, and the event is refused by
-its name. `Encoding` says what the producer leaves open: what numbers of time count, how decimals and
-binaries are written.
+its name. `Encoding` says what the producer leaves open: what numbers of time count, how decimals
+and binaries are written.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def value_of(cell: Cell, type: pa.DataType, encoding: Encoding) -> Column:
     return cell.text
 
 
-def _number(
-    cell: Cell, scale: int, encoding: Encoding, read: Callable[[Column], Column]
-) -> Column:
+def _number(cell: Cell, scale: int, encoding: Encoding, read: Callable[[Column], Column]) -> Column:
     """Read the text of a number, also of one that is its unscaled bytes."""
     binary = F.coalesce(cell.bytes, F.lit(encoding.decimals == "base64"))
     unscaled = _unscaled(cell.text, F.coalesce(cell.scale, F.lit(scale)))

@@ -1,0 +1,96 @@
+"""Merge: several streams as one, so that a micro-batch is one consistent cut over all of them.
+
+Spark gives each query its own batch ids; two queries have no common moment. The union of the
+streams is one query, whose micro-batch has what each source has new, and whose offsets are written
+down together. The rows travel in an envelope (`streaming.changes.feed`) with one struct per
+relation, so equal names of columns of different types do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streaming.changes import Feed, feed_of
+from streaming.changes.feed import (
+    ERROR,
+    NO_KEYS,
+    RAW,
+    RELATION,
+    SEQUENCE,
+    WEIGHT,
+    Keys,
+    is_envelope,
+    name_of,
+    named,
+)
+from streaming.errors import FeedError
+
+__all__ = ["merge"]
+
+
+def merge(
+    frames: Mapping[str, DataFrame],
+    *,
+    feeds: Mapping[str, str | Feed] | None = None,
+    inputs: Mapping[str, pa.Schema] | None = None,
+    keys: Keys = NO_KEYS,
+) -> DataFrame:
+    """Return one DataFrame with the changes of several.
+
+    Args:
+        frames: A streaming DataFrame per relation: its rows, perhaps with ``weight`` and
+            ``sequence``. One that is an envelope already, or has a feed, may hold rows of any
+            relations, and its name is only a name.
+        feeds: How to read a frame, by its name here.
+        inputs: The schemas of the inputs; needed with feeds.
+        keys: The key columns of inputs with keys; needed with feeds.
+
+    Raises:
+        FeedError: There are no frames, or a feed without schemas or without a frame.
+    """
+    feeds = feeds or {}
+    if not frames:
+        raise FeedError("there is no stream to merge: give merge({'orders': df1, ...})")
+    strange = [name for name in feeds if name not in frames]
+    if strange:
+        raise FeedError(f"there is a feed for {strange[0]!r}, and streams are {', '.join(frames)}")
+    if feeds and not inputs:
+        raise FeedError("feeds are read by the schemas of the inputs: give merge(..., inputs=...)")
+    parts = []
+    for name, frame in frames.items():
+        if name in feeds:
+            parts.append(feed_of(feeds[name]).envelope(frame, inputs or {}, keys=keys))
+        elif is_envelope(frame.columns):
+            parts.append(frame)
+        else:
+            parts.append(_enveloped(name, frame))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def _enveloped(relation: str, df: DataFrame) -> DataFrame:
+    data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
+    if not data:
+        raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
+    weight = named(WEIGHT) if WEIGHT in df.columns else F.lit(1)
+    number = weight.try_cast("long")
+    fine = F.coalesce(number.try_cast("double") == weight.try_cast("double"), F.lit(False))
+    reason = F.concat(
+        F.lit("the weight is "),
+        F.coalesce(weight.cast("string"), F.lit("NULL")),
+        F.lit(", weights are integers of 64 bits"),
+    )
+    sequence = named(SEQUENCE) if SEQUENCE in df.columns else F.lit(None)
+    row = F.struct(*map(named, data))
+    return df.select(
+        F.lit(relation).alias(RELATION),
+        number.alias(WEIGHT),
+        sequence.cast("long").alias(SEQUENCE),
+        F.when(~fine, reason).alias(ERROR),
+        F.when(~fine, F.to_json(row)).alias(RAW),
+        row.alias(name_of(relation)),
+    )
