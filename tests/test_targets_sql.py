@@ -1,0 +1,458 @@
+"""SqlTarget on SQLite and on a real PostgreSQL server, with the connection failing at any call."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import itertools
+import pickle
+import sqlite3
+from collections import Counter
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming.errors import TargetError
+from streaming.targets.sql import SqlTarget
+from streaming.targets.target import ViewDelta
+from tests.databases import Crash, Faults, postgres_with, sqlite_with
+from tests.view_histories import canonical, histories, table_of
+
+LAW = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+HISTORIES = st.sampled_from(["delta", "upsert", "complete"]).flatmap(histories)
+NUMBERS = itertools.count()
+ONE = table_of([((1, "a", 0.5), 1)])
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """The address of a PostgreSQL server that lives as long as the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
+        pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
+        try:
+            server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+        except Exception as error:
+            pytest.skip(f"the PostgreSQL server of the wheel pgserver does not start: {error}")
+    yield server.get_uri()
+    server.cleanup()
+
+
+class Database:
+    """A database, its faults, and how to look into it without the target."""
+
+    def __init__(self, name, connect, look):
+        self.name = name
+        self.faults = Faults()
+        self.connect = connect(self.faults)
+        self._look = look
+
+    def rows(self, statement):
+        with contextlib.closing(self._look()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+    def run(self, statement):
+        with contextlib.closing(self._look()) as connection:
+            connection.cursor().execute(statement)
+            connection.commit()
+
+    def columns(self, table):
+        with contextlib.closing(self._look()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f'SELECT * FROM "{table}"')
+            return [column[0] for column in cursor.description]
+
+
+@pytest.fixture(params=["sqlite", "sqlite autocommit", "postgres", "postgres autocommit"])
+def database(request, tmp_path):
+    autocommit = request.param.endswith("autocommit")
+    if request.param.startswith("sqlite"):
+        path = str(tmp_path / "test.db")
+        options = {"isolation_level": None} if autocommit else {}
+        return Database(
+            "sqlite", lambda f: sqlite_with(f, path, **options), lambda: sqlite3.connect(path)
+        )
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+    return Database(
+        "postgres",
+        lambda f: postgres_with(f, address, autocommit=autocommit),
+        lambda: psycopg.connect(address),
+    )
+
+
+def fresh():
+    return f"t{next(NUMBERS)}"
+
+
+def back(row):
+    """A row as it comes from the database; SQLite has NaN as text."""
+    return canonical(float("nan") if value == "NaN" else value for value in row)
+
+
+def contents(database, table, mode):
+    if mode == "upsert":
+        return Counter(back(row) for row in database.rows(f'SELECT k, s, x FROM "{table}"'))
+    counts = Counter()
+    for *row, weight in database.rows(f'SELECT k, s, x, weight FROM "{table}"'):
+        counts[back(row)] += weight
+    return Counter({row: weight for row, weight in counts.items() if weight})
+
+
+@given(history=HISTORIES, again=st.lists(st.integers(1, 3), min_size=6, max_size=6))
+@LAW
+def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(database, history, again):
+    table = fresh()
+    target = SqlTarget(database.connect, table)
+    for delta, content, times in zip(history.deltas, history.contents, again, strict=False):
+        for _ in range(times):
+            target.write(delta)
+        assert contents(database, table, history.mode) == content
+    target.close()
+    if history.mode == "delta" and history.deltas:
+        found = database.rows(f'SELECT batch_id, k, s, x, weight FROM "{table}"')
+        log = {(row[0], *back(row[1:-1])): row[-1] for row in found}
+        assert log == history.contents_by_batch
+        assert len(log) == len(found)
+
+
+@given(
+    history=HISTORIES,
+    faults=st.lists(st.none() | st.integers(0, 9), min_size=6, max_size=6),
+    after=st.booleans(),
+)
+@settings(LAW, max_examples=80)
+def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
+    database, history, faults, after
+):
+    table = fresh()
+    target = SqlTarget(database.connect, table)
+    before = None
+    for delta, content, fault in zip(history.deltas, history.contents, faults, strict=False):
+        database.faults.plan(fault, after=after)
+        try:
+            target.write(delta)
+        except Crash:
+            if before is not None:  # the table is there
+                assert contents(database, table, history.mode) in (before, content)
+            database.faults.plan(None)
+            target = SqlTarget(database.connect, table)  # another process
+            target.write(delta)
+        assert contents(database, table, history.mode) == content
+        before = content
+    target.close()
+
+
+def test_an_error_at_any_call_leaves_the_table_as_it_was(database):
+    for mode, calls in itertools.product(("delta", "upsert", "complete"), range(8)):
+        table, keys = fresh(), ("k",) if mode == "upsert" else ()
+        target = SqlTarget(database.connect, table)
+        target.write(ViewDelta("v", 0, ONE, mode, keys))
+        database.faults.plan(calls, error=ValueError)
+        second = ViewDelta("v", 1, table_of([((2, "b", 1.5), 1)]), mode, keys)
+        with contextlib.suppress(TargetError):
+            target.write(second)
+            assert calls > 5
+        failed = database.faults.left == -1 or calls <= 5
+        database.faults.plan(None)
+        if failed and calls < 5:
+            assert contents(database, table, mode) == Counter({(1, "a", 0.5): 1})
+        target.write(second)
+        assert contents(database, table, mode)[(2, "b", 1.5)] == 1
+        assert contents(database, table, mode)[(1, "a", 0.5)] == (mode != "complete")
+        target.close()
+
+
+def test_a_connection_that_died_is_opened_again_once(database):
+    table = fresh()
+    opened = []
+
+    def connect():
+        opened.append(database.connect())
+        if 1 < len(opened) < limit:
+            opened[-1].close()
+        return opened[-1]
+
+    target = SqlTarget(connect, table)
+    limit = 0
+    target.write(ViewDelta("v", 0, ONE))
+    opened[-1].close()
+    target.write(ViewDelta("v", 1, ONE))
+    assert contents(database, table, "delta") == Counter({(1, "a", 0.5): 2})
+
+    limit = 99
+    opened[-1].close()
+    with pytest.raises(TargetError, match="refused"):
+        target.write(ViewDelta("v", 2, ONE))
+    target.close()
+
+
+def test_a_server_that_ended_the_session_is_asked_again(postgres):
+    import psycopg
+
+    table = fresh()
+    target = SqlTarget(lambda: psycopg.connect(postgres), table)
+    target.write(ViewDelta("v", 0, ONE))
+    with psycopg.connect(postgres) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
+
+    target.write(ViewDelta("v", 1, ONE))
+
+    with psycopg.connect(postgres) as other:
+        assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (2,)
+    target.close()
+
+
+def test_no_message_tells_how_the_connection_is_made(postgres):
+    import psycopg
+
+    secrets = ("hunter2", "db.internal", "127.0.0.1", "alice")
+
+    def unreachable():
+        return psycopg.connect(
+            "host=127.0.0.1 port=1 user=alice password=hunter2 dbname=db.internal"
+        )
+
+    def failing():
+        raise OSError("alice:hunter2@db.internal")
+
+    for connect in (unreachable, failing):
+        with pytest.raises(TargetError, match="cannot be reached") as caught:
+            SqlTarget(connect, "t").write(ViewDelta("v", 0, ONE))
+        assert not any(secret in str(caught.value) for secret in secrets)
+        assert caught.value.__suppress_context__
+
+
+def test_two_writers_of_one_micro_batch_apply_it_once(postgres):
+    import threading
+
+    import psycopg
+
+    table = fresh()
+    first = SqlTarget(lambda: psycopg.connect(postgres), table)
+    first.write(ViewDelta("v", 0, ONE))
+    first.close()
+    targets = [SqlTarget(lambda: psycopg.connect(postgres), table) for _ in range(4)]
+    threads = [
+        threading.Thread(target=target.write, args=(ViewDelta("v", 1, ONE),)) for target in targets
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    with psycopg.connect(postgres) as other:
+        assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (2,)
+    for target in targets:
+        target.close()
+
+
+NAMES = ["a b", 'qu"ote', "per%cent", "select", "Größe", "view", "%s", "?"]
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+def test_names_of_all_kinds_are_quoted(database, mode):
+    table = f'T {next(NUMBERS)} % "x"'
+    columns = {name: [number, None] for number, name in enumerate(NAMES)}
+    rows = pa.table({**columns, "weight": [1, 1]})
+    keys = tuple(NAMES[:3]) if mode == "upsert" else ()
+    target = SqlTarget(database.connect, table, batches='no"tes %')
+
+    target.write(ViewDelta("v'v", 0, rows, mode, keys))
+    target.write(ViewDelta("v'v", 1, rows, mode, keys))
+    target.close()
+
+    quoted = table.replace('"', '""')
+    assert [name for name in database.columns(quoted) if name in NAMES] == NAMES
+    (count,) = database.rows(f'SELECT count(*) FROM "{quoted}"')[0]
+    assert count == (4 if mode == "delta" else 2)
+
+
+def test_a_schema_may_be_given(database):
+    schema = "main" if database.name == "sqlite" else "public"
+    table = fresh()
+    target = SqlTarget(database.connect, table, schema=schema)
+
+    for batch_id in (0, 1, 1):
+        target.write(ViewDelta("v", batch_id, ONE))
+    target.close()
+
+    assert database.rows(f"SELECT count(*) FROM {schema}.{table}") == [(2,)]
+
+
+def test_one_view_may_go_to_several_tables_and_several_views_to_one_database(database):
+    suffix = fresh()
+    targets = [SqlTarget(database.connect, f"{{view}}_{kind}_{suffix}") for kind in ("a", "b")]
+    for target in targets:
+        for view in ("v", "w"):
+            target.write(ViewDelta(view, 0, ONE))
+            assert len(database.rows(f'SELECT * FROM "{target.name_for(view)}"')) == 1
+        target.close()
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert"])
+def test_rows_of_another_state_directory_are_not_mixed_with(database, mode):
+    table, keys = fresh(), ("k",) if mode == "upsert" else ()
+    target = SqlTarget(database.connect, table)
+    target.write(ViewDelta("v", 0, ONE, mode, keys, "one"))
+
+    with pytest.raises(TargetError, match="do not come from view 'v' of this state directory"):
+        target.write(ViewDelta("v", 0, ONE, mode, keys, "two"))
+    target.close()
+    assert contents(database, table, mode) == Counter({(1, "a", 0.5): 1})
+
+
+def test_the_table_may_be_the_users_own(database):
+    table = fresh()
+    database.run(
+        f"CREATE TABLE {table} (k BIGINT PRIMARY KEY, s TEXT, x REAL, note TEXT DEFAULT 'n')"
+    )
+    target = SqlTarget(database.connect, table)
+
+    target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
+    target.write(ViewDelta("v", 1, table_of([((1, "b", 0.5), 1)]), "upsert", ("k",)))
+    target.close()
+
+    assert database.rows(f"SELECT * FROM {table}") == [(1, "b", 0.5, "n")]
+
+
+def test_a_table_that_does_not_fit_is_an_error_and_can_be_mended(database):
+    table = fresh()
+    database.run(f"CREATE TABLE {table} (k BIGINT)")
+    target = SqlTarget(database.connect, table)
+
+    with pytest.raises(TargetError, match=f"to table '{table}'.*unique constraint"):
+        target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
+    database.run(f"DROP TABLE {table}")
+    target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
+    target.close()
+    assert contents(database, table, "upsert") == Counter({(1, "a", 0.5): 1})
+
+
+def test_a_target_can_be_pickled_with_its_connection_open(tmp_path):
+    target = SqlTarget(_Connect(str(tmp_path / "t.db")))
+    target.write(ViewDelta("v", 0, ONE))
+
+    pickle.loads(pickle.dumps(target)).write(ViewDelta("v", 1, ONE))
+
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM v").fetchone() == (2,)
+
+
+class _Connect:
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self):
+        return sqlite3.connect(self.path)
+
+
+def test_a_connection_of_another_driver_is_refused():
+    class Foreign:
+        def close(self): ...
+
+    with pytest.raises(TargetError, match="known are sqlite3, psycopg"):
+        SqlTarget(Foreign, "t").write(ViewDelta("v", 0, ONE))
+
+
+def test_columns_that_the_log_adds_are_refused(tmp_path):
+    delta = ViewDelta("v", 0, pa.table({"row_number": [1], "weight": [1]}))
+
+    with pytest.raises(TargetError, match="'row_number'"):
+        SqlTarget(_Connect(str(tmp_path / "t.db"))).write(delta)
+
+
+UTC = datetime.UTC
+MICROS = 1_700_000_000_123_456
+MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
+# type, value, what PostgreSQL gives, what SQLite gives
+VALUES = [
+    (pa.bool_(), True, True, 1),
+    (pa.int8(), -128, -128, -128),
+    (pa.uint8(), 255, 255, 255),
+    (pa.uint16(), 2**16 - 1, 2**16 - 1, 2**16 - 1),
+    (pa.uint32(), 2**32 - 1, 2**32 - 1, 2**32 - 1),
+    (pa.int64(), -(2**63) + 1, -(2**63) + 1, -(2**63) + 1),
+    (pa.uint64(), 2**63 - 1, Decimal(2**63 - 1), 2**63 - 1),
+    (pa.uint64(), 2**64 - 2, Decimal(2**64 - 2), TargetError),
+    (pa.float32(), 0.1, 0.10000000149011612, 0.10000000149011612),
+    (pa.float64(), float("inf"), float("inf"), float("inf")),
+    (pa.float64(), float("nan"), float("nan"), "NaN"),
+    (pa.decimal128(9, 2), Decimal("-1.50"), Decimal("-1.50"), "-1.50"),
+    (pa.decimal256(60, 3), Decimal(f"{10**50}.125"), Decimal(f"{10**50}.125"), f"{10**50}.125"),
+    (pa.decimal128(5, -2), Decimal("1E+4"), Decimal(10000), "10000"),
+    (pa.string(), "a\tb\\\n'é🎈", "a\tb\\\n'é🎈", "a\tb\\\n'é🎈"),
+    (pa.string(), "", "", ""),
+    (pa.string(), "\\N", "\\N", "\\N"),
+    (pa.string_view(), "view", "view", "view"),
+    (pa.dictionary(pa.int8(), pa.string()), "word", "word", "word"),
+    (pa.string(), "nul\0", TargetError, "nul\0"),
+    (pa.binary(), b"\0\xff\\", b"\0\xff\\", b"\0\xff\\"),
+    (pa.binary(2), b"\0\n", b"\0\n", b"\0\n"),
+    (pa.date32(), datetime.date(1, 1, 1), datetime.date(1, 1, 1), "0001-01-01"),
+    (pa.date32(), datetime.date(9999, 12, 31), datetime.date(9999, 12, 31), "9999-12-31"),
+    (pa.date32(), -719163, TargetError, TargetError),
+    (pa.date64(), datetime.date(2024, 2, 29), datetime.date(2024, 2, 29), "2024-02-29"),
+    (pa.time32("s"), datetime.time(1, 2, 3), datetime.time(1, 2, 3), "01:02:03"),
+    (pa.time64("us"), datetime.time(1, 2, 3, 4), datetime.time(1, 2, 3, 4), "01:02:03.000004"),
+    (pa.time64("ns"), 1001, TargetError, "00:00:00.000001001"),
+    (pa.timestamp("us"), MICROS, MOMENT, "2023-11-14 22:13:20.123456"),
+    (pa.timestamp("us", "Europe/Vienna"), MICROS, MOMENT.replace(tzinfo=UTC),
+     "2023-11-14 22:13:20.123456+00:00"),
+    (pa.timestamp("ns"), MICROS * 1000, MOMENT, "2023-11-14 22:13:20.123456000"),
+    (pa.timestamp("ns"), MICROS * 1000 + 1, TargetError, "2023-11-14 22:13:20.123456001"),
+    (pa.timestamp("s"), 2**40, TargetError, TargetError),
+    (pa.timestamp("us", "UTC"), -(2**62), TargetError, TargetError),
+    (pa.duration("us"), datetime.timedelta(microseconds=-5), -5, -5),
+    (pa.null(), None, None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "in_postgres", "in_sqlite"), VALUES, ids=lambda value: str(value)[:30]
+)
+def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sqlite):
+    expected = in_sqlite if database.name == "sqlite" else in_postgres
+    if pa.types.is_temporal(type_) and isinstance(value, int):
+        column = pa.array([value, None], f"int{type_.bit_width}").view(type_)
+    elif pa.types.is_dictionary(type_):
+        column = pa.array([value, None]).dictionary_encode().cast(type_)
+    else:
+        column = pa.array([value, None], type_)
+    rows = pa.table({"key": column, "n": [1, 2], "weight": [1, 1]})
+    for mode in ("delta", "upsert", "complete"):
+        if mode == "upsert" and pa.types.is_null(type_):
+            continue  # both rows have the same key
+        keys = ("key",) if mode == "upsert" else ()
+        table = fresh()
+        target = SqlTarget(database.connect, table)
+        if expected is TargetError:
+            with pytest.raises(TargetError):
+                target.write(ViewDelta("v", 0, rows, mode, keys))
+            continue
+
+        target.write(ViewDelta("v", 0, rows, mode, keys))
+        if mode == "upsert":  # found again by its key
+            target.write(ViewDelta("v", 1, rows, mode, keys))
+        found = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
+
+        assert canonical(found[0]) == canonical((expected, 1))
+        assert found[1:] == [(None, 2)]
+        if mode == "upsert":
+            gone = rows.set_column(2, "weight", pa.array([-1, -1]))
+            target.write(ViewDelta("v", 2, gone, mode, keys))
+            assert database.rows(f'SELECT * FROM "{table}"') == []
+        target.close()
