@@ -147,16 +147,18 @@ of it; columns are nr, items
         return self._upserts(view, delta, after) if delta.num_rows else delta
 
     def _upserts(self, view: str, delta: pa.Table, after: After) -> pa.Table:
+        schema, delta = delta.schema, _takeable(delta)
         touched = delta.select(self.keys)
         touched = touched.take(_firsts(_groups(touched)))
-        now = after.rows_of(touched).select(delta.column_names).cast(delta.schema)
+        touched = touched.cast(pa.schema([schema.field(key) for key in self.keys]))
+        now = after.rows_of(touched).select(schema.names).cast(delta.schema)
         groups = _groups(pa.concat_tables([now.select(self.keys), delta.select(self.keys)]))
         now_groups, delta_groups = groups[: now.num_rows], groups[now.num_rows :]
         self._check_unique(view, now, now_groups)
         leaving = pc.less(delta.column(WEIGHT), 0).to_numpy(zero_copy_only=False)
         gone = np.flatnonzero(leaving & ~np.isin(delta_groups, now_groups))
         tombstones = delta.take(gone[_firsts(delta_groups[gone])])
-        return pa.concat_tables([_weighted(now, 1), _weighted(tombstones, -1)])
+        return pa.concat_tables([_weighted(now, 1), _weighted(tombstones, -1)]).cast(schema)
 
     def _check_unique(self, view: str, now: pa.Table, groups: npt.NDArray[np.int64]) -> None:
         weights = now.column(WEIGHT).to_numpy()
@@ -211,7 +213,7 @@ class TableAfter:
         both = pa.concat_tables([keys, self.table.select(keys.column_names)])
         groups = _groups(both)
         mine = np.isin(groups[keys.num_rows :], groups[: keys.num_rows])
-        return self.table.filter(pa.array(mine))
+        return _takeable(self.table).filter(pa.array(mine)).cast(self.table.schema)
 
 
 def folded(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
@@ -225,11 +227,12 @@ def folded(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
     >>> folded([first, second], ["nr"]).to_pylist()
     [{'nr': 1, 'items': 2, 'weight': 1}]
     """
-    table = pa.concat_tables(upserts)
+    schema = upserts[0].schema
+    table = _takeable(pa.concat_tables(upserts))
     groups = _groups(table.select(keys))
     last = np.sort(len(groups) - 1 - _firsts(groups[::-1]))
     table = table.take(last)
-    return table.filter(pc.greater(table.column(WEIGHT), 0))
+    return table.filter(pc.greater(table.column(WEIGHT), 0)).cast(schema)
 
 
 def _groups(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -246,6 +249,15 @@ def _groups(table: pa.Table) -> npt.NDArray[np.int64]:
 def _firsts(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The first place of each group."""
     return np.unique(groups, return_index=True)[1]
+
+
+def _takeable(table: pa.Table) -> pa.Table:
+    """The table without views, of which Arrow cannot take rows."""
+    for place, field in enumerate(table.schema):
+        if field.type in (pa.string_view(), pa.binary_view()):
+            type_ = pa.string() if field.type == pa.string_view() else pa.binary()
+            table = table.set_column(place, field.with_type(type_), table.column(place).cast(type_))
+    return table
 
 
 def _weighted(table: pa.Table, weight: int) -> pa.Table:

@@ -36,7 +36,9 @@ class Faults:
         if not due:
             return function(*args, **kwargs)
         if self.after:
-            function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if hasattr(result, "commit"):  # a connection that nobody is going to have
+                result.close()
         self.dead = self.error is Crash
         raise self.error("planned")
 

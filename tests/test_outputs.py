@@ -163,3 +163,25 @@ def test_only_touched_keys_are_looked_up():
         {"nr": 5, "n": 1, "weight": 1},
         {"nr": 200, "n": 1, "weight": -1},
     ]
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [pa.string_view(), pa.binary_view(), pa.dictionary(pa.int8(), pa.string_view())],
+    ids=str,
+)
+def test_texts_in_views_are_keys_and_values(type_):
+    plain = pa.binary() if type_ == pa.binary_view() else pa.string()
+    column = pa.array(["a", "b"], plain)
+    if pa.types.is_dictionary(type_):
+        column = pa.DictionaryArray.from_arrays(
+            pa.array([0, 1], pa.int8()), column.cast("string_view")
+        )
+    else:
+        column = column.cast(type_)
+    rows = pa.table({"k": column, "v": column, "weight": [1, -1]})
+
+    out = of(rows, ["k"])(rows.slice(0, 1))
+
+    assert out.schema == rows.schema
+    assert out.to_pylist() == rows.to_pylist()

@@ -3,3 +3,22 @@
 ``ParquetTarget``, ``DeltaTarget`` and ``SqlTarget`` are durable; ``MemoryTarget``,
 ``ConsoleTarget`` and ``FrameTarget`` are for looking at views and for functions of one's own.
 """
+
+from streaming.targets.console import ConsoleTarget
+from streaming.targets.delta import DeltaTarget
+from streaming.targets.frame import FrameTarget
+from streaming.targets.memory import MemoryTarget
+from streaming.targets.parquet import ParquetTarget
+from streaming.targets.sql import SqlTarget
+from streaming.targets.target import Target, ViewDelta
+
+__all__ = [
+    "ConsoleTarget",
+    "DeltaTarget",
+    "FrameTarget",
+    "MemoryTarget",
+    "ParquetTarget",
+    "SqlTarget",
+    "Target",
+    "ViewDelta",
+]

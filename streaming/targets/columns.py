@@ -33,7 +33,7 @@ from pyarrow import types
 from circuits.codec_buffers import plain
 from streaming.errors import TargetError
 
-__all__ = ["converted", "lake_type", "parquet_type"]
+__all__ = ["converted", "lake_type", "parquet_type", "plain_type"]
 
 
 def converted(
@@ -98,12 +98,18 @@ def lake_type(given: pa.DataType) -> pa.DataType:
 
 def parquet_type(given: pa.DataType) -> pa.DataType:
     """The type of a column of a Parquet file that is read back as this one, or as its values."""
-    type_ = given.value_type if types.is_dictionary(given) else given
+    type_ = plain_type(given)
     if types.is_timestamp(type_) and type_.unit == "s":
         return pa.timestamp("ms", type_.tz)
+    return pa.binary() if type_ == pa.binary(0) else type_
+
+
+def plain_type(given: pa.DataType) -> pa.DataType:
+    """The type without dictionary and views; of views Arrow can neither take nor filter rows."""
+    type_ = given.value_type if types.is_dictionary(given) else given
     if type_ == pa.string_view():
         return pa.string()
-    return pa.binary() if type_ in (pa.binary_view(), pa.binary(0)) else type_
+    return pa.binary() if type_ == pa.binary_view() else type_
 
 
 def _is_text(type_: pa.DataType) -> bool:

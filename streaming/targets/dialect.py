@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from circuits.codec_buffers import plain
 from streaming.errors import TargetError
 
-__all__ = ["Dialect", "Row", "iso_texts", "plain_column", "units", "values_of"]
+__all__ = ["Dialect", "Row", "iso_texts", "units", "values_of"]
 
 Row = tuple[Any, ...]
 
@@ -31,7 +30,7 @@ _END: Final = "10000-01-01"
 
 
 class Dialect(Protocol):
-    """One database."""
+    """One database. Types and columns have neither dictionaries nor views."""
 
     name: str
     placeholder: str
@@ -64,14 +63,6 @@ class Dialect(Protocol):
     def is_dead(self, connection: Any) -> bool:
         """Whether the connection is lost and another one may do."""
         ...
-
-
-def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary and views."""
-    chunks = [plain(chunk) for chunk in column.chunks]
-    return (
-        pa.chunked_array(chunks) if chunks else pa.chunked_array([plain(pa.nulls(0, column.type))])
-    )
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:

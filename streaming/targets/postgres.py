@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
-from streaming.targets.dialect import Row, iso_texts, plain_column, units, values_of
+from streaming.targets.dialect import Row, iso_texts, units, values_of
 
 __all__ = ["Postgres"]
 
@@ -38,8 +38,6 @@ class Postgres:
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
-        if types.is_dictionary(type_):
-            type_ = type_.value_type
         if types.is_uint64(type_):
             return "NUMERIC(20, 0)"
         if types.is_integer(type_):
@@ -52,7 +50,6 @@ class Postgres:
         return _named(type_)
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
-        column = plain_column(column)
         type_ = column.type
         if types.is_timestamp(type_) and type_.unit == "ns":
             column = column.cast(pa.timestamp("us", type_.tz))
@@ -75,7 +72,8 @@ class Postgres:
         connection.rollback()
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        with cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN", ()) as copy:
+        statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+        with cursor.copy(statement.replace("%%", "%")) as copy:  # it has no placeholders
             for row in rows:
                 copy.write_row(row)
 
@@ -94,5 +92,5 @@ def _named(type_: pa.DataType) -> str:
         return "TIME"
     if types.is_duration(type_):
         return "BIGINT"
-    is_bytes = type_ in (pa.binary(), pa.large_binary(), pa.binary_view())
+    is_bytes = type_ in (pa.binary(), pa.large_binary())
     return "BYTEA" if is_bytes or types.is_fixed_size_binary(type_) else "TEXT"

@@ -28,7 +28,9 @@ Cost: one object per value at the edge of the driver; COPY or executemany; O(cha
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +39,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
+from streaming.targets.columns import converted, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.sqlite import Sqlite
@@ -107,8 +110,8 @@ class SqlTarget:
                 raise TargetError(
                     f"{delta}: {dialect.name} refused to write it to table "
                     f"{self.name_for(delta.view)!r}: {type(error).__name__}: "
-                    f"{str(error).strip()}; nothing of it is there. The table must have the "
-                    "columns of the view, and for upserts a unique constraint on its keys; drop it "
+                    f"{' '.join(str(error).split())}; nothing of it is there. The table must have "
+                    "the columns of the view, for upserts a unique constraint on its keys; drop it "
                     "to have it made again"
                 ) from error
 
@@ -160,7 +163,8 @@ class _Writing:
     """One micro-batch on its way into one table."""
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
-        self.delta = delta
+        table = converted(delta.table, plain_type, what=str(delta))
+        self.delta = replace(delta, table=table)
         self.dialect = dialect
         self.name = target.name_for(delta.view)
         self.schema = target.schema
@@ -172,15 +176,14 @@ class _Writing:
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
         pieces = list(self._pieces())  # before the transaction: a value that is refused costs none
-        cursor = connection.cursor()
-        dialect.begin(connection, cursor)
-        if self._is_new(cursor):
-            if delta.mode == "complete":
-                cursor.execute(f"DELETE FROM {self.table}", ())
-            for piece in pieces:
-                piece(cursor)
-        dialect.commit(connection, cursor)
-        cursor.close()
+        with contextlib.closing(connection.cursor()) as cursor:
+            dialect.begin(connection, cursor)
+            if self._is_new(cursor):
+                if delta.mode == "complete":
+                    cursor.execute(f"DELETE FROM {self.table}", ())
+                for piece in pieces:
+                    piece(cursor)
+            dialect.commit(connection, cursor)
 
     def _is_new(self, cursor: Any) -> bool:
         """Note the micro-batch; False if it, or a later one, is there."""

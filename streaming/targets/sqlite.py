@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from streaming.errors import TargetError
-from streaming.targets.dialect import Row, iso_texts, plain_column, units, values_of
+from streaming.targets.dialect import Row, iso_texts, units, values_of
 
 __all__ = ["Sqlite"]
 
@@ -40,18 +40,15 @@ class Sqlite:
         return '"' + name.replace('"', '""') + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
-        if types.is_dictionary(type_):
-            type_ = type_.value_type
         if types.is_integer(type_) or types.is_boolean(type_) or types.is_duration(type_):
             return "INTEGER"
         if types.is_floating(type_):
             return "REAL"
-        if type_ in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        if type_ in (pa.binary(), pa.large_binary()):
             return "BLOB"
         return "BLOB" if types.is_fixed_size_binary(type_) else "TEXT"
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
-        column = plain_column(column)
         type_ = column.type
         if types.is_uint64(type_) and (pc.max(column).as_py() or 0) > _MOST:
             raise TargetError(
