@@ -168,7 +168,10 @@ def fill(graph: Graph, state: State) -> None:
 
 def _check_names(graph: Graph, state: State) -> None:
     payloads = {name for name in state.tables if is_payload(name)}
-    other = graph.traces.keys() ^ state.traces.keys() | payloads - graph.holdings.tables.keys()
+    # A trace without arrangements keeps nothing, so nothing may be stored of it.
+    needed = {name for name, trace in graph.traces.items() if trace.orders}
+    other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
+    other |= payloads - graph.holdings.tables.keys()
     if other:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "
