@@ -3,61 +3,78 @@
 ::
 
     circuit = compile_sql("SELECT city, count(*) AS n FROM r GROUP BY city", {"r": schema})
-    sink = ViewSink(circuit, on_delta)
-    changes.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
+    sink = ViewSink(circuit, on_delta, state_dir="state/")
+    changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
 
 Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without holes, at least
-once each. The sink makes that exactly once, within this process:
+once each. The sink makes that exactly once:
 
-1.  the next id: read the rows by one ``toArrow()``, prepare the step, commit it, publish the delta;
-2.  the last id again (Spark was stopped or failed before it noted the commit): publish the same
-    delta again and change nothing;
-3.  any other id: ``BatchOrderError``, for state and checkpoint do not belong together.
+1.  the next id: read the rows by one ``toArrow()``, decode them, prepare the step, write what it
+    adds to the state and the views' deltas, commit (one rename, `streaming.state.store`), make the
+    step the state in memory, give the deltas to their targets;
+2.  an id that is done (Spark was stopped or failed before it noted the commit): read the rows,
+    check that they are the same, give the same deltas out again, change nothing;
+3.  any other id: `BatchOrderError`, for state and checkpoint do not belong together.
 
-Preparing changes nothing, so an error in a micro-batch leaves the state whole and the same
-micro-batch may come again. ``on_delta`` runs after the commit; when it raises, the query stops,
-and the restarted query publishes that delta once more: let it be idempotent by batch id.
+An error before the commit leaves the state as it was, and the micro-batch may come again. Targets
+get every delta at least once, with the same rows, and the ones that come with this package write
+it once (`streaming.targets`). A plain function ``on_delta(frame, batch_id)`` has to see to that
+itself, by the batch id.
 
-Several relations are one stream, the union of their rows with a column ``relation``: so one batch
-id is one consistent cut over all of them. A relation's rows use its own columns and ``weight``
-(optional, +1 without; a retraction is -1); columns of other relations are not looked at. With
-one relation there is no need for the tag. The order of rows in a micro-batch has no meaning.
+The micro-batch is read on a replay, too: Spark notes a micro-batch as done when the function
+returns, whether its rows were looked at or not, and rows that differ would be lost unseen.
 
-Types are those that ``toArrow()`` gives: Spark's timestamp is ``timestamp("us")`` in the zone of
-the session, which can be declared in any zone; timestamp_ntz has none; decimal(p, s) is
-``decimal128(p, s)``. NULL is NULL. Arrays, maps and structs are refused (`circuits.schema`).
+Without ``state_dir`` the state is in the memory of this process, and exactly once holds while it
+lives. With it, the sink can be pickled: it then is its circuit's definition and its settings, and
+finds the state in the directory; that is how Spark Connect runs it, in a process of its own.
 
-State lives in this object. After a restart of the process the views begin empty, so the checkpoint
-has to be deleted with it; the error of rule 3 says so. Durable state has its place between
-``prepare`` and ``commit`` in ``__call__``: write the prepared outputs and runs under the batch id,
-then commit; recovering sets ``_last`` before the first micro-batch.
+Rows come flat, with a column ``relation`` where there are several inputs, as the envelope of
+`streaming.merge`, or raw with ``feed`` (`streaming.changes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import logging
+import os
+import pickle
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from threading import RLock
+from types import MappingProxyType
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError
-from circuits.schema import WEIGHT
-from streaming.errors import BatchOrderError, UntaggedBatchError
+from streaming.changes import Feed, feed_of
+from streaming.envelope import Changes, changes_of
+from streaming.errors import ReplayError
+from streaming.letters import BadRows, check_policy, judged
+from streaming.metrics import BatchMetrics, Stopwatch
+from streaming.outputs import Output
+from streaming.preparing import prepared
+from streaming.routes import OnDelta, routes_of
+from streaming.state.done import Done
+from streaming.state.files import files_of
+from streaming.state.store import Store
+from streaming.state.volatile import Volatile
+from streaming.targets.target import Target
 
-__all__ = ["RELATION", "Published", "ViewSink"]
+__all__ = ["Published", "ViewSink"]
 
-RELATION: Final = "relation"
 QUERY_ID: Final = "sql.streaming.queryId"  # set by Spark for the thread that runs the micro-batch
+REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
 
-OnDelta = Callable[[int, Mapping[str, pa.Table]], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Published:
-    """The delta of every output of the circuit in one micro-batch."""
+    """What the views gave out for one micro-batch."""
 
     query_id: str | None
     batch_id: int
@@ -69,107 +86,263 @@ class ViewSink:
 
     Args:
         circuit: The views; from now on only this sink may step it.
-        on_delta: Called with the batch id and the delta of each output (a table of changed rows
-            with ``weight``), once per micro-batch and again for a replayed one.
+        on_delta: Where the deltas go: a function ``(frame, batch_id)``, a `Target`, or a mapping
+            from the names of outputs to either. One function or target takes the deltas of all
+            outputs of the circuit, one after another.
+        state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
+            system and path, or `Files`. Without it, in memory.
+        keep: How many versions of the state stay in the directory, at least 2.
+        outputs: How the changes of a view are given out, where not as its delta
+            (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
+        feed: How the stream's rows become changes: a `Feed` or its name (`streaming.FEEDS`).
+        bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
+            ``letters/`` in the state directory.
+        checkpoint: The checkpoint directory of the query, so that a checkpoint of another query is
+            noticed in Spark Connect as well; elsewhere Spark tells.
 
     Raises:
         UnknownInputError: ``relation`` is no input of the circuit.
+        UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
+        TargetError: A mode does not go with its view.
+        FeedError: There is no such feed.
+        StateError: ``keep`` is too small, or the location is no place for files.
     """
 
     def __init__(
-        self, circuit: Circuit, on_delta: OnDelta | None = None, *, relation: str | None = None
+        self,
+        circuit: Circuit,
+        on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None = None,
+        *,
+        state_dir: Any = None,
+        keep: int = 3,
+        outputs: Mapping[str, Output] = MappingProxyType({}),
+        relation: str | None = None,
+        feed: Feed | str | None = None,
+        bad_rows: BadRows = "fail",
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        if relation is not None:
-            _check_input(circuit, relation)
-        elif len(circuit.inputs) == 1:
+        if relation is not None and relation not in circuit.inputs:
+            raise UnknownInputError(
+                f"{relation!r} is not an input of the circuit; inputs are "
+                f"{', '.join(circuit.inputs)}: rename the relation or add its schema"
+            )
+        if relation is None and len(circuit.inputs) == 1:
             relation = next(iter(circuit.inputs))
-        self.circuit = circuit
-        self.on_delta = on_delta
-        self.relation = relation
+        check_policy(bad_rows)
+        self._circuit = circuit
+        self._routes = routes_of(circuit, on_delta, outputs)
+        self._relation = relation
+        self._feed = None if feed is None else feed_of(feed)
+        self._bad_rows: BadRows = bad_rows
+        self._state_dir = state_dir
+        self._keep = keep
+        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is not part of the settings: the versions, and what has been seen."""
+        self._lock = RLock()
+        self._versions: Store | Volatile = (
+            Volatile(self._circuit)
+            if self._state_dir is None
+            else Store(files_of(self._state_dir), self._circuit, keep=self._keep)
+        )
         self._last: Published | None = None
+        self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+
+    @property
+    def circuit(self) -> Circuit:
+        """The views, at the state of the last micro-batch that this process has done."""
+        return self._circuit
 
     @property
     def last(self) -> Published | None:
-        """What the latest micro-batch changed; None before the first."""
+        """What the latest micro-batch gave out; None before the first in this process."""
         return self._last
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch.
 
         Raises:
-            BatchOrderError: The id is neither the next one nor the last one.
-            UntaggedBatchError: A row does not say to which relation it belongs.
-            CircuitError: The rows do not fit the circuit. In all cases nothing has changed.
+            BatchOrderError: The id does not follow the state's.
+            ReplayError: The micro-batch came again with other rows.
+            RowError: A row cannot be taken, and ``bad_rows`` is "fail".
+            StateError: The state directory cannot be used.
+            MicroBatchError, CircuitError: The rows do not fit the circuit. In all these cases the
+                state has not changed.
         """
-        query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        if not self._is_replay(batch_id, query_id):
-            step = self.circuit.prepare(self._decode(df.toArrow()))  # the one action on df
-            step.commit()
-            self._last = Published(query_id, batch_id, step.outputs)
-        if self.on_delta is not None and self._last is not None:
-            self.on_delta(batch_id, self._last.outputs)
-
-    def _is_replay(self, batch_id: int, query_id: str | None) -> bool:
-        last = self._last
-        if last is None:
-            if batch_id != 0:
-                raise BatchOrderError(
-                    f"the first micro-batch has id {batch_id}, not 0: the checkpoint is older than "
-                    "this sink, which starts with empty views; delete the checkpoint to read the "
-                    "source again from its beginning"
+        with self._lock, Stopwatch(batch_id) as watch:
+            query_id = self._query_of(df)
+            with watch.phase("load", "state"):
+                done = self._versions.find(batch_id, query_id)
+            with watch.phase("read", "rows of the micro-batch"):
+                frame = df
+                if self._feed is not None:
+                    schemas, keys = self._circuit.definition.schemas, self._keys
+                    frame = self._feed.envelope(df, schemas, keys=keys)
+                table = frame.toArrow()  # the one action on df
+            with watch.phase("decode", f"{table.num_rows} rows"):
+                changes = changes_of(
+                    table,
+                    self._circuit.inputs,
+                    relation=self._relation,
+                    rules=self._circuit.rules,
                 )
-            return False
-        if query_id != last.query_id:
-            raise BatchOrderError(
-                f"micro-batch {batch_id} comes from query {query_id}, the views were built by "
-                f"query {last.query_id}: one sink serves one query with one checkpoint; make a new "
-                "circuit and sink for another"
-            )
-        if batch_id == last.batch_id:
-            return True
-        if batch_id == last.batch_id + 1:
-            return False
-        raise BatchOrderError(
-            f"micro-batch {batch_id} follows {last.batch_id}; only {last.batch_id} again or "
-            f"{last.batch_id + 1} can come now: the checkpoint was changed behind this sink; start "
-            "again with an empty checkpoint and a new sink"
-        )
+                judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
+            if done is None:
+                now, letters = self._stepped(changes, batch_id, query_id, watch)
+            else:
+                self._check_same(done, changes)
+                now, letters = done, 0
+            self._last = Published(query_id, batch_id, now.outputs)
+            with watch.phase("publish", "targets"):
+                self._publish(df, now)
+            self._measure(now, changes, letters, done is not None, watch)
 
-    def _decode(self, table: pa.Table) -> dict[str, pa.Table]:
-        """One table per relation, with its own columns and the weight."""
-        if RELATION not in table.column_names:
-            if self.relation is None:
-                raise UntaggedBatchError(
-                    f"the circuit reads {', '.join(self.circuit.inputs)} and the rows have columns "
-                    f"{table.column_names}: add a column {RELATION!r} that names the relation of a "
-                    "row, or give ViewSink(relation=...)"
+    def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
+        """The whole of a materialized view, or input, as it is after the last micro-batch.
+
+        Args:
+            name: The view.
+            session: Where the DataFrame belongs; the active session when not given.
+
+        Raises:
+            UnknownViewError: There is no such view, or it is not materialized.
+            StateDamagedError: The newest version of the state directory is not whole.
+        """
+        return (session or SparkSession.active()).createDataFrame(self.table(name))
+
+    def table(self, name: str) -> pa.Table:
+        """As `view`, as an Arrow table, without Spark."""
+        with self._lock:
+            self._versions.load_newest()
+            return self._circuit.views[name]
+
+    def close(self) -> None:
+        """Let go of the state directory, for another sink or process; a call takes it up again."""
+        with self._lock:
+            self._versions.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings: what is needed to go on from the state directory elsewhere."""
+        if self._state_dir is None:
+            raise pickle.PicklingError(
+                "a ViewSink without state_dir has its state in memory and cannot move to another "
+                "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
+            )
+        own = ("_circuit", "_lock", "_versions", "_last", "metrics")
+        settings = {name: value for name, value in vars(self).items() if name not in own}
+        return {**settings, "definition": self._circuit.definition}
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        """Make the sink from its settings, without state."""
+        self._circuit = settings.pop("definition").circuit()
+        vars(self).update(settings)
+        self._begin()
+
+    @property
+    def _keys(self) -> dict[str, tuple[str, ...]]:
+        """The keys of the inputs whose rows are upserts."""
+        return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
+
+    def _query_of(self, df: DataFrame) -> str | None:
+        """The id that Spark keeps in the checkpoint; None if there is no telling."""
+        if self._checkpoint is not None:
+            text = bytes(files_of(self._checkpoint).read("metadata"))
+            return str(json.loads(text)["id"])
+        try:
+            context = df.sparkSession.sparkContext
+        except (PySparkException, AttributeError):  # Spark Connect has no context
+            return None
+        found = context.getLocalProperty(QUERY_ID)
+        return None if found is None else str(found)
+
+    def _stepped(
+        self, changes: Changes, batch_id: int, query_id: str | None, watch: Stopwatch
+    ) -> tuple[Done, int]:
+        """Prepare the step, write it, make it the state."""
+        rows = sum(table.num_rows for table in changes.tables.values())
+        with watch.phase("step", f"{rows} rows"):
+            batch = prepared(
+                self._circuit,
+                changes.tables,
+                changes.letters,
+                bad_rows=self._bad_rows,
+                batch_id=batch_id,
+            )
+        step, letters = batch.step, batch.letters.table
+        try:
+            with watch.phase("write", "state and deltas"):
+                done = self._versions.write(
+                    batch_id,
+                    query_id,
+                    step,
+                    outputs=self._routes.tables(step),
+                    digests=batch.digests,
+                    letters=letters if letters.num_rows else None,
                 )
-            return {self.relation: table}
-        tags = table.column(RELATION)
-        if not (pa.types.is_string(tags.type) or pa.types.is_large_string(tags.type)):
-            raise UntaggedBatchError(
-                f"column {RELATION!r} is of type {tags.type}; it must hold names of relations: "
-                f"{', '.join(self.circuit.inputs)}"
-            )
-        if tags.null_count:
-            raise UntaggedBatchError(
-                f"{tags.null_count} of {len(tags)} rows have NULL in column {RELATION!r}; it must "
-                f"be one of {', '.join(self.circuit.inputs)}"
-            )
-        tables = {}
-        for name in pc.unique(tags).to_pylist():
-            _check_input(self.circuit, name)
-            mine = {*self.circuit.inputs[name].columns, WEIGHT}
-            kept = [column for column in table.column_names if column in mine]
-            tables[name] = table.select(kept).filter(pc.equal(tags, name))
-        return tables
+        except BaseException:
+            step.abandon()
+            raise
+        try:
+            with watch.phase("merge", "the step into the state"):
+                step.commit()
+        except BaseException:
+            self._versions.forget()
+            raise
+        return done, letters.num_rows
 
+    def _check_same(self, done: Done, changes: Changes) -> None:
+        """Compare the rows of a micro-batch that came again with those that were taken."""
+        if not done.digests:
+            return
+        digests = self._circuit.digests(changes.tables)
+        for name in {*digests, *done.digests}:
+            if digests.get(name, 0) != done.digests.get(name, 0):
+                raise ReplayError(
+                    f"micro-batch {done.batch_id} came again with other rows of relation "
+                    f"{name!r} than those in the state: the source cannot be replayed, or the "
+                    "stream before the sink is not deterministic (current time, random numbers, "
+                    "files that were replaced). The state is that of the first rows; to begin "
+                    "anew delete the state directory and the checkpoint"
+                )
 
-def _check_input(circuit: Circuit, name: str) -> None:
-    if name not in circuit.inputs:
-        raise UnknownInputError(
-            f"{name!r} is not an input of the circuit; inputs are {', '.join(circuit.inputs)}: "
-            "rename the relation or add its schema"
+    def _publish(self, df: DataFrame, done: Done) -> None:
+        for view, table in done.outputs.items():
+            self._routes.publish(
+                view,
+                done.batch_id,
+                table,
+                state_id=self._versions.id,
+                files=done.files.get(view, ()),
+                session=df.sparkSession,
+            )
+
+    def _measure(
+        self,
+        done: Done,
+        changes: Changes,
+        letters: int,
+        replayed: bool,
+        watch: Stopwatch,
+    ) -> None:
+        metrics = BatchMetrics(
+            batch_id=done.batch_id,
+            replayed=replayed,
+            rows_in={name: table.num_rows for name, table in changes.tables.items()},
+            rows_out={name: table.num_rows for name, table in done.outputs.items()},
+            letters=letters,
+            letters_total=done.letters,
+            seconds=watch.seconds,
+            bytes_written=0 if replayed else self._versions.bytes_written,
+            arrangements=done.sizes,
         )
+        self.metrics.append(metrics)
+        line = metrics.to_json()
+        log.info("%s", line)
+        try:
+            self._versions.note(f"{line}\n")
+        except OSError as error:
+            log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)

@@ -18,7 +18,7 @@ MANIFEST = Manifest(
     tables={"text": (Placed("data/b", 1, 3, 30),)},
     lengths={"text": 3},
     marks={"horizon e": -5},
-    plans={"#1": [["a", "b"]]},
+    plans={"#1": [["ä", "b"]]},
     digests={"e": 4_000_000_000},
     outputs={"triangles": ("outputs/x-0.parquet", "outputs/x-1.parquet"), "none": ()},
     letters=2,
@@ -28,7 +28,6 @@ MANIFEST = Manifest(
         "outputs/x-0.parquet": FileMark(3, 3),
         "outputs/x-1.parquet": FileMark(4, 4),
     },
-    extra={"näher": None},
 )
 
 

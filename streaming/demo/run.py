@@ -101,22 +101,24 @@ def run(
     write_files(history.stream, history.cuts, directory / "changes")
     last = time.perf_counter()
 
-    def on_delta(batch_id: int, outputs: Mapping[str, pa.Table]) -> None:
+    sink = ViewSink(circuit)
+
+    def step(df: DataFrame, batch_id: int) -> None:
         nonlocal last
-        if batch_id < len(history.counts):
+        sink(df, batch_id)
+        if sink.last is None or batch_id < len(history.counts):
             return  # a replayed micro-batch, which is in the history already
-        history.add(outputs)
+        history.add(sink.last.outputs)
         now = time.perf_counter()
         history.seconds.append(now - last)
         last = now
         observe()
 
-    sink = ViewSink(circuit, on_delta)
     failures: list[Exception] = []
 
     def noting(df: DataFrame, batch_id: int) -> None:
         try:
-            sink(df, batch_id)
+            step(df, batch_id)
         except Exception as error:
             failures.append(error)  # Spark would bury it in a page of plans
             raise

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
@@ -66,13 +66,25 @@ class Manifest:
     outputs: Mapping[str, tuple[str, ...]]
     letters: int
     files: Mapping[str, FileMark]
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def data_files(self) -> list[str]:
         """The files of the state itself, without those of the outputs."""
         outputs = {name for names in self.outputs.values() for name in names}
         return [name for name in self.files if name not in outputs]
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Rows and bytes of each arrangement and table, in all pieces together."""
+        sizes = {
+            f"{name} [{','.join(map(str, order))}]": placed
+            for name, orders in self.traces.items()
+            for order, placed in orders.items()
+        } | dict(self.tables)
+        return {
+            name: (sum(p.rows for p in placed), sum(p.size for p in placed))
+            for name, placed in sizes.items()
+        }
 
     def to_bytes(self) -> bytes:
         """The text of the file."""
@@ -97,7 +109,6 @@ class Manifest:
             "outputs": {name: list(files) for name, files in self.outputs.items()},
             "letters": self.letters,
             "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
-            "extra": dict(self.extra),
         }
         return sealed(body)
 
@@ -134,7 +145,6 @@ class Manifest:
                 outputs={view: tuple(names) for view, names in body["outputs"].items()},
                 letters=body["letters"],
                 files={file: FileMark(*mark) for file, mark in body["files"].items()},
-                extra=body["extra"],
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(

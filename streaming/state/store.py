@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +36,8 @@ from circuits import Circuit, CircuitStep
 from circuits.state import State
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateMismatchError
-from streaming.state.files import Files
+from streaming.state.done import Done
+from streaming.state.files import Files, LocalFiles
 from streaming.state.identity import identified
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.parquet import parquet_parts
@@ -86,8 +87,8 @@ class Store:
         self._rooted: set[str] = set()  # folders whose names this process knows to be durable
         self._noted = 0
 
-    def find(self, batch_id: int, query_id: str | None) -> Manifest | None:
-        """The version of a micro-batch that was made already; None if it is the next one.
+    def find(self, batch_id: int, query_id: str | None) -> Done | None:
+        """A micro-batch that is part of the state already; None if it is the next one.
 
         Loads the state that the micro-batch follows, if it is not the circuit's.
 
@@ -105,7 +106,7 @@ class Store:
                 if not self._loaded:
                     self._load(newest)
                 self._check_query(batch_id, query_id)
-                return None if newest is None or batch_id > newest else self._whole(batch_id)
+                return None if newest is None or batch_id > newest else self._again(batch_id)
             except StateDamagedError as error:
                 self._step_back(batch_id, newest, error)
 
@@ -118,8 +119,7 @@ class Store:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Manifest:
+    ) -> Done:
         """Make a prepared step the next version. The circuit is not touched.
 
         Args:
@@ -129,7 +129,6 @@ class Store:
             outputs: What each view gives out.
             digests: A checksum of the rows of each input, to recognise them by.
             letters: The refused rows, if there are any.
-            extra: What else belongs to the version; must fit into JSON.
 
         Raises:
             OSError: The file system refused. Nothing has changed, unless the last rename is in
@@ -163,7 +162,6 @@ class Store:
                 outputs=written,
                 letters=count,
                 files=writer.finish(),
-                extra=extra or {},
             )
             writer.write(temporary, manifest.to_bytes())
             if not writer.folders <= self._rooted:
@@ -180,27 +178,7 @@ class Store:
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._versions.add(manifest)
-        return manifest
-
-    def outputs(self, manifest: Manifest) -> dict[str, pa.Table]:
-        """What each view has given out.
-
-        Raises:
-            StateDamagedError: A file is missing or was changed.
-        """
-        return {
-            view: pa.concat_tables(
-                [
-                    pq.read_table(pa.py_buffer(verified(self.files, name, manifest.files[name])))
-                    for name in names
-                ]
-            )
-            for view, names in manifest.outputs.items()
-        }
-
-    def paths(self, manifest: Manifest, view: str) -> tuple[str, ...]:
-        """Where the files of what a view has given out are."""
-        return tuple(f"{self.files.location}/{name}" for name in manifest.outputs[view])
+        return self._done(manifest, outputs)
 
     def load_newest(self) -> None:
         """Have the circuit at the newest version, if it is not at one.
@@ -257,8 +235,8 @@ class Store:
             ) from error
         self._current, self._loaded = manifest, True
 
-    def _whole(self, batch_id: int) -> Manifest:
-        """The version of a micro-batch, once its outputs are known to be there."""
+    def _again(self, batch_id: int) -> Done:
+        """A micro-batch that is done, with what the views gave out."""
         if batch_id not in self._versions:
             raise BatchOrderError(
                 f"micro-batch {batch_id} came again, and version {batch_id} is not in state "
@@ -266,10 +244,24 @@ class Store:
                 "directory together with the checkpoint"
             )
         manifest = self._versions[batch_id]
-        for names in manifest.outputs.values():
-            for name in names:
-                verified(self.files, name, manifest.files[name])
-        return manifest
+
+        def table(name: str) -> pa.Table:
+            return pq.read_table(pa.py_buffer(verified(self.files, name, manifest.files[name])))
+
+        outputs = {
+            view: pa.concat_tables(map(table, names)) for view, names in manifest.outputs.items()
+        }
+        return self._done(manifest, outputs)
+
+    def _done(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> Done:
+        local = isinstance(self.files, LocalFiles)
+        files = {
+            view: tuple(f"{self.files.location}/{name}" for name in names)
+            for view, names in (manifest.outputs if local else {}).items()
+        }
+        return Done(
+            manifest.batch_id, outputs, files, manifest.digests, manifest.letters, manifest.sizes
+        )
 
     def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
         """Go on from the version before the newest, if Spark gives the newest one again."""

@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
+from streaming.state.done import Done
 
 __all__ = ["Volatile"]
-
-
-@dataclass(frozen=True)
-class Kept:
-    """The last micro-batch."""
-
-    batch_id: int
-    query_id: str | None
-    outputs: Mapping[str, pa.Table]
-    digests: Mapping[str, int]
-    letters: int
-    extra: Mapping[str, Any]
 
 
 class Volatile:
@@ -38,10 +25,11 @@ class Volatile:
         self.circuit = circuit
         self.id = str(uuid.uuid4())
         self.bytes_written = 0
-        self._last: Kept | None = None
+        self._last: Done | None = None
+        self._query: str | None = None
         self._lost = False
 
-    def find(self, batch_id: int, query_id: str | None) -> Kept | None:
+    def find(self, batch_id: int, query_id: str | None) -> Done | None:
         """The last micro-batch if it came again; None if this is the next one.
 
         Raises:
@@ -61,10 +49,10 @@ class Volatile:
                     "source again from its beginning, or keep the state in ViewSink(state_dir=...)"
                 )
             return None
-        if None not in (query_id, last.query_id) and query_id != last.query_id:
+        if None not in (query_id, self._query) and query_id != self._query:
             raise BatchOrderError(
                 f"micro-batch {batch_id} comes from query {query_id}, the views were built by "
-                f"query {last.query_id}: one sink serves one query with one checkpoint; make a new "
+                f"query {self._query}: one sink serves one query with one checkpoint; make a new "
                 "circuit and sink for another"
             )
         if batch_id == last.batch_id:
@@ -86,21 +74,13 @@ class Volatile:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Kept:
+    ) -> Done:
         """Keep what a step gives, in place of the one before."""
         before = 0 if self._last is None else self._last.letters
         now = 0 if letters is None else letters.num_rows
-        self._last = Kept(batch_id, query_id, outputs, digests, before + now, extra or {})
+        self._query = query_id
+        self._last = Done(batch_id, outputs, {}, digests, before + now)
         return self._last
-
-    def outputs(self, version: Kept) -> Mapping[str, pa.Table]:
-        """What each view has published."""
-        return version.outputs
-
-    def paths(self, version: Kept, view: str) -> tuple[str, ...]:
-        """No files."""
-        return ()
 
     def load_newest(self) -> None:
         """Nothing to load."""

@@ -1,0 +1,119 @@
+"""Preparing a step from the rows of a micro-batch, whatever is wrong with some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from circuits import BrokenCircuitError, Circuit, CircuitStep
+from circuits.inputs import Refused
+from circuits.schema import WEIGHT
+from dbsp_wcoj.errors import DbspWcojError
+from streaming.letters import BadRows, Letters, judged
+from streaming.poison import isolated
+
+__all__ = ["PreparedBatch", "prepared"]
+
+#: Reasons of the rules of inputs for which a row is put aside whatever the policy: it came too
+#: late to have an effect, which is no fault of the stream.
+EXPECTED = ("late",)
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """A step, the rows that are not in it, and checksums of those that are.
+
+    ``digests`` is empty where rows had to be found out by trying: a replay of the micro-batch
+    cannot be compared then.
+    """
+
+    step: CircuitStep
+    letters: Letters
+    digests: Mapping[str, int]
+
+
+def prepared(
+    circuit: Circuit,
+    tables: Mapping[str, pa.Table],
+    letters: Letters,
+    *,
+    bad_rows: BadRows,
+    batch_id: int,
+) -> PreparedBatch:
+    """Prepare the step of the rows that can be taken.
+
+    Args:
+        circuit: What makes the step; nothing is committed.
+        tables: The rows of each relation.
+        letters: Rows that were put aside before.
+        bad_rows: What becomes of rows that cannot be taken.
+        batch_id: The micro-batch.
+
+    Raises:
+        RowError: There are such rows, and the policy is to fail.
+        CircuitError: The rows together do not fit the circuit.
+    """
+    digests: Mapping[str, int] = {}
+    try:
+        step = circuit.prepare(tables)
+        digests = step.digests
+    except BrokenCircuitError:
+        raise
+    except DbspWcojError as error:
+        step, poison = _without_poison(circuit, tables, bad_rows)
+        if not len(poison):
+            raise error
+        letters = judged(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
+    try:
+        expected, bad = _refused(step)
+        kept = judged(letters + bad, bad_rows=bad_rows, batch_id=batch_id)
+        return PreparedBatch(step, kept + expected.stamped(batch_id), digests)
+    except BaseException:
+        step.abandon()
+        raise
+
+
+def _without_poison(
+    circuit: Circuit, tables: Mapping[str, pa.Table], bad_rows: BadRows
+) -> tuple[CircuitStep, Letters]:
+    """The step of the rows that do not make it fail, and the others."""
+
+    def attempt(some: Mapping[str, pa.Table]) -> None:
+        circuit.prepare(some).abandon()
+
+    # Where the policy is to fail, one row is enough to say why.
+    good, found = isolated(tables, attempt, most=None if bad_rows == "dead_letter" else 1)
+    poison = Letters.none()
+    for one in found:
+        rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
+        weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
+        poison += Letters.of_rows(one.relation, rows, str(one.error), weights)
+    return circuit.prepare(good), poison
+
+
+def _refused(step: CircuitStep) -> tuple[Letters, Letters]:
+    """The rows that the rules of inputs refused: those that are no fault, and the others."""
+    expected, bad = Letters.none(), Letters.none()
+    for name, refused in chain.from_iterable(
+        ((name, one) for one in many) for name, many in step.refused.items()
+    ):
+        letters = _letters(name, refused)
+        if refused.reason in EXPECTED:
+            expected += letters
+        else:
+            bad += letters
+    return expected, bad
+
+
+def _letters(name: str, refused: Refused) -> Letters:
+    weights = refused.table.column(WEIGHT)
+    return Letters.of_rows(
+        name,
+        refused.table.drop_columns([WEIGHT]),
+        refused.message,
+        np.asarray(weights.to_numpy(), np.int64),
+    )
