@@ -134,7 +134,8 @@ def _merge(
 ) -> None:
     columns = [name for name in table.column_names if name != WEIGHT]
     values = {_quoted(name): f"source.{_quoted(name)}" for name in columns}
-    same = [f"target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)}" for key in keys]
+    # In parentheses: the parser takes IS NOT DISTINCT FROM a AND b for ... FROM (a AND b).
+    same = [f"(target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)})" for key in keys]
     merge = target.merge(
         table,
         predicate=" AND ".join(same),
