@@ -213,7 +213,24 @@ def recent(relations: Mapping[str, Bag]) -> dict[str, Bag]:
     return {"view": Counter({(name, n, last[name]): 1 for name, n in counts.items()})}
 
 
+ROWS = {"r": schema(k=INT, name=TEXT)}
+
+
+def plain_row(random: Random, relation: str, batch: int) -> Row:
+    return (random.randrange(4), random.choice([None, "", f"{LONG}{random.randrange(batch + 1)}"]))
+
+
+def filtered(relations: Mapping[str, Bag]) -> dict[str, Bag]:
+    return {"view": Counter({row: n for row, n in relations["r"].items() if row[0] > 0})}
+
+
 CASES: dict[str, Case] = {
+    "rows": Case(
+        lambda: compile_sql("SELECT * FROM r WHERE k > 0", ROWS, materialize=["view"]),
+        ROWS,
+        plain_row,
+        filtered,
+    ),
     "triangles": Case(
         lambda: compile_sql(TRIANGLES, {"link": LINK}, materialize=True),
         {"link": LINK},
@@ -235,10 +252,10 @@ CASES: dict[str, Case] = {
 
 
 @cache
-def stream(name: str, seed: int) -> Stream:
+def stream(name: str, seed: int, *, long: bool = False) -> Stream:
     """A stream of the case: inserts, deletes of what is there, repeated rows, empty batches."""
     case, random = CASES[name], Random(f"{name} {seed}")
-    length = random.choice([5, 5, 5, 6, 6, 8, 8, 12, 20, 40])
+    length = random.choice([8, 12, 20, 40] if long else [3, 4, 5, 6, 7])
     relations: dict[str, Bag] = {relation: Counter() for relation in case.schemas}
     views: list[dict[str, Bag]] = []
     tables = []
