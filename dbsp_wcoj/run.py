@@ -140,16 +140,21 @@ class Run:
         return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
 
     def packed(self) -> Int64Array:
-        """The run's words without gaps, as a copy.
+        """The run's words without gaps; nobody may write to them.
 
-        A buffer reserves more than it turns out to need, between sections and at the end.
+        A buffer reserves more than it turns out to need, between sections and at the end. Without
+        gaps between sections, as the run of a delta is, the words are those of the buffer.
 
         Complexity:
-            O(words).
+            O(words) for what comes of a merge, else O(columns).
         """
         buffer = self.buffer
-        sections = _sections(buffer[: _header_words(int(buffer[layout.ARITY]))].tolist())
-        packed = np.empty(sum([size for _, _, size in sections]), np.int64)
+        sections = _sections(buffer[: _header_words(self.arity)].tolist())
+        words = sum([size for _, _, size in sections])
+        _, last, size = sections[-1]
+        if last + size == words:
+            return buffer[:words]
+        packed = np.empty(words, np.int64)
         end = 0
         for pointer, start, size in sections:
             packed[end : end + size] = buffer[start : start + size]
@@ -161,7 +166,7 @@ class Run:
     @property
     def nbytes(self) -> int:
         """Bytes in use; a buffer reserves more than it turns out to need, untouched."""
-        header = self.buffer[: _header_words(int(self.buffer[layout.ARITY]))].tolist()
+        header = self.buffer[: _header_words(self.arity)].tolist()
         return 8 * sum([size for _, _, size in _sections(header)])
 
     @property

@@ -215,3 +215,27 @@ def test_other_misuse_is_refused():
     with pytest.raises(ArityError, match=r"\(2, rows\)"):
         pairs.intern_rows(np.zeros((3, 1), np.int64))
     assert repr(pairs) == "<Interner of 0 strings, 0 bytes>"
+
+
+def test_strings_that_are_no_rows_of_a_table_of_rows_are_not_appended():
+    pairs = Interner(words=2)
+    pairs.intern_rows(np.array([[7], [1]]))
+    with pytest.raises(ColumnTypeError, match="strings of 8 to 16 bytes for rows of 16"):
+        pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
+    assert len(pairs) == 1
+    copy = Interner(words=2)
+    copy.append(*pairs.arena())
+    assert copy.rows(np.array([0])).tolist() == [[7], [1]]
+    copy._check()
+
+
+@pytest.mark.parametrize("known", [0, 1, 31, 32, 33, 1000])
+@pytest.mark.parametrize("more", [0, 1, 31, 32, 33, 5000])
+def test_a_table_has_room_for_all_that_is_appended_at_once(known, more):
+    words = [f"word {i}".encode() for i in range(known + more)]
+    table = Interner()
+    for part in (words[:known], words[known:]):
+        ends = np.cumsum([0, *map(len, part)])
+        table.append(ends, np.frombuffer(b"".join(part), np.uint8))
+        table._check()
+    assert len(table) == known + more

@@ -251,3 +251,48 @@ def test_compacting_ends_merges_under_way_and_forgets_what_cancels():
     spine._check()
     assert spine.is_empty
     assert spine.rows == spine.nbytes == spine.weight_bound == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_a_bounded_piece_at_a_time(
+    seed, monkeypatch
+):
+    rng = np.random.default_rng(seed)
+    sizes = (10 ** rng.uniform(0, 4.3, 60)).astype(int).tolist()
+    runs, start = [], 0
+    for size in sizes:
+        runs.append(distinct_run(start, size))
+        start += size
+    spine = Spine()
+    address = spine.table_address
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Run", None)
+        patch.setattr(module, "Merge", None)
+        spine.load(runs)
+    assert spine.runs == tuple(runs) and spine.table_address == address
+    spine._check()
+    total = sum(sizes)
+    for number in range(3000):
+        before = len(spine._merges)
+        spine.append(distinct_run(start, 1 + number % 11))
+        start += 1 + number % 11
+        total += 1 + number % 11
+        assert len(spine._merges) <= before + 2
+        assert len(spine.runs) < 80
+    spine._check()
+    assert spine.rows == total
+    assert len(spine.runs) - spine._tiny <= 2 * math.log(total, GROWTH) + 2 * len(spine._merges) + 3
+
+
+def test_of_too_many_runs_the_newest_are_merged_when_they_are_loaded():
+    spine = Spine()
+    runs = [distinct_run(100 * i, 1 + i % 20) for i in range(400)]
+    spine.load(runs)
+    assert len(spine.runs) == module.MOST_LOADED
+    assert spine.rows == sum(run.rows for run in runs)
+    spine._check()
+    spine.load(runs[:2])
+    assert spine.runs == tuple(runs[:2])
+    nothing = Run.sum_of([run_of({(1, 2): 1}), run_of({(1, 2): -1})])
+    spine.load([nothing])
+    assert spine.is_empty

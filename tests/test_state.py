@@ -28,7 +28,7 @@ from circuits import (
     compile_sql,
 )
 from circuits.codec import NULL
-from dbsp_wcoj import DbspWcojError, Formula, schedule
+from dbsp_wcoj import Formula, schedule
 from dbsp_wcoj.run import Run
 from tests.plans import RELATIONS, History, identity, plans
 from tests.sql_generator import SCHEMAS, selects
@@ -518,30 +518,3 @@ def test_fingerprints_say_in_what_two_circuits_differ():
         *(f"input {name}" for name in one.inputs),
         *(f"view {name}" for name in one.plans),
     }
-
-
-def test_words_that_are_no_run_are_refused():
-    words = next(
-        run for orders in loaded_state().traces.values() for runs in orders.values() for run in runs
-    ).packed()
-    assert Run.of_words(words).read()[1].tolist() == [1]
-    wrong = words.copy()
-    wrong.flags.writeable = False
-    for given_, message in (
-        (words[:-1], "a section of"),
-        (words[:5], "no header"),
-        (words[:11], "the header has"),
-        (np.zeros(40, np.int64), "no header"),
-        (wrong, "writable: False"),
-        (words.astype(np.int32), "int32"),
-        (np.repeat(words, 2)[::2], "contiguous: False"),
-    ):
-        with pytest.raises(DbspWcojError, match=message):
-            Run.of_words(given_)
-    for place in range(len(words)):
-        broken = words.copy()
-        broken[place] = 1 << 40
-        try:
-            Run.of_words(broken)
-        except DbspWcojError:
-            continue

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp_wcoj import ArityError, DeltaQuery, Query, Trace, WeightOverflowError, ZSet
+from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Query, Trace, WeightOverflowError, ZSet
 from tests import columnar, naive
 from tests.strategies import DOMAINS, FORMULAS, LAW, relation_deltas, zset
 
@@ -354,3 +354,50 @@ def test_a_triangle_count_is_exact_while_large_merges_are_under_way(formula):
             graph.eliminate_zeros()
         if number % 10 == 0:
             assert count == (graph @ graph).multiply(graph).sum(), number
+
+
+def test_a_loaded_trace_has_the_runs_that_were_given_and_its_spines_stay_the_same():
+    source = Trace(2, [(0, 1), (1, 0)])
+    for rows in ([(1, 2), (3, 4)], [(5, 6)]):
+        source.update(ZSet.from_rows(rows))
+    stored = {a.order: a.spine.runs for a in source.arrangements}
+
+    trace = Trace(2, [(1, 0), (0, 1)])
+    spines = {a.order: a.spine for a in trace.arrangements}
+    staged = trace.prepare(ZSet.from_rows([(9, 9)]))
+    trace.load(stored)
+
+    for arrangement in trace.arrangements:
+        assert arrangement.spine is spines[arrangement.order]
+        assert arrangement.spine.runs == stored[arrangement.order]
+        arrangement.spine._check()
+    assert trace.to_zset() == source.to_zset()
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        staged.commit()
+    for each in (trace, source):
+        each.update(ZSet.from_rows([(1, 2), (7, 8)], [-1, 1]))
+    assert trace.to_zset() == source.to_zset()
+
+
+def test_arrangements_that_are_not_loaded_are_dropped_and_built_when_asked_for():
+    source = Trace(2)
+    source.update(ZSet.from_rows([(1, 2), (3, 4)]))
+    trace = Trace(2, [(0, 1), (1, 0)])
+    trace.load({(0, 1): source.arrangements[0].spine.runs})
+    assert trace.orders == ((0, 1),)
+    assert trace.arrange((1, 0)).spine.rows == 2
+    trace.load({})
+    assert trace.orders == ((0, 1), (1, 0))
+
+
+def test_runs_of_another_arity_or_order_are_not_loaded_and_nothing_changes():
+    source = Trace(1)
+    source.update(ZSet.from_rows([(1,)]))
+    runs = source.arrangements[0].spine.runs
+    trace = Trace(2)
+    trace.update(ZSet.from_rows([(1, 2)]))
+    with pytest.raises(ArityError, match="has arity 1, the trace 2"):
+        trace.load({(0, 1): runs})
+    with pytest.raises(ArityError, match="not a permutation"):
+        trace.load({(0, 0): ()})
+    assert trace.to_zset() == ZSet.from_rows([(1, 2)])
