@@ -26,8 +26,8 @@ from streaming.changes.feed import (
     Keys,
     is_envelope,
     name_of,
-    named,
 )
+from streaming.changes.sql import quoted
 from streaming.errors import FeedError
 
 __all__ = ["merge"]
@@ -76,7 +76,7 @@ def _enveloped(relation: str, df: DataFrame) -> DataFrame:
     data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
     if not data:
         raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
-    weight = named(WEIGHT) if WEIGHT in df.columns else F.lit(1)
+    weight = F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1)
     number = weight.try_cast("long")
     fine = F.coalesce(number.try_cast("double") == weight.try_cast("double"), F.lit(False))
     reason = F.concat(
@@ -84,8 +84,8 @@ def _enveloped(relation: str, df: DataFrame) -> DataFrame:
         F.coalesce(weight.cast("string"), F.lit("NULL")),
         F.lit(", weights are integers of 64 bits"),
     )
-    sequence = named(SEQUENCE) if SEQUENCE in df.columns else F.lit(None)
-    row = F.struct(*map(named, data))
+    sequence = F.col(SEQUENCE) if SEQUENCE in df.columns else F.lit(None)
+    row = F.struct(*map(quoted, data))
     return df.select(
         F.lit(relation).alias(RELATION),
         number.alias(WEIGHT),

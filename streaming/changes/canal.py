@@ -21,24 +21,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
-    FIELDS,
+    NO_FIELDS,
     Names,
-    envelope_of,
+    first_of,
     image,
-    parsed,
+    number,
+    opened,
     routed,
-    text_at,
+    text,
+    unknown_table,
     update_of,
 )
-from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, named, needs, sequence_of
+from streaming.changes.feed import NO_KEYS, Keys, held
+from streaming.changes.rows import envelope_of
+from streaming.changes.sql import literal
 from streaming.changes.texts import Encoding
 
 __all__ = ["Canal"]
 
+ROWS = ("INSERT", "UPDATE", "DELETE")
 DROPS = ("TRUNCATE", "ERASE")
 
 
@@ -59,100 +63,73 @@ class Canal:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `Feed.envelope`."""
-        needs(self, df, self.value, self.sequence)
-        for name in (self.relation, *self.tables.values()):
-            check_inputs(self, inputs, name)
-        names = Names(self.rename, match_case=self.match_case)
-        text = F.make_valid_utf8(named(self.value).cast("string"))
-        given = held(
-            df.filter(named(self.value).isNotNull()),
-            raw=text,
-            event=parsed(text),
-            order=sequence_of(df, self.sequence, F.lit(None)),
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
         )
-        event = F.col("event")
-        given = held(
-            given,
-            "raw",
-            "event",
-            type=F.upper(text_at(event, "type")),
-            ddl=F.coalesce(F.try_variant_get(event, "$.isDdl", "boolean"), F.lit(False)),
-            relation=self._relation(event, inputs),
-            data=F.try_variant_get(event, "$.data", "array<variant>"),
-            old=F.try_variant_get(event, "$.old", "array<variant>"),
-            sequence=F.coalesce(F.col("order"), _sequence(event)),
+        database, table = text("event", "database"), text("event", "table")
+        candidates = [f"concat({database}, '.', {table})", table]
+        tables = self.tables or {name: name for name in inputs}
+        events = held(
+            events,
+            {
+                "type": f"upper({text('event', 'type')})",
+                "ddl": "coalesce(try_variant_get(event, '$.isDdl', 'boolean'), false)",
+                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "data": "try_variant_get(event, '$.data', 'array<variant>')",
+                "old": "try_variant_get(event, '$.old', 'array<variant>')",
+                "sequence": f"coalesce(given, {_sequence()})",
+            },
+            keep=("raw", "event"),
         )
-        type, relation, ddl = F.col("type"), F.col("relation"), F.col("ddl")
-        data, old = F.col("data"), F.col("old")
-        updated = F.flatten(
-            F.transform(
-                data,
-                lambda row, place: update_of(
-                    relation, image(-1, F.get(old, place), row), image(1, row), keys, names
-                ),
-            )
-        )
+        new, gone = image(1, "line"), image(-1, "line")
+        update = update_of(image(-1, "get(old, place)", "line"), new, keys, names)
         images = (
-            F.when(type == "UPDATE", updated)
-            .when(type == "DELETE", F.transform(data, lambda row: image(-1, row)))
-            .otherwise(F.transform(data, lambda row: image(1, row)))
+            "CASE type "
+            f"WHEN 'UPDATE' THEN flatten(transform(data, (line, place) -> {update})) "
+            f"WHEN 'DELETE' THEN transform(data, line -> {gone}) "
+            f"ELSE transform(data, line -> {new}) END"
         )
-        unknown = relation.isNull()
-        ends = type.isin(*DROPS)
-        rows = type.isin("INSERT", "UPDATE", "DELETE")
-        skip = type.isNotNull() & (ddl | ~rows) & ~(ends & ~unknown)
+        ends = f"type IN {DROPS} AND relation IS NOT NULL"
+        skip = f"(ddl OR type NOT IN {ROWS}) AND type IS NOT NULL AND NOT ({ends})"
         if self.ignore_unknown_tables:
-            skip = skip | (type.isNotNull() & unknown)
-        known = F.size(F.filter(old, lambda row: F.schema_of_variant(row).startswith("OBJECT")))
-        error = (
-            F.when(event.isNull(), "the text is no JSON object, or repeats a member")
-            .when(type.isNull(), "the event has no type: it is none of Canal")
-            .when(
-                unknown,
-                F.concat(
-                    F.lit("the event is of "),
-                    F.coalesce(text_at(event, "table"), F.lit("no table")),
-                    F.lit(", which is no input"),
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
+        rows = "size(filter({0}, r -> schema_of_variant(r) LIKE 'OBJECT%'))"
+        error = first_of(
+            {
+                "event IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "type IS NULL": literal("the event has no type: it is none of Canal"),
+                "relation IS NULL": unknown_table(table),
+                ends: literal(
+                    "the table was emptied or dropped, and its rows are not in the event"
                 ),
-            )
-            .when(ends, "the table was emptied or dropped, and the event does not hold its rows")
-            .when(data.isNull(), "the event has no data")
-            .when(
-                F.exists(data, lambda row: ~F.schema_of_variant(row).startswith("OBJECT")),
-                "data holds what is no row",
-            )
-            .when(
-                (type == "UPDATE") & (F.coalesce(known, F.lit(-1)) != F.size(data)),
-                "an update without the old values of each row",
-            )
+                "data IS NULL": literal("the event has no data"),
+                f"{rows.format('data')} <> size(data)": literal("data holds what is no row"),
+                f"type = 'UPDATE' AND NOT ({rows.format('old')} <=> size(data))": literal(
+                    "an update without the old values of each row"
+                ),
+            }
         )
-        events = given.select(
+        events = events.selectExpr(
             "raw",
             "sequence",
             "relation",
-            F.lit(None).cast(FIELDS).alias("fields"),
-            F.coalesce(skip, F.lit(False)).alias("skip"),
-            error.alias("error"),
-            images.alias("images"),
+            f"{NO_FIELDS} AS fields",
+            f"coalesce({skip}, false) AS skip",
+            f"{error} AS error",
+            f"{images} AS images",
         )
         return envelope_of(
             events, inputs, keys=keys, names=names, encoding=self.encoding, numbered=True
         )
 
-    def _relation(self, event: Column, inputs: Mapping[str, pa.Schema]) -> Column:
-        if self.relation is not None:
-            return F.lit(self.relation)
-        database, table = text_at(event, "database"), text_at(event, "table")
-        candidates = [F.concat(database, F.lit("."), table), table]
-        return routed(candidates, self.tables or {name: name for name in inputs})
 
-
-def _sequence(event: Column) -> Column:
+def _sequence() -> str:
     """The order of an event by what it says of itself, with room for the place of a row."""
-
-    def number(name: str) -> Column:
-        return F.try_variant_get(event, f"$.{name}", "long")
-
-    second = F.floor(number("es") / 1000).cast("long")
-    batch = F.coalesce(number("id"), F.lit(0)).bitwiseAND(F.lit(2**18 - 1))
-    return F.shiftleft(second, 18) + batch
+    second = f"{number('event', 'es')} div 1000"
+    return f"shiftleft({second}, 18) | (coalesce({number('event', 'id')}, 0) & {2**18 - 1})"

@@ -32,27 +32,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
-    FIELDS,
     Names,
-    at,
-    envelope_of,
+    first_of,
     image,
-    is_in,
-    is_named,
-    parsed,
-    per_relation,
+    is_keyed,
+    number,
+    object_in,
+    opened,
     routed,
-    text_at,
+    text,
+    unknown_table,
     update_of,
 )
-from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, named, needs, sequence_of
+from streaming.changes.feed import NO_KEYS, Keys, held
+from streaming.changes.rows import envelope_of
+from streaming.changes.sql import bound, case, literal, row
 from streaming.changes.texts import Encoding
 
 __all__ = ["Debezium"]
@@ -63,6 +62,18 @@ SCHEMA = (
     "parameters: struct<scale: string>, fields: array<struct<field: string, type: string, "
     "name: string, parameters: struct<scale: string>>>>>>"
 )
+UNITS = {  # nanoseconds that one counts, by the name of a type of Debezium and Kafka Connect
+    "io.debezium.time.Timestamp": 10**6,
+    "io.debezium.time.MicroTimestamp": 10**3,
+    "io.debezium.time.NanoTimestamp": 1,
+    "io.debezium.time.Time": 10**6,
+    "io.debezium.time.MicroTime": 10**3,
+    "io.debezium.time.NanoTime": 1,
+    "io.debezium.time.MicroDuration": 10**3,
+    "io.debezium.time.NanoDuration": 1,
+    "org.apache.kafka.connect.data.Timestamp": 10**6,
+    "org.apache.kafka.connect.data.Time": 10**6,
+}
 
 
 @dataclass(frozen=True)
@@ -100,64 +111,45 @@ class Debezium:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `Feed.envelope`."""
-        needs(self, df, self.value, self.sequence)
-        for name in (self.relation, *self.tables.values()):
-            check_inputs(self, inputs, name)
-        names = Names(self.rename, match_case=self.match_case)
-        text = F.make_valid_utf8(named(self.value).cast("string"))
-        given = held(
-            df.filter(named(self.value).isNotNull()),
-            raw=text,
-            event=parsed(text),
-            order=sequence_of(df, self.sequence, F.lit(None)),
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
         )
-        wrapped = is_in(F.col("event"), "payload", "op")
-        given = held(
-            given,
-            "raw",
-            "order",
-            whole=F.col("event").isNotNull(),
-            body=F.when(wrapped, at(F.col("event"), "payload")).otherwise(F.col("event")),
-            schema=F.try_variant_get(F.col("event"), "$.schema", SCHEMA),
+        wrapped = bound("inner", object_in("event", "payload"), "coalesce(inner, event)")
+        schema = f"try_variant_get(event, '$.schema', '{SCHEMA}')"
+        events = held(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
+        events = held(
+            events,
+            {
+                "op": text("body", "op"),
+                "relation": self._relation(inputs),
+                "sequence": f"coalesce(given, {_sequence()})",
+                "fields": bound("columns", _columns(), _fields()),
+                "before": object_in("body", "before"),
+                "after": object_in("body", "after"),
+            },
+            keep=("raw", "body"),
         )
-        body = F.col("body")
-        given = held(
-            given,
-            "raw",
-            "whole",
-            "body",
-            op=text_at(body, "op"),
-            relation=self._relation(body, inputs),
-            sequence=F.coalesce(F.col("order"), _sequence(body)),
-            fields=_fields(F.col("schema")),
-        )
-        op, relation = F.col("op"), F.col("relation")
-        before, after = (F.when(is_in(body, side), at(body, side)) for side in ("before", "after"))
-        given = held(
-            given, "raw", "whole", "body", "op", "relation", "sequence", "fields",
-            before=before, after=after,
-        )  # fmt: skip
-        before, after = F.col("before"), F.col("after")
-        goes, comes = image(-1, before), image(1, after, before)
-        keyed = relation.isin([name for name, columns in keys.items() if columns])
-        old = image(-1, before, F.when(keyed, after))  # what it lacks of a key is as it was
-        updated = (
-            F.when(before.isNotNull(), update_of(relation, old, comes, keys, names))
-            .otherwise(F.array(comes))
-        )  # fmt: skip
-        images = (
-            F.when(op == "u", updated)
-            .when(op == "d", F.array(goes))
-            .otherwise(F.array(image(1, after)))
-        )
-        events = given.select(
+        keyed = is_keyed(keys)
+        # What the row before lacks of a key is as it is after.
+        old = image(-1, "before", f"if({keyed}, after, NULL)")
+        unlogged = f"contains(raw, {literal(self.unavailable)})"
+        new = image(1, "after", f"if({unlogged}, before, NULL)")
+        updated = f"if(before IS NULL, array({new}), {update_of(old, new, keys, names)})"
+        images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
+        events = events.selectExpr(
             "raw",
             "sequence",
             "relation",
             "fields",
-            self._skip().alias("skip"),
-            self._error(inputs, keys, names).alias("error"),
-            images.alias("images"),
+            f"{self._skip()} AS skip",
+            f"{self._error(inputs, keyed, names)} AS error",
+            f"{images} AS images",
         )
         return envelope_of(
             events,
@@ -166,125 +158,108 @@ class Debezium:
             names=names,
             encoding=self.encoding,
             unavailable=self.unavailable,
+            described=True,
         )
 
-    def _relation(self, body: Column, inputs: Mapping[str, pa.Schema]) -> Column:
+    def _relation(self, inputs: Mapping[str, pa.Schema]) -> str:
         if self.relation is not None:
-            return F.lit(self.relation)
-        database, schema, table = (
-            text_at(body, "source", name) for name in ("db", "schema", "table")
-        )
-        dot = F.lit(".")
+            return literal(self.relation)
+        database, schema, table = (text("body", "source", n) for n in ("db", "schema", "table"))
         candidates = [
-            F.concat(database, dot, schema, dot, table),
-            F.concat(schema, dot, table),
-            F.concat(database, dot, table),
+            f"concat_ws('.', {database}, {schema}, {table})",
+            f"concat(coalesce({schema}, {database}), '.', {table})",
+            f"concat({database}, '.', {table})",
             table,
         ]
         return routed(candidates, self.tables or {name: name for name in inputs})
 
-    def _skip(self) -> Column:
-        skip = F.coalesce(F.col("op") == "m", F.lit(False))
+    def _skip(self) -> str:
+        skip = "coalesce(op = 'm', false)"
         if self.ignore_unknown_tables:
-            skip = skip | (F.col("whole") & F.col("relation").isNull() & F.col("op").isNotNull())
+            skip += " OR (op IS NOT NULL AND relation IS NULL)"
         return skip
 
-    def _error(self, inputs: Mapping[str, pa.Schema], keys: Keys, names: Names) -> Column:
-        op, relation = F.col("op"), F.col("relation")
-        before, after = F.col("before"), F.col("after")
-        keyed = relation.isin([name for name, columns in keys.items() if columns])
-        table = F.coalesce(text_at(F.col("body"), "source", "table"), F.lit("no table"))
+    def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: Names) -> str:
         advice = (
             " the row before: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
             "binlog_row_image=FULL), or declare the keys of the input"
         )
-        return (
-            F.when(~F.col("whole"), "the text is no JSON object, or repeats a member")
-            .when(op.isNull(), "the event has no op: it is none of Debezium, or was flattened")
-            .when(
-                relation.isNull(),
-                F.concat(F.lit("the event is of "), table, F.lit(", which is no input")),
-            )
-            .when(op == "t", "a truncation does not say which rows go: delete them one by one")
-            .when(~op.isin("c", "r", "u", "d"), F.concat(F.lit("op is "), op))
-            .when(op.isin("c", "r", "u") & after.isNull(), "the event has no row after")
-            .when((op == "d") & before.isNull(), F.lit("a deletion without" + advice))
-            .when((op == "u") & ~keyed & before.isNull(), F.lit("an update without" + advice))
-            .when(
-                op.isin("u", "d")
-                & ~keyed
-                & per_relation(relation, self._partial(inputs, names), F.lit(False)),
-                F.lit("an update or deletion with a part only of" + advice),
-            )
-            .when(
-                F.col("raw").contains(self.unavailable)
-                & per_relation(relation, self._gone(inputs, names), F.lit(False)),
-                F.lit("an unchanged value is not in the event, nor in" + advice),
-            )
+        relations = list(inputs)
+        partial = case("relation", relations, lambda r: self._partial(r, inputs[r], names), "false")
+        lost = case("relation", relations, lambda r: self._lost(r, inputs[r], names), "false")
+        return first_of(
+            {
+                "body IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "op IS NULL": literal("the event has no op: it is none of Debezium, or flattened"),
+                "relation IS NULL": unknown_table(text("body", "source", "table")),
+                "op = 't'": literal(
+                    "a truncation does not say which rows go: delete them one by one"
+                ),
+                "op NOT IN ('c', 'r', 'u', 'd')": "concat('op is ', op)",
+                "op <> 'd' AND after IS NULL": literal("the event has no row after"),
+                "op = 'd' AND before IS NULL": literal("a deletion without" + advice),
+                f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(
+                    "an update without" + advice
+                ),
+                f"op IN ('u', 'd') AND NOT {keyed} AND {partial}": literal(
+                    "an update or deletion with a part only of" + advice
+                ),
+                f"contains(raw, {literal(self.unavailable)}) AND {lost}": literal(
+                    "an unchanged value is not in the event, nor in" + advice
+                ),
+            }
         )
 
-    def _partial(self, inputs: Mapping[str, pa.Schema], names: Names) -> dict[str, Column]:
+    def _partial(self, relation: str, schema: pa.Schema, names: Names) -> str:
         """Whether the row before lacks a column that the table has."""
-        before, after, op = F.col("before"), F.col("after"), F.col("op")
-        fields = F.col("fields")
-        cases = {}
-        for relation, schema in inputs.items():
-            tests = []
-            for column in schema:
-                name = names.name(relation, column.name)
-                known = F.exists(fields, is_named(name))
-                had = F.when(op == "u", names.member(after, relation, column.name).isNotNull())
-                had = had.otherwise(F.coalesce(known, F.lit(not self.evolved)))
-                tests.append(names.member(before, relation, column.name).isNull() & had)
-            cases[relation] = reduce(lambda a, b: a | b, tests)
-        return cases
+        tests = []
+        for column in schema:
+            name = names.name(relation, column.name)
+            known = f"exists(fields, f -> f.field = {literal(name)})"
+            known = f"coalesce({known}, {str(not self.evolved).lower()})"
+            now = f"{names.member('after', relation, column.name)} IS NOT NULL"
+            absent = f"{names.member('before', relation, column.name)} IS NULL"
+            tests.append(f"({absent} AND if(op = 'u', {now}, {known}))")
+        return f"({' OR '.join(tests)})"
 
-    def _gone(self, inputs: Mapping[str, pa.Schema], names: Names) -> dict[str, Column]:
+    def _lost(self, relation: str, schema: pa.Schema, names: Names) -> str:
         """Whether a value is unavailable, also in the row before."""
-        cases = {}
-        for relation, schema in inputs.items():
-            tests = []
-            for column in schema:
-                now, then = (
-                    F.try_variant_get(
-                        names.member(F.col(side), relation, column.name), "$", "string"
-                    )
-                    for side in ("after", "before")
-                )
-                absent = names.member(F.col("before"), relation, column.name).isNull()
-                missing = F.coalesce(then == self.unavailable, F.lit(False))
-                lost = (now == self.unavailable) & (absent | missing)
-                alone = missing & (F.col("op") == "d")
-                tests.append(F.coalesce(lost, F.lit(False)) | alone)
-            cases[relation] = reduce(lambda a, b: a | b, tests)
-        return cases
+        tests = []
+        for column in schema:
+            after, before = (names.member(s, relation, column.name) for s in ("after", "before"))
+            gone = literal(self.unavailable)
+            missing = f"coalesce(CAST({before} AS STRING) = {gone}, false)"
+            now = f"coalesce(CAST({after} AS STRING) = {gone}, false)"
+            tests.append(f"({now} AND ({before} IS NULL OR {missing}))")
+            tests.append(f"({missing} AND op = 'd')")
+        return f"({' OR '.join(tests)})"
 
 
-def _sequence(body: Column) -> Column:
+def _sequence() -> str:
     """The order of an event by what its source says."""
-
-    def number(*names: str) -> Column:
-        return F.try_variant_get(body, "$." + ".".join(names), "long")
-
     # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
-    file = F.regexp_extract(text_at(body, "source", "file"), r"(\d+)$", 1).try_cast("long")
-    row = F.least(F.coalesce(number("source", "row"), F.lit(0)), F.lit(4095))
-    place = F.shiftleft(number("source", "pos"), 12) + row
-    mysql = F.when(file.isNotNull(), F.shiftleft(file, 46) + place)
-    return F.coalesce(number("source", "lsn"), mysql, number("source", "ts_ms"), number("ts_ms"))
+    file = rf"try_cast(regexp_extract({text('body', 'source', 'file')}, '([0-9]+)$', 1) AS BIGINT)"
+    place = f"shiftleft({number('body', 'source', 'pos')}, 12)"
+    line = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
+    mysql = f"try_add(try_add(shiftleft({file}, 46), {place}), {line})"
+    times = f"{number('body', 'source', 'ts_ms')}, {number('body', 'ts_ms')}"
+    return f"coalesce({number('body', 'source', 'lsn')}, {mysql}, {times})"
 
 
-def _fields(schema: Column) -> Column:
-    """Name, type, logical type and scale of the columns, where the event has a schema."""
-    sides = F.filter(schema["fields"], lambda f: f["field"].isin("before", "after"))
-    nested = F.flatten(F.transform(sides, lambda f: F.coalesce(f["fields"], F.array())))
-    every = F.when(F.size(nested) > 0, nested)
-    return F.transform(
-        every,
-        lambda f: F.struct(
-            f["field"].alias("field"),
-            f["type"].alias("type"),
-            f["name"].alias("name"),
-            f["parameters"]["scale"].try_cast("int").alias("scale"),
-        ),
-    ).cast(FIELDS)
+def _columns() -> str:
+    """What the schema of an event says of the columns of a row."""
+    sides = "filter(schema.fields, f -> f.field IN ('before', 'after'))"
+    return f"flatten(transform({sides}, f -> coalesce(f.fields, array())))"
+
+
+def _fields() -> str:
+    """What a feed wants to know of the columns, see `streaming.changes.events`."""
+    described = row(
+        {
+            "field": "f.field",
+            "bytes": "f.type = 'bytes'",
+            "scale": "nullif(greatest(-1, least(99, try_cast(f.parameters.scale AS INT))), -1)",
+            "unit": case("f.name", list(UNITS), lambda name: f"{UNITS[name]}L", "NULL"),
+        }
+    )
+    return f"CASE WHEN size(columns) > 0 THEN transform(columns, f -> {described}) END"

@@ -19,14 +19,14 @@ for the event and none of its changes is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
+from streaming.changes.sql import quoted, row
 from streaming.errors import FeedError
 
 __all__ = [
@@ -42,9 +42,7 @@ __all__ = [
     "check_inputs",
     "held",
     "is_envelope",
-    "let",
     "name_of",
-    "named",
     "needs",
     "sequence_of",
 ]
@@ -76,11 +74,6 @@ class Feed(Protocol):
         Raises:
             FeedError: The DataFrame lacks what the feed reads.
         """
-
-
-def named(name: str) -> Column:
-    """The column of exactly this name, dots and all."""
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 def name_of(relation: str) -> str:
@@ -123,28 +116,17 @@ def check_inputs(feed: object, inputs: Mapping[str, pa.Schema], relation: str | 
         raise FeedError(f"the input {empty[0]!r} has no columns, and a row of a feed has some")
 
 
-def held(df: DataFrame, *keep: str, **columns: Column) -> DataFrame:
-    """Add columns that are computed once, however often they are used.
+def held(df: DataFrame, columns: Mapping[str, str], *, keep: Sequence[str] = ()) -> DataFrame:
+    """Select columns and SQL expressions that are computed once, however often they are used.
 
     Spark inlines the columns of one projection into the next, and would parse an event once per
     column of its row; it does not look through a generator.
     """
-    fresh = F.struct(*(column.alias(name) for name, column in columns.items()))
-    return df.select(*map(named, keep), F.inline(F.array(fresh)))
+    return df.selectExpr(*map(quoted, keep), f"inline(array({row(columns)}))")
 
 
-def let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """``body`` of a value that is computed once: Spark has no name for a part of an expression.
-
-    An expression that uses a value five times, at three depths, would else have 125 copies of it.
-    """
-    return F.get(F.transform(F.array(value), body), F.lit(0))
-
-
-def sequence_of(df: DataFrame, column: str | None, otherwise: Column) -> Column:
-    """The order of an event: a named column, else the offset of Kafka, else the event's own."""
-    if column is not None:
-        return named(column).cast("long")
-    if {"partition", "offset"} <= set(df.columns):
-        return named("offset").cast("long")
-    return otherwise.cast("long")
+def sequence_of(df: DataFrame, column: str | None) -> str:
+    """The order of an event as the stream has it: a named column, else the offset of Kafka."""
+    if column is None and {"partition", "offset"} <= set(df.columns):
+        column = "offset"
+    return "CAST(NULL AS BIGINT)" if column is None else f"CAST({quoted(column)} AS BIGINT)"

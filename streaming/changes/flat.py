@@ -29,10 +29,10 @@ from streaming.changes.feed import (
     Keys,
     check_inputs,
     name_of,
-    named,
     needs,
     sequence_of,
 )
+from streaming.changes.sql import quoted
 from streaming.errors import FeedError
 
 __all__ = ["Append", "Delta", "Upsert", "Weighted", "flat_envelope"]
@@ -54,7 +54,7 @@ class Append:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
-        order = sequence_of(df, None, F.lit(None))
+        order = F.expr(sequence_of(df, None))
         return flat_envelope(self, df, inputs, F.lit(1), order)
 
 
@@ -79,7 +79,7 @@ class Weighted:
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
         needs(self, df, self.weight, self.sequence)
-        given = named(self.weight)
+        given = _named(self.weight)
         weight = given.try_cast("long")
         wrong = weight.isNull() | (weight.try_cast("double") != given.try_cast("double"))
         error = F.when(
@@ -90,7 +90,7 @@ class Weighted:
                 F.lit(", weights are integers of 64 bits"),
             ),
         )
-        order = sequence_of(df, self.sequence, F.lit(None))
+        order = F.expr(sequence_of(df, self.sequence))
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
 
@@ -115,7 +115,7 @@ class Delta:
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
         needs(self, df, self.change)
-        change = named(self.change)
+        change = _named(self.change)
         comes = change.isin("insert", "update_postimage")
         goes = change.isin("delete", "update_preimage")
         error = F.when(
@@ -128,7 +128,7 @@ class Delta:
         )
         order: Column = F.lit(None).cast("long")
         if self.version in df.columns:
-            order = named(self.version).cast("long") * 2 + F.when(comes, 1).otherwise(0)
+            order = _named(self.version).cast("long") * 2 + F.when(comes, 1).otherwise(0)
         weight = F.when(goes, -1).otherwise(1)
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
@@ -158,10 +158,10 @@ class Upsert:
         needs(self, df, self.deleted, self.weight, self.sequence)
         gone = F.lit(False)
         if self.deleted is not None:
-            gone = gone | F.coalesce(named(self.deleted).cast("boolean"), F.lit(False))
+            gone = gone | F.coalesce(_named(self.deleted).cast("boolean"), F.lit(False))
         if self.weight is not None:
-            gone = gone | F.coalesce(named(self.weight) < 0, F.lit(False))
-        order = sequence_of(df, self.sequence, F.lit(None))
+            gone = gone | F.coalesce(_named(self.weight) < 0, F.lit(False))
+        order = F.expr(sequence_of(df, self.sequence))
         chosen = [self.relation] if self.relation is not None else list(inputs)
         if not any(keys.get(name) for name in chosen):
             raise FeedError(
@@ -190,11 +190,11 @@ def flat_envelope(
                 f"{feed.column!r}, or name the relation in the feed"
             )
         relation = next(iter(inputs))
-    tag = F.lit(relation) if relation is not None else named(feed.column).cast("string")
+    tag = F.lit(relation) if relation is not None else _named(feed.column).cast("string")
     chosen = {relation: inputs[relation]} if relation is not None else inputs
     structs = []
     for name, schema in chosen.items():
-        present = [named(field.name) for field in schema if field.name in df.columns]
+        present = [_named(field.name) for field in schema if field.name in df.columns]
         if not present:
             raise FeedError(
                 f"the stream has {df.columns}, and none of the columns of {name!r}: "
@@ -205,7 +205,7 @@ def flat_envelope(
             (row if relation is not None else F.when(tag == name, row)).alias(name_of(name))
         )
     wrong = F.lit(None).cast("string") if error is None else error
-    whole = F.to_json(F.struct(*map(named, df.columns)))
+    whole = F.to_json(F.struct(*map(_named, df.columns)))
     return df.select(
         tag.alias("relation"),
         weight.cast("long").alias("weight"),
@@ -214,3 +214,8 @@ def flat_envelope(
         F.when(wrong.isNotNull(), whole).alias("raw"),
         *structs,
     )
+
+
+def _named(name: str) -> Column:
+    """The column of exactly this name, dots and all."""
+    return F.col(quoted(name))

@@ -20,22 +20,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
-    FIELDS,
+    NO_FIELDS,
     Names,
-    at,
-    envelope_of,
+    first_of,
     image,
-    is_in,
-    parsed,
+    number,
+    object_in,
+    opened,
     routed,
-    text_at,
+    text,
+    unknown_table,
     update_of,
 )
-from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, named, needs, sequence_of
+from streaming.changes.feed import NO_KEYS, Keys, held
+from streaming.changes.rows import envelope_of
+from streaming.changes.sql import literal
 from streaming.changes.texts import Encoding
 
 __all__ = ["Maxwell"]
@@ -61,84 +63,69 @@ class Maxwell:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `Feed.envelope`."""
-        needs(self, df, self.value, self.sequence)
-        for name in (self.relation, *self.tables.values()):
-            check_inputs(self, inputs, name)
-        names = Names(self.rename, match_case=self.match_case)
-        text = F.make_valid_utf8(named(self.value).cast("string"))
-        given = held(
-            df.filter(named(self.value).isNotNull()),
-            raw=text,
-            event=parsed(text),
-            order=sequence_of(df, self.sequence, F.lit(None)),
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
         )
-        event = F.col("event")
-        given = held(
-            given,
-            "raw",
-            "event",
-            type=text_at(event, "type"),
-            relation=self._relation(event, inputs),
-            data=F.when(is_in(event, "data"), at(event, "data")),
-            old=F.when(is_in(event, "old"), at(event, "old")),
-            sequence=F.coalesce(F.col("order"), _sequence(event)),
+        database, table = text("event", "database"), text("event", "table")
+        candidates = [f"concat({database}, '.', {table})", table]
+        tables = self.tables or {name: name for name in inputs}
+        events = held(
+            events,
+            {
+                "type": text("event", "type"),
+                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "data": object_in("event", "data"),
+                "old": object_in("event", "old"),
+                "sequence": f"coalesce(given, {_sequence()})",
+            },
+            keep=("raw", "event"),
         )
-        type, relation = F.col("type"), F.col("relation")
-        data, old = F.col("data"), F.col("old")
-        updated = update_of(relation, image(-1, old, data), image(1, data), keys, names)
+        gone, new = image(-1, "data"), image(1, "data")
+        updated = update_of(image(-1, "old", "data"), new, keys, names)
         images = (
-            F.when(type == "update", updated)
-            .when(type == "delete", F.array(image(-1, data)))
-            .otherwise(F.array(image(1, data)))
+            f"CASE type WHEN 'update' THEN {updated} WHEN 'delete' THEN array({gone}) "
+            f"ELSE array({new}) END"
         )
-        unknown = relation.isNull()
-        skip = type.isNotNull() & ~type.isin(*ROWS) & ~(type.isin(*DROPS) & ~unknown)
+        ends = f"type IN {DROPS} AND relation IS NOT NULL"
+        skip = f"type NOT IN {ROWS} AND NOT ({ends})"
         if self.ignore_unknown_tables:
-            skip = skip | (type.isNotNull() & unknown)
-        error = (
-            F.when(event.isNull(), "the text is no JSON object, or repeats a member")
-            .when(type.isNull(), "the event has no type: it is none of Maxwell")
-            .when(
-                unknown,
-                F.concat(
-                    F.lit("the event is of "),
-                    F.coalesce(text_at(event, "table"), F.lit("no table")),
-                    F.lit(", which is no input"),
-                ),
-            )
-            .when(type.isin(*DROPS), "the table was dropped, and the event does not hold its rows")
-            .when(data.isNull(), "the event has no data")
-            .when((type == "update") & old.isNull(), "an update without old")
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
+        error = first_of(
+            {
+                "event IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "type IS NULL": literal("the event has no type: it is none of Maxwell"),
+                "relation IS NULL": unknown_table(table),
+                ends: literal("the table was dropped, and the event does not hold its rows"),
+                "data IS NULL": literal("the event has no data"),
+                "type = 'update' AND old IS NULL": literal("an update without old"),
+            }
         )
-        events = given.select(
+        events = events.selectExpr(
             "raw",
             "sequence",
             "relation",
-            F.lit(None).cast(FIELDS).alias("fields"),
-            F.coalesce(skip, F.lit(False)).alias("skip"),
-            error.alias("error"),
-            images.alias("images"),
+            f"{NO_FIELDS} AS fields",
+            f"coalesce({skip}, false) AS skip",
+            f"{error} AS error",
+            f"{images} AS images",
         )
         return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
 
-    def _relation(self, event: Column, inputs: Mapping[str, pa.Schema]) -> Column:
-        if self.relation is not None:
-            return F.lit(self.relation)
-        database, table = text_at(event, "database"), text_at(event, "table")
-        candidates = [F.concat(database, F.lit("."), table), table]
-        return routed(candidates, self.tables or {name: name for name in inputs})
 
-
-def _sequence(event: Column) -> Column:
+def _sequence() -> str:
     """The order of an event by what it says of itself."""
-
-    def number(name: str) -> Column:
-        return F.try_variant_get(event, f"$.{name}", "long")
-
     # 20 bits of the row in its transaction; the last row has no number.
-    row = F.least(F.coalesce(number("xoffset"), F.lit(2**20 - 1)), F.lit(2**20 - 1))
-    transaction = F.shiftleft(number("xid"), 20) + row
-    position = text_at(event, "position")
-    file = F.regexp_extract(position, r"(\d+):\d+$", 1).try_cast("long")
-    place = F.regexp_extract(position, r":(\d+)$", 1).try_cast("long")
-    return F.coalesce(transaction, F.shiftleft(file, 40) + place, number("ts"))
+    last = 2**20 - 1
+    line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"
+    transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {line})"
+    position = text("event", "position")
+    file = f"try_cast(regexp_extract({position}, '([0-9]+):[0-9]+$', 1) AS BIGINT)"
+    place = f"try_cast(regexp_extract({position}, ':([0-9]+)$', 1) AS BIGINT)"
+    binlog = f"try_add(shiftleft({file}, 40), {place})"
+    return f"coalesce({transaction}, {binlog}, {number('event', 'ts')})"

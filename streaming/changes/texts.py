@@ -1,33 +1,42 @@
 """Texts: the value of a cell of a JSON event as a column type, NULL where it is none.
 
-A cell is what the event holds for one column: a text, exactly as it was sent for numbers of up to
-38 digits (events are parsed into Spark's VARIANT, which reads such numbers as decimals; texts of
-``from_json`` went through a double), and its kind in JSON, for a text may be a number in base64.
+A cell is what an event holds for one column: a text, exactly as it was sent for numbers of up to 38
+digits (events are parsed into Spark's VARIANT, which reads such numbers as decimals; texts of
+``from_json`` went through a double, whatever its settings), and its kind in JSON.
 
 Nothing is bent to fit: digits that would be rounded away, a date with a time of day, an hour that
 is none, 300 as int8, ``1E400`` as a float are no values of the type, and the event is refused by
 its name. `Encoding` says what the producer leaves open: what numbers of time count, how decimals
-and binaries are written.
+and binaries are written. A number with an exponent has up to 15 digits for certain, as JSON readers
+take it for a double; a producer that needs more writes decimals plainly, or as texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 from pyarrow import types
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from streaming.changes.carriers import DIGITS, carrier, has_ticks
-from streaming.changes.feed import let
+from streaming.changes.sql import bound, literal
+from streaming.errors import FeedError
 
-__all__ = ["NANOSECONDS", "Cell", "Encoding", "value_of"]
+__all__ = [
+    "BINARIES",
+    "NANOSECONDS",
+    "Encoding",
+    "may_be_bytes",
+    "number_of",
+    "shows_kind",
+    "value_of",
+]
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 DAY: Final = 86_400 * 10**9
+BINARIES: Final = {"base64": "base64", "hex": "hex", "utf8": "utf-8"}
 
 NUMBER: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
@@ -36,7 +45,10 @@ MOMENT: Final = (
     r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{1,6}0*)?)?"
     r" ?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)?)?$"
 )
-TICKS_TEXT: Final = "decimal(20, 0)"
+FRACTION: Final = r"^[+-]?\d*\.?(\d*?)0*(?:[eE]|$)"  # without zeros at its end
+EXPONENT: Final = r"[eE]([+-]?\d+)$"
+WHOLE: Final = r"^[+-]?0*(\d*)"
+LATIN: Final = r"^[\x{00}-\x{FF}]*$"
 CLOCK: Final = r"^([+-]?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?$"
 
 
@@ -51,6 +63,10 @@ class Encoding:
         time_unit: What a number counts in a column of times: "s", "ms", "us" or "ns"; for all
             columns, or by name of the column. Dates are days then.
         zone: The zone of a time that names none, in a column of times with a zone.
+        epoch_days: Whether a number in a column of dates counts days since 1970.
+
+    Raises:
+        FeedError: A word that is none of these.
     """
 
     decimals: str = "text"
@@ -59,225 +75,201 @@ class Encoding:
     zone: str = "UTC"
     epoch_days: bool = field(default=False, kw_only=True)
 
-    def unit(self, column: str) -> str | None:
-        """What a number counts in this column; None when that is not known."""
-        if self.time_unit is None or isinstance(self.time_unit, str):
-            return self.time_unit
-        return self.time_unit.get(column)
+    def __post_init__(self) -> None:
+        units = self.time_unit
+        given = units.values() if isinstance(units, Mapping) else [units] if units else []
+        for word, known in [
+            (self.decimals, ("text", "base64")),
+            (self.binary, (*BINARIES, "latin1")),
+            *((unit, tuple(NANOSECONDS)) for unit in given),
+        ]:
+            if word not in known:
+                raise FeedError(f"an encoding is one of {', '.join(known)}, not {word!r}")
+
+    def unit(self, column: str) -> int | None:
+        """Nanoseconds that one counts in this column; None when that is not known."""
+        units = self.time_unit
+        unit = units.get(column) if isinstance(units, Mapping) else units
+        return None if unit is None else NANOSECONDS[unit]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """What an event holds for a column.
+def may_be_bytes(type: pa.DataType) -> bool:
+    """Whether values of the type are sent as the bytes of a number by some producers."""
+    wide = types.is_integer(type) and type.bit_width == 64
+    return bool(types.is_decimal(type) or wide)
+
+
+def shows_kind(type: pa.DataType) -> bool:
+    """Whether what a text means depends on its kind in JSON."""
+    plain = types.is_boolean(type) or types.is_integer(type) or types.is_decimal(type)
+    text = carrier(type).typeName() == "string"
+    return not (plain or text or types.is_null(type))
+
+
+def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
+    """Return the value of a cell as the carrier of ``type``.
 
     Args:
-        text: The text, NULL for null.
-        kind: The type in JSON as ``schema_of_variant`` gives it.
-        bytes: Whether a string holds bytes in base64; NULL when the event does not say.
-        scale: Digits after the point of such a number; NULL when the event does not say.
-        unit: Nanoseconds that one counts in a number of time; NULL when that is not known.
+        text: Its text.
+        kind: Its type in JSON, as ``schema_of_variant`` says; asked for only if `shows_kind`.
+        unit: Nanoseconds that a number of time counts, NULL when that is not known.
+        type: The type of the column.
+        encoding: What the producer leaves open.
     """
-
-    text: Column
-    kind: Column
-    bytes: Column
-    scale: Column
-    unit: Column
-
-
-def value_of(cell: Cell, type: pa.DataType, encoding: Encoding) -> Column:
-    """Return the value of a cell as the carrier of ``type``; NULL where it has none."""
     while types.is_dictionary(type):
         type = type.value_type
-    spark = carrier(type)
+    spark = carrier(type).simpleString()
     if types.is_null(type):
-        return F.lit(None).cast(spark)
+        return "CAST(NULL AS VOID)"
     if types.is_boolean(type):
-        return F.when(cell.text.isin("true", "false", "0", "1"), cell.text.try_cast(spark))
-    if types.is_integer(type):
-        return _number(cell, 0, encoding, lambda text: _integer(text, type))
-    if types.is_decimal(type):
-        scale = max(type.scale, 0)
-        return _number(cell, scale, encoding, lambda text: _decimal(text, type))
-    if types.is_floating(type):
-        return _floating(cell, type)
-    if types.is_date(type):
-        days = F.date_from_unix_date(cell.text.try_cast("int"))
-        day = F.when(cell.text.rlike(DATE), cell.text.try_cast("date"))
-        if not encoding.epoch_days:
-            return day
-        return F.when(cell.kind == "BIGINT", days).otherwise(day)
-    if types.is_timestamp(type) or has_ticks(type):
-        return _time(cell, type, encoding)
-    if types.is_binary(type) or types.is_large_binary(type) or carrier(type).typeName() == "binary":
-        return _binary(cell, encoding)
-    return cell.text
-
-
-def _number(cell: Cell, scale: int, encoding: Encoding, read: Callable[[Column], Column]) -> Column:
-    """Read the text of a number, also of one that is its unscaled bytes."""
-    binary = F.coalesce(cell.bytes, F.lit(encoding.decimals == "base64"))
-    unscaled = _unscaled(cell.text, F.coalesce(cell.scale, F.lit(scale)))
-    text = F.when((cell.kind == "STRING") & binary, unscaled).otherwise(cell.text)
-    return let(text, read)
-
-
-def _unscaled(text: Column, scale: Column) -> Column:
-    """The decimal text of a number given as base64 of its two's complement and its scale."""
-    return let(
-        F.hex(F.try_to_binary(text, F.lit("base64"))),
-        lambda given: F.when(
-            (F.length(given) > 0) & (F.length(given) <= 32),
-            let(
-                F.substring(given, 1, 1).rlike("[89A-F]"),
-                lambda negative: F.concat(
-                    F.when(negative, "-").otherwise(""),
-                    let(_magnitude(given, negative), lambda digits: _pointed(digits, scale)),
-                ),
-            ),
-        ),
-    )
-
-
-def _magnitude(given: Column, negative: Column) -> Column:
-    """The digits of the absolute value of a two's complement in hexadecimal."""
-    filled = F.repeat(F.when(negative, "F").otherwise("0"), F.lit(32))
-    wide = F.right(F.concat(filled, given), F.lit(32))
-    # Of a negative number the complement, which is one less than its opposite.
-    complement = F.translate(wide, "0123456789ABCDEF", "FEDCBA9876543210")
-
-    def whole(hexadecimal: Column) -> Column:
-        high, low = (
-            F.conv(half, 16, 10).try_cast(TICKS_TEXT).cast("decimal(38, 0)")
-            for half in (F.left(hexadecimal, F.lit(16)), F.right(hexadecimal, F.lit(16)))
+        return (
+            f"CASE WHEN {text} IN ('true', 'false', '0', '1') THEN try_cast({text} AS BOOLEAN) END"
         )
-        shifted = F.try_multiply(high, F.lit(str(2**64)).cast(TICKS_TEXT))
-        one = F.when(negative, F.lit(1)).otherwise(F.lit(0)).cast("decimal(38, 0)")
-        return F.try_add(F.try_add(shifted, low), one).cast("string")
+    if types.is_integer(type):
+        return _integer(text, type)
+    if types.is_decimal(type):
+        return _decimal(text, type)
+    if types.is_floating(type):
+        word = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
+        value = f"try_cast({text} AS {spark})"
+        number = f"{text} RLIKE {literal(NUMBER)} AND abs({value}) < CAST('Infinity' AS {spark})"
+        return f"CASE WHEN ({number}) OR {word} THEN {value} END"
+    if types.is_date(type):
+        day = f"WHEN {text} RLIKE {literal(DATE)} THEN try_cast({text} AS DATE)"
+        if not encoding.epoch_days:
+            return f"CASE {day} END"
+        days = f"date_from_unix_date(try_cast({text} AS INT))"
+        return f"CASE {day} WHEN {kind} = 'BIGINT' THEN {days} END"
+    if types.is_timestamp(type) or has_ticks(type):
+        return _time(text, kind, unit, type, encoding)
+    if spark == "binary":
+        return _binary(text, kind, encoding)
+    return text
 
-    return let(F.when(negative, complement).otherwise(wide), whole)
 
+def number_of(text: str, scale: str) -> str:
+    """Return the text of a number given as base64 of its two's complement, and its scale.
 
-def _pointed(digits: Column, scale: Column) -> Column:
-    """Digits with a point before the last ``scale`` of them."""
-    padded = F.when(F.length(digits) > scale, digits).otherwise(
-        F.lpad(digits, scale + 1, F.lit("0"))
+    NULL for more than 16 bytes and for what is no base64.
+    """
+    # Of a negative number the complement, which is one less than its opposite.
+    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), given), 32)"
+    turned = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
+    high, low = (
+        f"CAST(try_cast(conv({half}(digits, 16), 16, 10) AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
+        for half in ("left", "right")
     )
-    return let(
-        padded,
-        lambda all: F.concat(
-            F.left(all, F.length(all) - scale),
-            F.when(scale > 0, F.concat(F.lit("."), F.right(all, scale))).otherwise(""),
-        ),
+    shifted = f"try_multiply({high}, CAST('{2**64}' AS DECIMAL(20, 0)))"
+    one = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
+    whole = f"CAST(try_add(try_add({shifted}, {low}), {one}) AS STRING)"
+    padded = f"if(length(whole) > {scale}, whole, lpad(whole, {scale} + 1, '0'))"
+    pointed = (
+        f"concat(if(minus, '-', ''), left(padded, length(padded) - {scale}), "
+        f"if({scale} > 0, concat('.', right(padded, {scale})), ''))"
     )
+    body = bound("padded", padded, pointed)
+    body = bound("whole", whole, body)
+    body = bound("digits", f"if(minus, {turned}, {wide})", body)
+    body = bound("minus", "left(given, 1) RLIKE '[89A-F]'", body)
+    fits = "length(given) BETWEEN 1 AND 32"
+    given = f"hex(try_to_binary({text}, 'base64'))"
+    return bound("given", given, f"CASE WHEN {fits} THEN {body} END")
 
 
-def _integer(text: Column, type: pa.DataType) -> Column:
-    value = text.try_cast(carrier(type))
+def _integer(text: str, type: pa.DataType) -> str:
+    value = f"try_cast({text} AS {carrier(type).simpleString()})"
     if types.is_unsigned_integer(type):
         # The greatest uint64 has no code in a circuit, like the least int64.
         most = 2**type.bit_width - (2 if type.bit_width == 64 else 1)
-        limit = F.lit(str(most)).cast(TICKS_TEXT)
-        return let(value, lambda value: F.when((value >= 0) & (value <= limit), value))
+        return f"CASE WHEN {value} BETWEEN 0 AND CAST('{most}' AS DECIMAL(20, 0)) THEN {value} END"
     if type.bit_width == 64:
-        least = F.lit(str(-(2**63))).cast("long")
-        return let(value, lambda value: F.when(value > least, value))
+        return f"nullif({value}, CAST('{-(2**63)}' AS BIGINT))"
     return value
 
 
-def _decimal(text: Column, type: pa.DataType) -> Column:
-    significant = F.length(F.regexp_extract(text, r"^[+-]?\d*\.?(\d*?)0*(?:[eE]|$)", 1))
-    exponent = F.regexp_extract(text, r"[eE]([+-]?\d+)$", 1).try_cast("int")
-    exact = significant - F.coalesce(exponent, F.lit(0)) <= max(type.scale, 0)
-    fine = text.rlike(NUMBER) & exact
+def _decimal(text: str, type: pa.DataType) -> str:
+    scale = max(type.scale, 0)
+    significant = f"length(regexp_extract({text}, {literal(FRACTION)}, 1))"
+    exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT)}, 1) AS INT)"
+    exact = f"{significant} - coalesce({exponent}, 0) <= {scale}"
+    fine = f"{text} RLIKE {literal(NUMBER)} AND {exact}"
     if type.precision - min(type.scale, 0) > DIGITS:
-        whole = F.length(F.regexp_extract(text, r"^[+-]?0*(\d*)", 1))
-        narrow = (whole <= type.precision - type.scale) & exponent.isNull()
-        return F.when(fine & narrow, text)
-    value = text.try_cast(carrier(type))
+        whole = f"length(regexp_extract({text}, {literal(WHOLE)}, 1))"
+        narrow = f"{whole} <= {type.precision - type.scale} AND {exponent} IS NULL"
+        return f"CASE WHEN {fine} AND {narrow} THEN {text} END"
+    value = f"try_cast({text} AS {carrier(type).simpleString()})"
     if type.scale < 0:
-        fine = fine & (value % F.lit(str(10**-type.scale)).cast("decimal(38, 0)") == 0)
-    return F.when(fine, value)
+        fine += f" AND {value} % CAST('{10**-type.scale}' AS DECIMAL(38, 0)) = 0"
+    return f"CASE WHEN {fine} THEN {value} END"
 
 
-def _floating(cell: Cell, type: pa.DataType) -> Column:
-    value = cell.text.try_cast(carrier(type))
-    infinite = value.isin(float("inf"), float("-inf"))
-    word = (cell.kind == "STRING") & cell.text.rlike(r"(?i)^[+-]?(inf|infinity|nan)$")
-    return F.when(word | (cell.text.rlike(NUMBER) & ~infinite), value)
-
-
-def _binary(cell: Cell, encoding: Encoding) -> Column:
-    text = F.when(cell.kind == "STRING", cell.text)
+def _binary(text: str, kind: str, encoding: Encoding) -> str:
     if encoding.binary == "latin1":
-        fits = text.rlike(r"^[\x{00}-\x{FF}]*$")
-        return F.when(fits, F.encode(F.when(fits, text), "ISO-8859-1"))
-    formats = {"base64": "base64", "hex": "hex", "utf8": "utf-8"}
-    return F.try_to_binary(text, F.lit(formats[encoding.binary]))
+        fits = f"{kind} = 'STRING' AND {text} RLIKE {literal(LATIN)}"
+        return f"CASE WHEN {fits} THEN encode({text}, 'ISO-8859-1') END"
+    format = BINARIES[encoding.binary]
+    return f"CASE WHEN {kind} = 'STRING' THEN try_to_binary({text}, '{format}') END"
 
 
-def _time(cell: Cell, type: pa.DataType, encoding: Encoding) -> Column:
+def _time(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
     """A moment, a time of day or a duration, from a number, a date and time, or a clock."""
-    numeric = (cell.kind == "BIGINT") & cell.unit.isNotNull()
-    counted = cell.text.try_cast("decimal(19, 0)") * cell.unit.cast("decimal(10, 0)")
+    numeric = f"{kind} = 'BIGINT' AND {unit} IS NOT NULL"
+    count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
         zone = encoding.zone if type.tz is not None else None
-        micros = F.unix_micros(_moment(cell.text, zone)).cast("decimal(19, 0)")
-        return _ticks(F.when(numeric, counted).otherwise(micros * 1000), type)
+        micros = f"CAST(unix_micros({_moment(text, zone)}) AS DECIMAL(19, 0)) * 1000"
+        return _ticks(f"if({numeric}, {count}, {micros})", type)
     if types.is_timestamp(type):
-        micros = _ticks(counted, pa.timestamp("us")).cast("long")
+        micros = f"CAST({_ticks(count, pa.timestamp('us'))} AS BIGINT)"
         if type.tz is not None:
-            written = _moment(cell.text, encoding.zone)
-            return F.when(numeric, F.timestamp_micros(micros)).otherwise(written)
-        epoch = F.lit("1970-01-01").cast("timestamp_ntz")
-        fine = cell.text.rlike(MOMENT) & ~_has_zone(cell.text)
-        written = F.when(fine, cell.text.try_cast("timestamp_ntz"))
-        return F.when(numeric, F.timestamp_add("MICROSECOND", micros, epoch)).otherwise(written)
-    count = F.when(numeric, counted).otherwise(_clock(cell.text))
+            return f"if({numeric}, timestamp_micros({micros}), {_moment(text, encoding.zone)})"
+        local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
+        fine = f"{text} RLIKE {literal(MOMENT)} AND NOT {_has_zone(text)}"
+        written = f"CASE WHEN {fine} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
+        return f"if({numeric}, {local}, {written})"
+    given = f"if({numeric}, {count}, {_clock(text)})"
     if types.is_time(type):
-        return let(count, lambda n: _ticks(F.when((n >= 0) & (n < DAY), n), type))
-    return _ticks(count, type)
+        within = f"CASE WHEN time >= 0 AND time < {DAY} THEN time END"
+        return _ticks(bound("time", given, within), type)
+    return _ticks(given, type)
 
 
-def _has_zone(text: Column) -> Column:
-    return (F.length(text) > 10) & text.rlike(ZONE)
+def _has_zone(text: str) -> str:
+    return f"(length({text}) > 10 AND {text} RLIKE {literal(ZONE)})"
 
 
-def _moment(text: Column, zone: str | None) -> Column:
+def _moment(text: str, zone: str | None) -> str:
     """A written date and time; without a ``zone`` for those that have none, a local time."""
-    clock = F.when(F.length(text) > 10, text).otherwise(F.concat(text, F.lit(" 00:00:00")))
-    complete = F.concat(clock, F.lit(f" {zone or 'UTC'}"))
-    fine = text.rlike(MOMENT)
+    clock = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
+    complete = f"concat({clock}, {literal(' ' + (zone or 'UTC'))})"
+    fine = f"{text} RLIKE {literal(MOMENT)}"
     if zone is None:
-        return F.when(fine & ~_has_zone(text), complete.try_cast("timestamp"))
-    zoned = F.when(_has_zone(text), text).otherwise(complete)
-    return F.when(fine, zoned.try_cast("timestamp"))
+        moment = f"try_cast({complete} AS TIMESTAMP)"
+        return f"CASE WHEN {fine} AND NOT {_has_zone(text)} THEN {moment} END"
+    moment = f"try_cast(if({_has_zone(text)}, {text}, {complete}) AS TIMESTAMP)"
+    return f"CASE WHEN {fine} THEN {moment} END"
 
 
-def _clock(text: Column) -> Column:
+def _clock(text: str) -> str:
     """Nanoseconds of ``[-]h:mm:ss[.f]``."""
 
-    def part(group: int) -> Column:
-        return F.regexp_extract(text, CLOCK, group)
+    def part(group: int) -> str:
+        return f"regexp_extract({text}, {literal(CLOCK)}, {group})"
 
-    hours, minutes, seconds = (part(group).try_cast("long") for group in (2, 3, 4))
-    fraction = F.rpad(part(5), 9, "0").try_cast("long")
-    total = (hours * 3600 + minutes * 60 + seconds) * F.lit(10**9) + fraction
-    signed = F.when(part(1) == "-", -total).otherwise(total)
-    fine = text.rlike(CLOCK) & (minutes < 60) & (seconds < 60)
-    return F.when(fine, signed).cast("decimal(30, 0)")
+    hours, minutes, seconds = (f"try_cast({part(group)} AS BIGINT)" for group in (2, 3, 4))
+    fraction = f"try_cast(rpad({part(5)}, 9, '0') AS BIGINT)"
+    total = f"(({hours} * 60 + {minutes}) * 60 + {seconds}) * 1000000000L + {fraction}"
+    signed = f"if({part(1)} = '-', -1L, 1L) * ({total})"
+    fine = f"{text} RLIKE {literal(CLOCK)} AND {minutes} < 60 AND {seconds} < 60"
+    return f"CAST(CASE WHEN {fine} THEN {signed} END AS DECIMAL(30, 0))"
 
 
-def _ticks(nanoseconds: Column, type: pa.DataType) -> Column:
+def _ticks(nanoseconds: str, type: pa.DataType) -> str:
     """Nanoseconds as a number of the type's units; NULL where some would be lost."""
     size = NANOSECONDS[type.unit]
-    unit = F.lit(size).cast("decimal(10, 0)")
     # The least number of 64 bits has no code in a circuit.
-    bound = F.lit(str(2 ** (type.bit_width - 1) * size)).cast("decimal(38, 0)")
-    return let(
-        nanoseconds.cast("decimal(30, 0)"),
-        lambda exact: F.when(
-            (exact % unit == 0) & (exact < bound) & (exact > -bound),
-            F.when((exact < bound) & (exact > -bound), exact / unit).cast(TICKS_TEXT),
-        ),
-    )
+    bound_ = f"CAST('{2 ** (type.bit_width - 1) * size}' AS DECIMAL(38, 0))"
+    fits = f"exact % {size} = 0 AND exact < {bound_} AND exact > -{bound_}"
+    ticks = f"CAST(exact / CAST({size} AS DECIMAL(10, 0)) AS DECIMAL(20, 0))"
+    given = f"CAST({nanoseconds} AS DECIMAL(30, 0))"
+    return bound("exact", given, f"CASE WHEN {fits} THEN {ticks} END")

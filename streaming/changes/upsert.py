@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from streaming.changes.events import FIELDS, Names, envelope_of, image, parsed
-from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, named, needs, sequence_of
+from streaming.changes.events import NO_FIELDS, Names, image, parsed
+from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, needs, sequence_of
+from streaming.changes.rows import envelope_of
+from streaming.changes.sql import literal, quoted
 from streaming.changes.texts import Encoding
 from streaming.errors import FeedError
 
@@ -61,30 +62,31 @@ class Compacted:
                 f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
                 "rules={...: Rules(keys=...)}"
             )
-        key, value = (F.make_valid_utf8(named(n).cast("string")) for n in (self.key, self.value))
-        given = held(
-            df,
-            raw=F.concat_ws(" ", key, value),
-            key=parsed(key),
-            row=parsed(value),
-            unread=(key.isNotNull() & parsed(key).isNull())
-            | (value.isNotNull() & parsed(value).isNull()),
-            gone=value.isNull(),
-            sequence=sequence_of(df, self.sequence, F.lit(None)),
+        key, value = (
+            f"make_valid_utf8(CAST({quoted(name)} AS STRING))" for name in (self.key, self.value)
         )
-        error = F.when(F.col("unread"), "the key or the value is no JSON object").when(
-            F.col("key").isNull() & F.col("gone"), "neither key nor value"
+        order = sequence_of(df, self.sequence)
+        events = held(df, {"key_text": key, "row_text": value, "sequence": order})
+        events = held(
+            events,
+            {"key": parsed("key_text"), "line": parsed("row_text")},
+            keep=("key_text", "row_text", "sequence"),
         )
-        comes = F.array(image(1, F.col("row"), F.col("key")))
-        goes = F.array(image(-1, F.col("key")))
-        events = given.select(
-            "raw",
+        error = (
+            "CASE WHEN (key IS NULL AND key_text IS NOT NULL) "
+            "OR (line IS NULL AND row_text IS NOT NULL) "
+            "THEN 'the key or the value is no JSON object, or repeats a member' "
+            "WHEN key IS NULL AND line IS NULL THEN 'neither key nor value' END"
+        )
+        events = events.selectExpr(
+            "concat_ws(' ', key_text, row_text) AS raw",
             "sequence",
-            F.lit(relation).alias("relation"),
-            F.lit(None).cast(FIELDS).alias("fields"),
-            F.lit(False).alias("skip"),
-            error.alias("error"),
-            F.when(F.col("gone"), goes).otherwise(comes).alias("images"),
+            f"{literal(relation)} AS relation",
+            f"{NO_FIELDS} AS fields",
+            "false AS skip",
+            f"{error} AS error",
+            f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'line', 'key')})) "
+            "AS images",
         )
-        names = Names(self.rename, match_case=self.match_case)
+        names = Names(self.rename, self.match_case)
         return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)

@@ -1,0 +1,209 @@
+"""Rows: the images of events as rows of the envelope.
+
+Every column of a relation is looked up in the image, read as its type (`streaming.changes.texts`)
+and checked; one wrong cell makes the whole event an error row. A column that an event does not have
+is NULL: it was added to the table later. Columns that the relation does not have are not looked at.
+Of a deletion from an input with keys only the key counts.
+
+Three steps, each held, so that a cell is looked up once and read once: cells (texts, and for some
+types the VARIANT that shows what kind of text it is), values, and what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as spark
+
+from streaming.changes.carriers import carrier
+from streaming.changes.events import Names
+from streaming.changes.feed import ERROR, RAW, RELATION, SEQUENCE, WEIGHT, Keys, held, name_of
+from streaming.changes.sql import bound, case, literal, quoted, row
+from streaming.changes.texts import Encoding, may_be_bytes, number_of, shows_kind, value_of
+
+__all__ = ["envelope_of"]
+
+SHOWN = 200  # characters of a text in a message
+
+
+def envelope_of(
+    events: DataFrame,
+    inputs: Mapping[str, pa.Schema],
+    *,
+    keys: Keys,
+    names: Names,
+    encoding: Encoding,
+    unavailable: str | None = None,
+    numbered: bool = False,
+    described: bool = False,
+) -> DataFrame:
+    """The envelope of events that were read as `streaming.changes.events` says.
+
+    Args:
+        events: The columns named there.
+        inputs: The schema of each input.
+        keys: The key columns of inputs with keys.
+        names: How columns are called.
+        encoding: How values are written.
+        unavailable: A text of ``top`` that says that the value is that of ``base``.
+        numbered: Whether the rows of an event are in order: their places become the last 12 bits
+            of the sequence.
+        described: Whether an event may describe its ``fields``.
+    """
+    decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
+    kept = ("raw", "sequence", "relation")
+    cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
+    events = events.filter("NOT skip")
+    events = held(events, {"cells": cells}, keep=(*kept, "error", "fields"))
+    values = f"transform(cells, cell -> {decoder.values()})"
+    events = held(events, {"values": values}, keep=(*kept, "error", "cells"))
+    wrong = f"zip_with(cells, values, (cell, value) -> {decoder.wrong()})"
+    error = f"coalesce(error, get(array_compact({wrong}), 0))"
+    events = held(events, {"reason": error}, keep=(*kept, "values"))
+    nothing = {
+        name_of(name): f"CAST(NULL AS {_struct(schema).simpleString()})"
+        for name, schema in inputs.items()
+    }
+    rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
+    exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
+    order = "shiftleft(sequence, 12) | least(place, 4095)" if numbered else "sequence"
+    structs = (f"decoded.{quoted(name_of(name))} AS {quoted(name_of(name))}" for name in inputs)
+    return exploded.selectExpr(
+        f"relation AS {RELATION}",
+        f"CAST(decoded.weight AS BIGINT) AS {WEIGHT}",
+        f"CAST({order} AS BIGINT) AS {SEQUENCE}",
+        f"reason AS {ERROR}",
+        f"CASE WHEN reason IS NOT NULL THEN raw END AS {RAW}",
+        *structs,
+    )
+
+
+def _struct(schema: pa.Schema) -> spark.StructType:
+    return spark.StructType([spark.StructField(f.name, carrier(f.type)) for f in schema])
+
+
+class _Decoder:
+    """The expressions of the three steps."""
+
+    def __init__(
+        self,
+        inputs: Mapping[str, pa.Schema],
+        keys: Keys,
+        names: Names,
+        encoding: Encoding,
+        unavailable: str | None,
+        described: bool,
+    ) -> None:
+        self.inputs = inputs
+        self.keys = keys
+        self.names = names
+        self.encoding = encoding
+        self.unavailable = unavailable
+        self.described = described
+
+    def cells(self) -> str:
+        """Of an ``image``: texts ``c0``, …, and kinds ``k0``, … where they matter."""
+        return self._rows("image", self._cells)
+
+    def values(self) -> str:
+        """Of a ``cell``: the row."""
+        return self._rows("cell", self._values)
+
+    def wrong(self) -> str:
+        """Of a ``cell`` and its ``value``: what is wrong, or NULL."""
+        return case("relation", list(self.inputs), self._wrong, "NULL")
+
+    def _rows(self, of: str, make: Callable[[str], str]) -> str:
+        structs = {
+            name_of(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
+            for name in self.inputs
+        }
+        return row({"weight": f"{of}.weight", **structs})
+
+    def _cells(self, relation: str) -> str:
+        schema = self.inputs[relation]
+        found = {}
+        for place, field in enumerate(schema):
+            top, base = (
+                self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
+            )
+            if self.unavailable is not None:
+                gone = f"CAST(found AS STRING) = {literal(self.unavailable)}"
+                top = bound("found", top, f"CASE WHEN NOT coalesce({gone}, false) THEN found END")
+            found[f"v{place}"] = f"coalesce({top}, {base})"
+        numbers: list[
+            int
+        ] = []  # places of numbers that may be base64; their formula is written once
+        cells, texts = {}, []
+        for place, field in enumerate(schema):
+            text = f"CAST(found.v{place} AS STRING)"
+            cells[f"c{place}"] = text
+            if may_be_bytes(field.type) and (self.described or self.encoding.decimals == "base64"):
+                texts.append(self._number(relation, field, place, text))
+                cells[f"c{place}"] = f"numbers[{len(numbers)}]"
+                numbers.append(place)
+            if shows_kind(field.type):
+                cells[f"k{place}"] = f"schema_of_variant(found.v{place})"
+        body = row(cells)
+        if numbers:
+            read = (
+                "CASE WHEN n.is_bytes THEN "
+                f"coalesce({number_of('n.text', 'n.scale')}, concat('base64 ', n.text)) "
+                "ELSE n.text END"
+            )
+            body = bound("numbers", f"transform(array({', '.join(texts)}), n -> {read})", body)
+        return bound("found", row(found), body)
+
+    def _number(self, relation: str, field: pa.Field, place: int, text: str) -> str:
+        own = self._own(relation, field.name)
+        scale = max(field.type.scale, 0) if pa.types.is_decimal(field.type) else 0
+        is_bytes = f"coalesce({own}.bytes, {str(self.encoding.decimals == 'base64').lower()})"
+        is_text = f"schema_of_variant(found.v{place}) = 'STRING'"
+        return row(
+            {
+                "text": text,
+                "is_bytes": f"coalesce({is_bytes} AND {is_text}, false)",
+                "scale": f"coalesce({own}.scale, {scale})",
+            }
+        )
+
+    def _own(self, relation: str, column: str) -> str:
+        """What the event says of a column."""
+        name = literal(self.names.name(relation, column))
+        return f"get(filter(fields, f -> f.field = {name}), 0)"
+
+    def _values(self, relation: str) -> str:
+        values = {}
+        for place, field in enumerate(self.inputs[relation]):
+            cell = f"cell.{quoted(name_of(relation))}"
+            counted = self.encoding.unit(field.name)
+            unit = "NULL" if counted is None else f"{counted}L"
+            if self.described:
+                unit = f"coalesce({self._own(relation, field.name)}.unit, {unit})"
+            values[field.name] = bound(
+                "text",
+                f"{cell}.c{place}",
+                value_of("text", f"{cell}.k{place}", unit, field.type, self.encoding),
+            )
+        return row(values)
+
+    def _wrong(self, relation: str) -> str:
+        key = tuple(self.keys.get(relation, ()))
+        reasons = []
+        struct = quoted(name_of(relation))
+        for place, field in enumerate(self.inputs[relation]):
+            cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quoted(field.name)}"
+            said = (
+                f"concat({literal(f'column {field.name!r}: ')}, left({cell}, {SHOWN}), "
+                f"{literal(f' is no {field.type}')})"
+            )
+            absent = literal(f"column {field.name!r} is NULL or missing and must not be")
+            must = not field.nullable or field.name in key
+            arms = f"WHEN {cell} IS NOT NULL THEN {said}" + (f" ELSE {absent}" if must else "")
+            here = f"{value} IS NULL" + (
+                " AND cell.weight > 0" if key and field.name not in key else ""
+            )
+            reasons.append(f"CASE WHEN {here} THEN CASE {arms} END END")
+        return f"coalesce({', '.join(reasons)}, NULL)"
