@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -373,6 +374,35 @@ def test_columns_that_the_log_adds_are_refused(tmp_path):
 
     with pytest.raises(TargetError, match="'row_number'"):
         SqlTarget(_Connect(str(tmp_path / "t.db"))).write(delta)
+
+
+def test_many_upserts_and_tombstones_are_applied_like_few(database):
+    columns = {"nr": pa.int64(), "s": pa.string(), "per%cent": pa.float64(), "weight": pa.int64()}
+    table = fresh()
+    target = SqlTarget(database.connect, table)
+    random = np.random.default_rng(3)
+    view = {}
+    for batch_id in range(6):
+        size = (3000, 2000, 10, 1200)[batch_id % 4]
+        keys = {(int(n) if n % 50 else None, f"s{n % 7}") for n in random.integers(0, 3000, size)}
+        rows = [(*key, random.random(), -1 if random.random() < 0.4 else 1) for key in keys]
+        target.write(
+            ViewDelta(
+                "v",
+                batch_id,
+                pa.table(list(map(list, zip(*rows, strict=True))), pa.schema(columns)),
+                "upsert",
+                ("nr", "s"),
+            )
+        )
+        for nr, s, x, weight in rows:
+            view.pop((nr, s), None)
+            if weight > 0:
+                view[nr, s] = (nr, s, x)
+        found = database.rows(f'SELECT * FROM "{table}"')
+        assert len(found) == len(view)
+        assert set(found) == set(view.values())
+    target.close()
 
 
 UTC = datetime.UTC

@@ -20,7 +20,17 @@ from pyarrow import types
 
 from streaming.errors import TargetError
 
-__all__ = ["Dialect", "Row", "iso_texts", "units", "values_of"]
+__all__ = [
+    "Dialect",
+    "Row",
+    "deletion",
+    "insertion",
+    "iso_texts",
+    "marks",
+    "on_conflict",
+    "units",
+    "values_of",
+]
 
 Row = tuple[Any, ...]
 
@@ -56,13 +66,61 @@ class Dialect(Protocol):
     def commit(self, connection: Any, cursor: Any) -> None: ...
     def rollback(self, connection: Any) -> None: ...
 
-    def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Insert rows in bulk; the names are quoted."""
+    # Rows in bulk; all names are quoted.
+    def insert(
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
+    ) -> None: ...
+
+    def upsert(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        keys: Sequence[str],
+    ) -> None:
+        """Insert rows, in place of those that have the same keys."""
+        ...
+
+    def delete(
+        self,
+        cursor: Any,
+        table: str,
+        keys: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        nulls: Sequence[str],
+    ) -> None:
+        """Delete the rows that have these keys, and NULL in the columns ``nulls``."""
         ...
 
     def is_dead(self, connection: Any) -> bool:
         """Whether the connection is lost and another one may do."""
         ...
+
+
+def deletion(table: str, keys: Sequence[str], nulls: Sequence[str], mark: str) -> str:
+    """The statement that deletes the row of one key."""
+    conditions = [f"{key} = {mark}" for key in keys] + [f"{name} IS NULL" for name in nulls]
+    return f"DELETE FROM {table} WHERE {' AND '.join(conditions)}"
+
+
+def insertion(table: str, columns: Sequence[str], source: str) -> str:
+    """The statement that inserts what ``source`` gives: VALUES (...) or SELECT ..."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) {source}"
+
+
+def marks(mark: str, columns: Sequence[str]) -> str:
+    """VALUES, with a placeholder per column."""
+    return f"VALUES ({', '.join([mark] * len(columns))})"
+
+
+def on_conflict(columns: Sequence[str], keys: Sequence[str]) -> str:
+    """The end of an insertion that replaces the rows of the same keys."""
+    changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
+    action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
+    return f" ON CONFLICT ({', '.join(keys)}) DO {action}"
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:

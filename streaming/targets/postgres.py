@@ -10,21 +10,36 @@
     dates, times, timestamps                  DATE, TIME, TIMESTAMP, TIMESTAMPTZ; microseconds
     texts, binaries, bool                     TEXT, BYTEA, BOOLEAN
 
-Nanoseconds that are no microseconds are refused, for PostgreSQL would round them. Rows are inserted
-by COPY.
+Nanoseconds that are no microseconds are refused, for PostgreSQL would round them.
+
+Rows are inserted by COPY. Many upserts and deletions are copied into a temporary table first, of
+the types that the columns have in the target, and applied by one statement: several times as fast
+as one statement per row, which serves for a few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
 
-from streaming.targets.dialect import Row, iso_texts, units, values_of
+from streaming.targets.dialect import (
+    Row,
+    deletion,
+    insertion,
+    iso_texts,
+    marks,
+    on_conflict,
+    units,
+    values_of,
+)
 
 __all__ = ["Postgres"]
+
+STAGED: Final = 500  # rows from which on a temporary table is worth its making
 
 
 class Postgres:
@@ -76,6 +91,56 @@ class Postgres:
         with cursor.copy(statement.replace("%%", "%")) as copy:  # it has no placeholders
             for row in rows:
                 copy.write_row(row)
+
+    def upsert(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        keys: Sequence[str],
+    ) -> None:
+        replacing = on_conflict(columns, keys)
+        if len(rows) < STAGED:
+            cursor.executemany(insertion(table, columns, marks("%s", columns) + replacing), rows)
+            return
+        with self._staged(cursor, table, columns, rows) as staged:
+            source = f"SELECT {', '.join(columns)} FROM {staged}"
+            cursor.execute(insertion(table, columns, source + replacing), ())
+
+    def delete(
+        self,
+        cursor: Any,
+        table: str,
+        keys: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        nulls: Sequence[str],
+    ) -> None:
+        if len(rows) < STAGED:
+            cursor.executemany(deletion(table, keys, nulls, "%s"), rows)
+            return
+        with self._staged(cursor, table, keys, rows) as staged:
+            same = [f"{table}.{key} = {staged}.{key}" for key in keys]
+            same += [f"{table}.{name} IS NULL" for name in nulls]
+            cursor.execute(f"DELETE FROM {table} USING {staged} WHERE {' AND '.join(same)}", ())
+
+    @contextmanager
+    def _staged(
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
+    ) -> Iterator[str]:
+        """Rows of some columns of a table, with their types there, as a table of this session."""
+        staged = "pg_temp.dbsp_wcoj_staged"
+        cursor.execute(
+            f"CREATE TEMPORARY TABLE dbsp_wcoj_staged ON COMMIT DROP AS "
+            f"SELECT {', '.join(columns)} FROM {table} WITH NO DATA",
+            (),
+        )
+        self.insert(cursor, staged, columns, rows)
+        cursor.execute(f"ANALYZE {staged}", ())
+        yield staged
+        cursor.execute(f"DROP TABLE {staged}", ())
 
     def is_dead(self, connection: Any) -> bool:
         return bool(connection.closed)

@@ -244,42 +244,28 @@ class _Writing:
         yield self._insertion(table)
 
     def _upsert(self, part: pa.Table, nulls: frozenset[str]) -> Iterator[Callable[[Any], None]]:
-        keys = self.delta.keys
+        q, dialect, table = self.dialect.quoted, self.dialect, self.table
         here = pc.greater(part.column(WEIGHT), 0)
-        rows = part.filter(here).drop_columns([WEIGHT])
-        leaving = part if nulls else part.filter(pc.invert(here))
-        conditions = [self._equals(key, key in nulls) for key in keys]
-        yield self._many(
-            f"DELETE FROM {self.table} WHERE {' AND '.join(conditions)}",
-            self._rows(leaving.select([key for key in keys if key not in nulls])),
-        )
-        yield (
-            self._insertion(rows)
-            if nulls
-            else self._many(self._upsert_statement(rows.column_names), self._rows(rows))
-        )
-
-    def _upsert_statement(self, names: list[str]) -> str:
-        q, keys = self.dialect.quoted, self.delta.keys
-        changed = [f"{q(name)} = excluded.{q(name)}" for name in names if name not in keys]
-        action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
-        return (
-            f"INSERT INTO {self.table} ({', '.join(map(q, names))}) VALUES "
-            f"({', '.join([self.dialect.placeholder] * len(names))}) "
-            f"ON CONFLICT ({', '.join(map(q, keys))}) DO {action}"
-        )
-
-    def _equals(self, key: str, is_null: bool) -> str:
-        name = self.dialect.quoted(key)
-        return f"{name} IS NULL" if is_null else f"{name} = {self.dialect.placeholder}"
+        columns = [name for name in part.column_names if name != WEIGHT]
+        known = [key for key in self.delta.keys if key not in nulls]
+        leaving = self._rows((part if nulls else part.filter(pc.invert(here))).select(known))
+        if leaving:
+            names, null_names = [q(key) for key in known], [q(key) for key in nulls]
+            if not known:
+                leaving = leaving[:1]
+            yield lambda cursor: dialect.delete(cursor, table, names, leaving, nulls=null_names)
+        if nulls:
+            yield self._insertion(part.filter(here).select(columns))
+            return
+        rows = self._rows(part.filter(here).select(columns))
+        if rows:
+            quoted, keys = [q(name) for name in columns], [q(key) for key in known]
+            yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
     def _insertion(self, table: pa.Table) -> Callable[[Any], None]:
         names = [self.dialect.quoted(name) for name in table.column_names]
         rows = self._rows(table)
         return lambda cursor: self.dialect.insert(cursor, self.table, names, rows) if rows else None
-
-    def _many(self, statement: str, rows: list[Row]) -> Callable[[Any], None]:
-        return lambda cursor: cursor.executemany(statement, rows) if rows else None
 
     def _rows(self, table: pa.Table) -> list[Row]:
         if not table.num_columns:

@@ -22,7 +22,16 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from streaming.errors import TargetError
-from streaming.targets.dialect import Row, iso_texts, units, values_of
+from streaming.targets.dialect import (
+    Row,
+    deletion,
+    insertion,
+    iso_texts,
+    marks,
+    on_conflict,
+    units,
+    values_of,
+)
 
 __all__ = ["Sqlite"]
 
@@ -78,8 +87,30 @@ class Sqlite:
             connection.execute("ROLLBACK")
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        marks = ", ".join(["?"] * len(columns))
-        cursor.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        cursor.executemany(insertion(table, columns, marks("?", columns)), rows)
+
+    def upsert(
+        self,
+        cursor: Any,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        keys: Sequence[str],
+    ) -> None:
+        source = marks("?", columns) + on_conflict(columns, keys)
+        cursor.executemany(insertion(table, columns, source), rows)
+
+    def delete(
+        self,
+        cursor: Any,
+        table: str,
+        keys: Sequence[str],
+        rows: Sequence[Row],
+        *,
+        nulls: Sequence[str],
+    ) -> None:
+        cursor.executemany(deletion(table, keys, nulls, "?"), rows)
 
     def is_dead(self, connection: Any) -> bool:
         try:
