@@ -6,7 +6,7 @@ and ``merge`` makes one stream of several. ``start_session`` starts a local sess
 was found or brought along. The only layer with I/O.
 """
 
-from streaming.changes import FEEDS, Feed, feed_of
+from streaming.changes import Feed, feed_of
 from streaming.errors import (
     BatchOrderError,
     EventsError,
@@ -37,7 +37,6 @@ from streaming.targets.target import Target, ViewDelta
 from streaming.view_sink import Published, ViewSink
 
 __all__ = [
-    "FEEDS",
     "BatchMetrics",
     "BatchOrderError",
     "ConsoleTarget",

@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQueryListener
 
-from circuits import SchemaError, UnknownInputError, compile_datalog, compile_sql
-from streaming import BatchOrderError, UntaggedBatchError, ViewSink
+from circuits import UnknownInputError, compile_datalog, compile_sql
+from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError, ViewSink
 from tests.tables import bag_of, whole
 
 EDGE = whole("src", "dst")
@@ -44,35 +44,66 @@ def edges(*rows, weight=1):
     )
 
 
+class Seen:
+    """A target that keeps what it is given."""
+
+    def __init__(self, fails=0):
+        self.deltas = []
+        self.fails = fails
+
+    def write(self, delta):
+        self.deltas.append(delta)
+        if len(self.deltas) <= self.fails:
+            raise OSError("downstream is away")
+
+    @property
+    def totals(self):
+        return [(delta.batch_id, change(delta.table)) for delta in self.deltas]
+
+
 def triangles(on_delta=None):
     return ViewSink(compile_sql(TRIANGLES, {"link": EDGE}, name="triangles"), on_delta)
 
 
-def total(outputs):
+def change(table):
     """How much the count has changed."""
-    return sum(n * weight for (n,), weight in bag_of(outputs["triangles"]).items())
+    return sum(n * weight for (n,), weight in bag_of(table).items())
+
+
+def total(outputs):
+    return change(outputs["triangles"])
 
 
 def test_a_micro_batch_is_read_exactly_once_and_its_delta_is_published():
-    seen = []
-    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    seen = Seen()
+    sink = triangles(seen)
     frame = Frame(edges((1, 2), (2, 3), (1, 3)))
     sink(frame, 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
     assert frame.reads == 1
-    assert seen == [(0, 1), (1, -1)]
+    assert seen.totals == [(0, 1), (1, -1)]
     assert sink.last.batch_id == 1
 
 
 def test_a_replayed_micro_batch_publishes_the_same_delta_and_changes_nothing():
-    seen = []
-    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    seen = Seen()
+    sink = triangles(seen)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     again = Frame(edges((1, 2), (2, 3), (1, 3)))
     sink(again, 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
-    assert seen == [(0, 1), (0, 1), (1, -1)]
-    assert again.reads == 0
+    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
+    assert again.reads == 1
+
+
+def test_a_micro_batch_that_comes_again_with_other_rows_is_refused():
+    sink = triangles()
+    sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
+    for rows in ([(1, 2), (2, 3)], [(1, 2), (2, 3), (1, 4)]):
+        with pytest.raises(ReplayError, match="other rows of relation 'link'"):
+            sink(Frame(edges(*rows)), 0)
+    sink(Frame(edges((2, 3), (1, 3), (1, 2))), 0)
+    assert total(sink.last.outputs) == 1
 
 
 @pytest.mark.parametrize("batch_id", [0, 3, 100])
@@ -101,26 +132,20 @@ def test_a_second_query_on_one_sink_is_refused():
 def test_after_a_refused_micro_batch_the_corrected_one_gives_the_right_delta():
     sink = triangles()
     sink(Frame(edges((1, 2), (2, 3))), 0)
-    with pytest.raises(SchemaError):
-        sink(Frame(pa.table({"src": [1], "dst": [None]})), 1)
+    with pytest.raises(RowError, match=r"micro-batch 1: .*'dst' is NULL"):
+        sink(Frame(pa.table({"src": [1], "dst": pa.array([None], pa.int64())})), 1)
     sink(Frame(edges((1, 3))), 1)
     assert total(sink.last.outputs) == 1
 
 
 def test_when_publishing_fails_the_replay_publishes_again_without_a_second_step():
-    seen = []
-
-    def on_delta(batch_id, outputs):
-        seen.append(total(outputs))
-        if len(seen) == 1:
-            raise OSError("downstream is away")
-
-    sink = triangles(on_delta)
+    seen = Seen(fails=1)
+    sink = triangles(seen)
     with pytest.raises(OSError, match="downstream"):
         sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
     sink(Frame(edges((1, 3), weight=-1)), 1)
-    assert seen == [1, 1, -1]
+    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
 
 
 def tagged():
@@ -158,9 +183,9 @@ def test_columns_of_other_types_and_null_pass_through():
 @pytest.mark.parametrize(
     ("tags", "error", "words"),
     [
-        (["link", None], UntaggedBatchError, "1 of 2 rows have NULL"),
+        (["link", None], RowError, "relation is NULL; inputs are link, mark"),
         ([1, 2], UntaggedBatchError, "of type int64"),
-        (["link", "edges"], UnknownInputError, "'edges' is not an input"),
+        (["link", "edges"], RowError, "relation edges is no input; inputs are link, mark"),
     ],
 )
 def test_rows_that_do_not_name_a_relation_are_refused(tags, error, words):
@@ -237,10 +262,8 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
         "payment": pa.schema({name: columns[name] for name in ("person", "day", "amount")}),
     }
     first, second, old = date(2024, 1, 5), date(2024, 2, 7), date(2023, 12, 31)
-    seen = []
-    sink = ViewSink(
-        compile_sql(views, schemas), lambda _, outputs: seen.append(bag_of(outputs["view"]))
-    )
+    seen = Seen()
+    sink = ViewSink(compile_sql(views, schemas), seen)
     for number, rows in enumerate(
         [
             [
@@ -264,7 +287,7 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
             "relation string, person string, city string, day date, amount decimal(9, 2), "
             "weight long",
         )
-    assert seen == [
+    assert [bag_of(delta.table) for delta in seen.deltas] == [
         {("Köln", second, Decimal("10.10")): 1, (None, first, Decimal("0.30")): 1},
         {("Köln", second, Decimal("10.10")): -1, ("Köln", first, Decimal("10.10")): 1},
         {
@@ -277,26 +300,26 @@ def test_texts_dates_decimals_and_null_are_joined_and_summed_in_a_query_of_spark
 
 @pytest.mark.spark
 def test_a_query_restarted_in_the_process_goes_on_where_it_was(stream, tmp_path):
-    seen = []
-    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    seen = Seen()
+    sink = triangles(seen)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)
     write(tmp_path / "in", 1, edges((1, 3), weight=-1))
     stream(sink)
-    assert seen == [(0, 1), (1, -1)]
+    assert seen.totals == [(0, 1), (1, -1)]
 
 
 @pytest.mark.spark
 def test_a_micro_batch_whose_commit_spark_forgot_is_not_applied_twice(stream, tmp_path):
-    seen = []
-    sink = triangles(lambda batch_id, outputs: seen.append((batch_id, total(outputs))))
+    seen = Seen()
+    sink = triangles(seen)
     write(tmp_path / "in", 0, edges((1, 2), (2, 3), (1, 3)))
     stream(sink)
     for file in (tmp_path / "checkpoint" / "commits").glob("*0*"):
         file.unlink()  # as after a crash between the function and the commit log
     write(tmp_path / "in", 1, edges((1, 3), weight=-1))
     stream(sink)
-    assert seen == [(0, 1), (0, 1), (1, -1)]
+    assert seen.totals == [(0, 1), (0, 1), (1, -1)]
 
 
 @pytest.mark.spark
