@@ -58,7 +58,7 @@ class Run:
             O(n) for each byte of the columns whose order changes.
         """
         rows = zset._rows
-        buffer = np.empty(run_words(len(rows), len(zset)), np.int64)
+        buffer = _reserved(len(rows), len(zset))
         scratch = sort_scratch(len(zset), len(rows))
         return Run(buffer, *run_of(rows, zset._weights, order, buffer, scratch))
 
@@ -85,7 +85,7 @@ class Run:
             O(runs * rows).
         """
         rows = sum([run.rows for run in runs[first:]])
-        buffer = np.empty(run_words(int(runs[first].buffer[layout.ARITY]), rows), np.int64)
+        buffer = _reserved(int(runs[first].buffer[layout.ARITY]), rows)
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
@@ -249,8 +249,13 @@ def _unlike_a_run(words: Int64Array) -> str:
 
 def _room(older: Run, newer: Run) -> Int64Array:
     """A buffer that holds the merge of two runs, whatever it comes to."""
-    arity = int(older.buffer[layout.ARITY])
-    buffer: Int64Array = np.empty(run_words(arity, older.rows + newer.rows), np.int64)
+    return _reserved(int(older.buffer[layout.ARITY]), older.rows + newer.rows)
+
+
+def _reserved(arity: int, rows: int) -> Int64Array:
+    """A buffer for a run; words of the header that mean nothing are 0, as runs go to files."""
+    buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
+    buffer[: _header_words(arity)] = 0
     return buffer
 
 
