@@ -246,7 +246,8 @@ class Store:
         manifest = self._versions[batch_id]
 
         def table(name: str) -> pa.Table:
-            return pq.read_table(pa.py_buffer(verified(self.files, name, manifest.files[name])))
+            data = pa.py_buffer(verified(self.files, name, manifest.files[name]))
+            return pq.ParquetFile(data).read()  # read_table looks for a data set first: 2 ms
 
         outputs = {
             view: pa.concat_tables(map(table, names)) for view, names in manifest.outputs.items()
