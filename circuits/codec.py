@@ -16,9 +16,8 @@ Laws: two values of one `Codec.space` have equal codes iff they are equal (-0.0 
 one); ``decode(encode(x))`` is x, but for those; with `Codec.ordered` codes compare as values, NaN
 greatest; a code never changes. Dictionary-encoded columns have the codes of their values.
 
-Tables only grow. For durable state keep after each step what `Codecs.values_since` gives, and hand
-it in the same order to `Codecs.append`. A value of a step that failed elsewhere may stay, it does
-no harm; `Codecs.truncate` takes it back.
+Tables only grow (`Codecs.interners`; state on disk is made of them, see `circuits.state`). A value
+of a step that failed elsewhere may stay, it does no harm; `Interner.truncate` takes it back.
 
 Cost: 100,000 strings take a few milliseconds either way, integers a pass or none.
 """
@@ -204,7 +203,7 @@ class Codecs:
     >>> codecs.codec(pa.large_string()).encode(pa.array(["y"], pa.large_string())).tolist()
     [1]
     >>> copy = Codecs()
-    >>> copy.append(codecs.tables())
+    >>> copy.table("text").append(*codecs.interners["text"].arena())
     >>> copy.codec(pa.string()).code_of("y")
     1
     """
@@ -244,41 +243,6 @@ class Codecs:
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""
         return self._tables.lengths()
-
-    def tables(self) -> dict[str, pa.Array]:
-        """The values of each table in the order of their codes."""
-        return self._tables.values_since({})
-
-    def values_since(self, lengths: Mapping[str, int]) -> dict[str, pa.Array]:
-        """Return what was added to each table since `lengths` gave these.
-
-        Raises:
-            SchemaError: A table is shorter than that.
-
-        Complexity:
-            O(bytes returned).
-        """
-        return self._tables.values_since(lengths)
-
-    def append(self, tables: Mapping[str, pa.Array]) -> None:
-        """Give the next codes to values, in their order: the inverse of `values_since`.
-
-        Raises:
-            SchemaError: A value is NULL, there already, given twice or of another type, or there
-                is no such table. Nothing was added.
-
-        Complexity:
-            O(bytes).
-        """
-        self._tables.append(tables)
-
-    def truncate(self, lengths: Mapping[str, int]) -> None:
-        """Take back the codes given since `lengths` gave these, which nobody may use any more.
-
-        Raises:
-            SchemaError: A table is shorter than that. Nothing was taken back.
-        """
-        self._tables.truncate(lengths)
 
     def _coding(self, type: pa.DataType) -> Coding:
         if types.is_dictionary(type):

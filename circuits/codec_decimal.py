@@ -19,7 +19,7 @@ from circuits.codec_buffers import NULL, BoolArray, Int64Array, array_of, number
 from circuits.errors import SchemaError
 from dbsp_wcoj.interner import Interner
 
-__all__ = ["NARROW", "WORDS", "NarrowDecimals", "WideDecimals", "decimal_rows", "decimals_of"]
+__all__ = ["NARROW", "WORDS", "NarrowDecimals", "WideDecimals"]
 
 #: The most digits that an unscaled integer of 64 bits always holds.
 NARROW = 18
@@ -104,7 +104,7 @@ class WideDecimals:
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
         """Codes from the table; -1 where not valid, or not there and not adding."""
-        rows = decimal_rows(array)
+        rows = _rows(array)
         least = rows[:, 0]
         inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
         inline &= (least >= -INLINE) & (least < INLINE)
@@ -152,7 +152,7 @@ class WideDecimals:
         return words
 
 
-def decimal_rows(array: pa.Array) -> Int64Array:
+def _rows(array: pa.Array) -> Int64Array:
     """Return decimals of any width as contiguous rows of four words, the least first."""
     width = array.type.bit_width // 64
     words = numbers_of(array, np.dtype(np.int64), width)
@@ -160,8 +160,3 @@ def decimal_rows(array: pa.Array) -> Int64Array:
     rows[:, :width] = words
     rows[:, width:] = (words[:, -1] >> 63)[:, np.newaxis]
     return rows
-
-
-def decimals_of(rows: Int64Array, scale: int) -> pa.Array:
-    """Return rows of four words as decimals of the widest type."""
-    return array_of(pa.decimal256(76, scale), rows, None)
