@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
-from itertools import chain
+from itertools import chain, pairwise
 from time import perf_counter
 from typing import Any
 
@@ -48,7 +48,7 @@ from circuits.relational import Fields, Plan
 from circuits.schema import Schema
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
-from circuits.step import CircuitStep, digests_of
+from circuits.step import PHASES, CircuitStep, digests_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 
@@ -164,9 +164,12 @@ class Circuit:
         """
         self._check_whole()
         known, marks = self._graph.holdings.lengths(), self._graph.marks
+        times = [self._clock()]
         try:
             given, moved = self._encoded(tables, watermarks or {})
+            times.append(self._clock())
             step = self._graph.prepare(given, moved)
+            times.append(self._clock())
             outputs = {
                 name: self._schemas[name].to_table(
                     step.deltas[self._graph.views[name]], self._codecs
@@ -182,6 +185,7 @@ class Circuit:
         except Exception:
             self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
             raise
+        times.append(self._clock())
         return CircuitStep(
             outputs,
             step,
@@ -190,6 +194,7 @@ class Circuit:
             given,
             (known, self._graph.holdings.lengths()),
             refused,
+            {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
         )
 
     def digests(self, tables: Mapping[str, pa.Table]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 import numpy as np
@@ -27,7 +27,10 @@ from dbsp_wcoj import ZSet
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
 
-__all__ = ["CircuitStep"]
+__all__ = ["PHASES", "CircuitStep", "digests_of"]
+
+#: What preparing a step consists of: values to codes, the operators, codes to values.
+PHASES: Final = ("encode", "step", "output")
 
 
 @dataclass
@@ -42,6 +45,7 @@ class CircuitStep:
         given: The rows given per input, as encoded, before any rule of the input.
         lengths: The lengths of all tables of codes before and after preparing.
         refused: By input, the rows that its rules did not take; an input without any is not there.
+        seconds: How long preparing took, by `PHASES`.
     """
 
     outputs: dict[str, pa.Table]
@@ -51,6 +55,7 @@ class CircuitStep:
     given: Mapping[str, ZSet] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
     refused: Mapping[str, Sequence[Refused]] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
     _abandoned: bool = field(default=False, init=False)
 
     def commit(self) -> None:

@@ -41,9 +41,11 @@ class BatchMetrics:
         rows_out: Rows given out for each view.
         letters: Rows kept as dead letters, of this micro-batch.
         letters_total: ... and of all so far.
-        seconds: Time spent in each phase: ``read`` (Spark's work and the way to Python),
-            ``decode``, ``step``, ``write`` (durable state and deltas), ``merge`` (making the step
-            the state), ``publish`` (targets), and in all.
+        seconds: Time spent in each phase: ``load`` (the state, where it is not loaded), ``read``
+            (Spark's work and the way to Python), ``decode`` (taking the micro-batch apart and
+            looking for bad rows), ``encode``, ``step`` and ``output`` (of the circuit), ``write``
+            (state and deltas), ``merge`` (making the step the state), ``publish`` (targets), and in
+            ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes of the durable state of each arrangement and table.
     """
@@ -105,6 +107,13 @@ class Stopwatch:
         finally:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
+
+    def split(self, name: str, parts: Mapping[str, float]) -> None:
+        """Count some of the seconds of a phase as those of others."""
+        for part, spent in parts.items():
+            if part != name:
+                self._seconds[name] -= spent
+                self._seconds[part] = self._seconds.get(part, 0.0) + spent
 
     @property
     def seconds(self) -> dict[str, float]:

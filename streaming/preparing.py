@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +45,7 @@ def prepared(
     *,
     bad_rows: BadRows,
     batch_id: int,
+    watermarks: Mapping[str, datetime] = MappingProxyType({}),
 ) -> PreparedBatch:
     """Prepare the step of the rows that can be taken.
 
@@ -52,6 +55,7 @@ def prepared(
         letters: Rows that were put aside before.
         bad_rows: What becomes of rows that cannot be taken.
         batch_id: The micro-batch.
+        watermarks: Times before which rows of an input are not expected any more.
 
     Raises:
         RowError: There are such rows, and the policy is to fail.
@@ -59,12 +63,12 @@ def prepared(
     """
     digests: Mapping[str, int] = {}
     try:
-        step = circuit.prepare(tables)
+        step = circuit.prepare(tables, watermarks)
         digests = step.digests
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:
-        step, poison = _without_poison(circuit, tables, bad_rows)
+        step, poison = _without_poison(circuit, tables, bad_rows, watermarks)
         if not len(poison):
             raise error
         letters = judged(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
@@ -78,12 +82,15 @@ def prepared(
 
 
 def _without_poison(
-    circuit: Circuit, tables: Mapping[str, pa.Table], bad_rows: BadRows
+    circuit: Circuit,
+    tables: Mapping[str, pa.Table],
+    bad_rows: BadRows,
+    watermarks: Mapping[str, datetime],
 ) -> tuple[CircuitStep, Letters]:
     """The step of the rows that do not make it fail, and the others."""
 
     def attempt(some: Mapping[str, pa.Table]) -> None:
-        circuit.prepare(some).abandon()
+        circuit.prepare(some, watermarks).abandon()
 
     # Where the policy is to fail, one row is enough to say why.
     good, found = isolated(tables, attempt, most=None if bad_rows == "dead_letter" else 1)
@@ -92,7 +99,7 @@ def _without_poison(
         rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
         weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
         poison += Letters.of_rows(one.relation, rows, str(one.error), weights)
-    return circuit.prepare(good), poison
+    return circuit.prepare(good, watermarks), poison
 
 
 def _refused(step: CircuitStep) -> tuple[Letters, Letters]:

@@ -34,13 +34,13 @@ Rows come flat, with a column ``relation`` where there are several inputs, as th
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import pickle
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Final
@@ -51,6 +51,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError
 from streaming.changes import Feed, feed_of
+from streaming.checkpoint import Checkpoint
 from streaming.envelope import Changes, changes_of
 from streaming.errors import ReplayError
 from streaming.letters import BadRows, check_policy, judged
@@ -99,8 +100,9 @@ class ViewSink:
         feed: How the stream's rows become changes: a `Feed` or its name (`streaming.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
             ``letters/`` in the state directory.
-        checkpoint: The checkpoint directory of the query, so that a checkpoint of another query is
-            noticed in Spark Connect as well; elsewhere Spark tells.
+        checkpoint: The checkpoint directory of the query. With it, Spark's watermark moves the
+            horizon of inputs that retain rows by a timestamp, and a checkpoint of another query is
+            noticed in Spark Connect as well (elsewhere Spark tells).
 
     Raises:
         UnknownInputError: ``relation`` is no input of the circuit.
@@ -138,7 +140,7 @@ class ViewSink:
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
         self._keep = keep
-        self._checkpoint = None if checkpoint is None else os.fspath(checkpoint)
+        self._checkpoint = None if checkpoint is None else Checkpoint(os.fspath(checkpoint))
         self._begin()
 
     def _begin(self) -> None:
@@ -250,14 +252,30 @@ class ViewSink:
     def _query_of(self, df: DataFrame) -> str | None:
         """The id that Spark keeps in the checkpoint; None if there is no telling."""
         if self._checkpoint is not None:
-            text = bytes(files_of(self._checkpoint).read("metadata"))
-            return str(json.loads(text)["id"])
+            return self._checkpoint.query_id
         try:
             context = df.sparkSession.sparkContext
         except (PySparkException, AttributeError):  # Spark Connect has no context
             return None
         found = context.getLocalProperty(QUERY_ID)
         return None if found is None else str(found)
+
+    def _watermarks(self, batch_id: int) -> dict[str, datetime]:
+        """Spark's watermark, for the inputs that retain rows by a timestamp."""
+        inputs = self._circuit.inputs
+        retained = {
+            name: next(f.type for f in inputs[name].fields if f.name == rules.retain.column)
+            for name, rules in self._circuit.rules.items()
+            if rules.retain is not None
+        }
+        timed = {name: type for name, type in retained.items() if pa.types.is_timestamp(type)}
+        watermark = self._checkpoint.watermark(batch_id) if self._checkpoint and timed else None
+        if watermark is None:
+            return {}
+        return {
+            name: watermark if type.tz else watermark.replace(tzinfo=None)
+            for name, type in timed.items()
+        }
 
     def _stepped(
         self, changes: Changes, batch_id: int, query_id: str | None, watch: Stopwatch
@@ -271,8 +289,10 @@ class ViewSink:
                 changes.letters,
                 bad_rows=self._bad_rows,
                 batch_id=batch_id,
+                watermarks=self._watermarks(batch_id),
             )
         step, letters = batch.step, batch.letters.table
+        watch.split("step", step.seconds)
         try:
             with watch.phase("write", "state and deltas"):
                 done = self._versions.write(

@@ -1,0 +1,57 @@
+"""Checkpoint: what Spark notes of a query, as far as a sink has use for it.
+
+``metadata`` has the id of the query, which stays the same over restarts; ``offsets/<batch id>`` is
+written before the micro-batch and has the watermark that holds in it, so a replay finds the same.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from streaming.errors import StateError
+from streaming.state.files import files_of
+
+__all__ = ["Checkpoint"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Checkpoint:
+    """The checkpoint directory of a query.
+
+    Args:
+        location: As for ``ViewSink(state_dir=...)``.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    @property
+    def query_id(self) -> str:
+        """The id of the query.
+
+        Raises:
+            StateError: This is no checkpoint.
+        """
+        return str(json.loads(self._read("metadata"))["id"])
+
+    def watermark(self, batch_id: int) -> datetime | None:
+        """The watermark of a micro-batch; None if the stream has none.
+
+        Raises:
+            StateError: This is no checkpoint of a query that has come to this micro-batch.
+        """
+        _, settings, *_ = self._read(f"offsets/{batch_id}").splitlines()
+        milliseconds = int(json.loads(settings).get("batchWatermarkMs", 0))
+        return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+
+    def _read(self, name: str) -> str:
+        try:
+            return bytes(files_of(self._location).read(name)).decode()
+        except OSError as error:
+            raise StateError(
+                f"checkpoint {self._location} has no file {name} ({error}): give ViewSink("
+                "checkpoint=...) the directory that the query has as checkpointLocation"
+            ) from error
