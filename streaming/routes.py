@@ -12,7 +12,7 @@ from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.outputs import Output
-from streaming.targets.frame import frame_of
+from streaming.targets.frame import FrameTarget
 from streaming.targets.target import Target, ViewDelta
 
 __all__ = ["OnDelta", "Routes", "routes_of"]
@@ -64,7 +64,7 @@ class Routes:
             view, batch_id, table, output.mode, output.keys, state_id=state_id, files=files
         )
         if callable(target):
-            target(frame_of(session, delta), batch_id)
+            FrameTarget(target, session).write(delta)
         else:
             target.write(delta)
 
