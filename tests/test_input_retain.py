@@ -153,6 +153,24 @@ def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
     assert reasons == {"late": {(0, 1): -1}, "missing": {(7, 100): -1}}
 
 
+def test_deletions_of_a_key_are_one_whatever_time_they_hold():
+    circuit = circuit_of(pa.int64(), Retain("t", 3), keys=("n",), strict=True)
+    circuit.step({"r": table_of(pa.int64(), 5)})
+    twice = pa.table({"n": [0, 0], "t": [5, 6], "weight": [-1, -1]})
+    step = circuit.prepare({"r": twice})
+    assert not step.refused
+    assert bag_of(step.outputs["view"]) == {(0, 5): -1}
+
+
+def test_the_time_of_a_deletion_does_not_move_the_horizon():
+    for keys in ((), ("n",), ("n", "t")):
+        circuit = circuit_of(pa.int64(), Retain("t", 3), keys=keys, strict=True)
+        circuit.step({"r": table_of(pa.int64(), 5)})
+        gone = pa.table({"n": [7], "t": [100], "weight": [-1]})
+        circuit.prepare({"r": gone}).commit()
+        assert bag_of(circuit.views["r"]) == {(0, 5): 1}
+
+
 def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
     circuit = circuit_of(pa.int64(), Retain("t", 3), keys=("n",))
     circuit.step({"r": table_of(pa.int64(), 1, 1)})

@@ -29,7 +29,7 @@ from circuits import (
 from tests.naive_rules import Event, NaiveInput, Row
 from tests.tables import INT, bag_of
 
-LAW = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+LAW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 COLUMNS = ("k", "g", "ts")
 SCHEMA = pa.schema([pa.field(name, INT, nullable=name != "k") for name in COLUMNS])
 INPUTS = {"r": SCHEMA, "s": SCHEMA}

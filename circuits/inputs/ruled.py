@@ -71,10 +71,11 @@ class Ruled:
             orders.append(self._keyed.order)
         if self._retained is not None:
             orders.append(self._retained.order(self.trace.arity))
-        for order in orders or [tuple(range(self.trace.arity))]:
+        # Weights are found in any order.
+        orders = orders or list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
+        for order in orders:
             self.trace.arrange(order)
-        needed = set(self.trace.orders) if not orders else set(orders)
-        relations.read_by(lambda: {schema.relation: needed})
+        relations.read_by(lambda: {schema.relation: orders})
 
     def read(self, table: pa.Table) -> tuple[ZSet, int | None]:
         """The rows of a table, or their events, and the horizon that they move to.
