@@ -8,8 +8,8 @@ since a few of them serve thousands of schedules of crashes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache
 from random import Random
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from circuits import Circuit, compile_datalog, compile_sql
 from circuits.inputs.rules import Retain, Rules
+from streaming.outputs import Output, complete, upsert
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -47,6 +48,8 @@ class Case:
         row: A random row of a relation, given the number of the micro-batch.
         views: The views of relations.
         applied: The relations after a micro-batch.
+        late: How many rows of a micro-batch come too late, given the relations before.
+        outputs: How views can also be given out, other than by their deltas.
     """
 
     compile: Callable[[], Circuit]
@@ -54,20 +57,23 @@ class Case:
     row: Callable[[Random, str, int], Row]
     views: Callable[[Mapping[str, Bag]], dict[str, Bag]]
     applied: Callable[[Mapping[str, Bag], list[Change]], dict[str, Bag]] = added
+    late: Callable[[Mapping[str, Bag], list[Change]], int] = lambda relations, changes: 0
+    outputs: Mapping[str, Output] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Tables as Spark gives them, and the delta of each view in each.
+    """Tables as Spark gives them, and what the views are after each and how they changed in it.
 
     The last table takes away all rows that there are, so that its deltas tell whether the state was
-    right in all its parts. Before it, the views are ``views``.
+    right in all its parts.
     """
 
     name: str
     tables: list[pa.Table]
     deltas: list[dict[str, Bag]]
-    views: dict[str, Bag]
+    views: list[dict[str, Bag]]
+    late: list[int]
 
 
 def summed(bags) -> Bag:
@@ -176,17 +182,21 @@ def visit_row(random: Random, relation: str, batch: int) -> Row:
             random.randrange(6),
             random.choice([None, "", f"{LONG}{random.randrange(batch + 1)}"]),
         )
-    return (random.randrange(6), 3 * batch + random.randrange(5))
+    age = random.choice([0, 0, 0, 0, 0, 9, 14])
+    return (random.randrange(6), 3 * batch + random.randrange(5) - age)
+
+
+def late(relations: Mapping[str, Bag], changes: list[Change]) -> int:
+    horizon = max((ts for (ts,) in relations.get(SEEN, ())), default=-100) - 10
+    return sum(weight for name, row, weight in changes if name == "visit" and row[1] < horizon)
 
 
 def governed(relations: Mapping[str, Bag], changes: list[Change]) -> dict[str, Bag]:
-    """One row per person, the last one; visits of the last ten units of time.
-
-    No row comes late, as rows come at most five units after younger ones.
-    """
-    after = added({"visit": relations["visit"]}, [c for c in changes if c[0] == "visit"])
-    times = [row[1] for name, row, weight in changes if name == "visit" and weight > 0]
-    newest = max([*times, *(ts for (ts,) in relations.get(SEEN, ()))], default=0)
+    """One row per person, the last one; visits of the last ten units of time."""
+    seen = max((ts for (ts,) in relations.get(SEEN, ())), default=-100)
+    timely = [c for c in changes if c[0] == "visit" and c[1][1] >= seen - 10]
+    after = added({"visit": relations["visit"]}, timely)
+    newest = max([seen, *(row[1] for _, row, weight in timely if weight > 0)])
     people = {nr: name for nr, name in relations["person"]}
     for name, (nr, called), weight in changes:
         if name == "person" and weight > 0:
@@ -230,6 +240,7 @@ CASES: dict[str, Case] = {
         ROWS,
         plain_row,
         filtered,
+        outputs={"view": complete()},
     ),
     "triangles": Case(
         lambda: compile_sql(TRIANGLES, {"link": LINK}, materialize=True),
@@ -239,7 +250,11 @@ CASES: dict[str, Case] = {
     ),
     "cities": Case(lambda: compile_sql(CITIES, SALES), SALES, sales_row, cities),
     "reached": Case(
-        lambda: compile_datalog(REACHED, WORDS, materialize=["near"]), WORDS, word_row, reached
+        lambda: compile_datalog(REACHED, WORDS, materialize=["near"]),
+        WORDS,
+        word_row,
+        reached,
+        outputs={"near": complete()},
     ),
     "recent": Case(
         lambda: compile_sql(RECENT, VISITS, rules=RULES, materialize=True),
@@ -247,6 +262,8 @@ CASES: dict[str, Case] = {
         visit_row,
         recent,
         governed,
+        late,
+        {"view": upsert("name")},
     ),
 }
 
@@ -258,11 +275,12 @@ def stream(name: str, seed: int, *, long: bool = False) -> Stream:
     length = random.choice([8, 12, 20, 40] if long else [3, 4, 5, 6, 7])
     relations: dict[str, Bag] = {relation: Counter() for relation in case.schemas}
     views: list[dict[str, Bag]] = []
-    tables = []
+    tables, missed = [], []
     for batch in range(length + 1):
         last = batch == length
         changes = drained(case, relations) if last else drawn(case, random, relations, batch)
         tables.append(table_of(case.schemas, changes))
+        missed.append(case.late(relations, changes))
         relations = case.applied(relations, changes)
         views.append(case.views(relations))
     before = [{view: Counter() for view in views[0]}, *views]
@@ -270,7 +288,7 @@ def stream(name: str, seed: int, *, long: bool = False) -> Stream:
         {view: summed([new[view], negated(old[view])]) for view in new}
         for old, new in zip(before, views, strict=False)
     ]
-    return Stream(name, tables, deltas, views[-2])
+    return Stream(name, tables, deltas, views, missed)
 
 
 def drawn(case: Case, random: Random, relations: Mapping[str, Bag], batch: int) -> list[Change]:
@@ -310,6 +328,18 @@ def table_of(schemas: Mapping[str, pa.Schema], changes) -> pa.Table:
     if len(schemas) > 1:
         columns["relation"] = TEXT
     return pa.Table.from_pylist(rows, pa.schema([*columns.items(), ("weight", INT)]))
+
+
+def given_out(stream: Stream, view: str, batch: int, mode: str, keys: Sequence[str]) -> Bag:
+    """What a target has to be given; keys are the first columns of the view."""
+    if mode == "complete":
+        return stream.views[batch][view]
+    delta = stream.deltas[batch][view]
+    if mode == "delta":
+        return delta
+    now = {row[: len(keys)]: row for row, weight in delta.items() if weight > 0}
+    gone = [row for row in delta if row[: len(keys)] not in now]
+    return Counter(dict.fromkeys(now.values(), 1) | dict.fromkeys(gone, -1))
 
 
 def negated(bag: Bag) -> Bag:

@@ -173,7 +173,7 @@ class Query:
     def __init__(self, given):
         self.given = given
         self.disk = SimulatedDisk(1)
-        self.target = Target(given.deltas)
+        self.target = Target(given)
 
     def sink(self):
         files = self.target.files = self.disk.files()
