@@ -35,7 +35,7 @@ __all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
-MAPPED: Final = 1 << 20  # bytes from which on a local file is mapped instead of read
+MAPPED: Final = 1 << 24  # bytes from which on a local file is mapped: each mapping keeps a file open
 LOCK: Final = "lock"
 
 
@@ -69,7 +69,7 @@ class Files(Protocol):
         """Take a file away; nothing happens if it is not there."""
 
     def append(self, name: str, text: str) -> None:
-        """Add text to a file that may be lost."""
+        """Add lines to a file that may be lost."""
 
     def lock(self) -> None:
         """Keep other writers out until `unlock`."""
@@ -148,11 +148,15 @@ class LocalFiles:
             (self._path / name).unlink()
 
     def append(self, name: str, text: str) -> None:
-        """Add text to a file that may be lost."""
+        """Add lines to a file that may be lost, after ending a last line that was cut."""
         path = self._path / name
         _make(path.parent)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        data = text.encode()
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                data = data if file.read(1) == b"\n" else b"\n" + data
+            file.write(data)
 
     def lock(self) -> None:
         """Keep other writers out until `unlock`.
