@@ -267,6 +267,7 @@ class Store:
     def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
         """Go on from the version before the newest, if Spark gives the newest one again."""
         if newest is None or batch_id > newest or (newest and newest - 1 not in self._versions):
+            self._opened = False  # what was left out of account is looked at again
             raise StateDamagedError(
                 f"{error}. Micro-batch {batch_id} cannot be done without it: restore the state "
                 "directory from a copy, or delete it together with the checkpoint"
@@ -288,9 +289,12 @@ class Store:
         oldest = self._versions.oldest
         assert oldest is not None
         if batch_id > newest + 1:
+            lost = f"{newest + 1} is"
+            if batch_id > newest + 2:
+                lost = f"{newest + 1} to {batch_id - 1} are"
             raise BatchOrderError(
                 f"micro-batch {batch_id} follows {newest}, the last one in {here}: "
-                f"{newest + 1} to {batch_id - 1} are missing; put back the state directory or "
+                f"{lost} missing; put back the state directory or "
                 "the checkpoint that belong together, or delete both"
             )
         if batch_id < oldest:
