@@ -32,7 +32,6 @@ from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     MissingRowError,
-    RuleError,
     TextError,
     UnknownInputError,
     UnknownViewError,
@@ -41,7 +40,7 @@ from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
 from circuits.inputs.refused import MISSING
 from circuits.inputs.ruled import Ruled, unretained
-from circuits.inputs.rules import Rules
+from circuits.inputs.rules import Rules, governing
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
@@ -97,7 +96,7 @@ class Circuit:
         kept = known if materialize is True else (materialize or ())
         self.materialized = _chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = _governing(rules or {}, self.inputs)
+        self.rules = governing(rules or {}, self.inputs)
         self._joining = Joining(Formula.of(formula), executor, parts)
         self.definition = Definition(
             self.plans,
@@ -382,19 +381,6 @@ class Circuit:
                 f"{name!r} is not an input; inputs are {', '.join(self.inputs)}: "
                 "rename the relation or add its schema"
             )
-
-
-def _governing(rules: Mapping[str, Rules], inputs: Mapping[str, Schema]) -> dict[str, Rules]:
-    """The rules of the inputs that have any, in the order of the inputs."""
-    for name, given in rules.items():
-        if name not in inputs:
-            raise RuleError(
-                f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
-                "them, or drop them"
-            )
-        if not isinstance(given, Rules):
-            raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
-    return {name: rules[name] for name in inputs if rules.get(name)}
 
 
 def _chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:

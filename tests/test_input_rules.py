@@ -2,7 +2,7 @@
 
 Random events of a tiny domain go to two inputs with rules; after every step the relation, views
 over it, what was refused, and the horizon are compared. In between steps are abandoned, and the
-circuit is carried on as a snapshot.
+circuit is carried on, as a snapshot or from stored state.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from circuits import (
 )
 from tests.naive_rules import Event, NaiveInput, Row
 from tests.tables import INT, bag_of
+from tests.test_state import Store
 
-LAW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+LAW = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 COLUMNS = ("k", "g", "ts")
 SCHEMA = pa.schema([pa.field(name, INT, nullable=name != "k") for name in COLUMNS])
 INPUTS = {"r": SCHEMA, "s": SCHEMA}
@@ -89,11 +90,12 @@ class Pair:
 
     def __post_init__(self):
         self.circuit = self.new()
+        self.store = Store()
         self.naive = {name: naive(rules) for name, rules in self.rules.items()}
         self.totals = {name: Counter() for name in self.circuit.outputs}
 
-    def new(self) -> Circuit:
-        return compile_sql(VIEWS, INPUTS, rules=self.rules, materialize=["r"])
+    def new(self, formula: str = "collapsed") -> Circuit:
+        return compile_sql(VIEWS, INPUTS, rules=self.rules, materialize=["r"], formula=formula)
 
     def prepared(self, events, watermarks):
         tables = {
@@ -108,6 +110,7 @@ class Pair:
         for name, model in self.naive.items():
             refused = model.step(events.get(name, []), watermarks.get(name))
             assert columns_of(step.refused.get(name, [])) == refused
+        self.store.write(step)
         step.commit()
         for name, table in step.outputs.items():
             for row, weight in bag_of(table).items():
@@ -175,7 +178,7 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
         watermarks = {}
         if retained and data.draw(st.booleans()):
             watermarks = {data.draw(st.sampled_from(retained)): data.draw(st.integers(0, 14))}
-        what = data.draw(st.sampled_from(["step", "step", "abandon", "forget", "restore"]))
+        what = data.draw(st.sampled_from(["step", "step", "abandon", "forget", "restore", "load"]))
         if what in ("abandon", "forget"):
             step = pair.prepared(events, watermarks)
             if what == "abandon":
@@ -185,6 +188,10 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
             snapshot = pickle.loads(pickle.dumps(pair.circuit.snapshot()))
             pair.circuit = pickle.loads(pickle.dumps(pair.circuit.definition)).circuit()
             pair.circuit.restore(snapshot)
+        if what == "load" and moment:
+            formula = data.draw(st.sampled_from(["collapsed", "flipped", "recursive"]))
+            pair.circuit = pair.new(formula)
+            pair.circuit.load(pair.store.state())
         pair.step(events, watermarks)
 
 

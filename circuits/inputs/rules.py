@@ -15,6 +15,7 @@ schema. Values, to be compared, printed and pickled: they are part of what a sta
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -24,7 +25,7 @@ from pyarrow import types
 
 from circuits.errors import RuleError
 
-__all__ = ["Retain", "Rules"]
+__all__ = ["Retain", "Rules", "governing"]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNITS: Final = {
@@ -199,6 +200,23 @@ class Rules:
         parts += ["strict"] if self.strict else []
         parts += [f"retain {self.retain}"] if self.retain is not None else []
         return "; ".join(parts)
+
+
+def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, Rules]:
+    """The rules of the inputs that have any, in the order of the inputs.
+
+    Raises:
+        RuleError: Rules of what is no input, or what are no rules.
+    """
+    for name, given in rules.items():
+        if name not in inputs:
+            raise RuleError(
+                f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
+                "them, or drop them"
+            )
+        if not isinstance(given, Rules):
+            raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
+    return {name: rules[name] for name in inputs if rules.get(name)}
 
 
 def _read(text: str) -> timedelta:
