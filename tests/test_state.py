@@ -1,14 +1,8 @@
-"""State, written step by step and loaded, gives the circuit that never stopped.
-
-The store here has nothing but what a step's state gives: packed runs per arrangement, which it
-sums up at random, and the values added to each table, all as plain bytes.
-"""
+"""State, written step by step and loaded, gives the circuit that never stopped."""
 
 from __future__ import annotations
 
 import json
-import pickle
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark import cloudpickle
 
 from circuits import (
     Circuit,
-    EvaluationError,
+    Retain,
+    Rules,
     SnapshotError,
     StaleStepError,
     State,
@@ -32,6 +26,7 @@ from dbsp_wcoj import Formula, schedule
 from dbsp_wcoj.run import Run
 from tests.plans import RELATIONS, History, identity, plans
 from tests.sql_generator import SCHEMAS, selects
+from tests.state_store import Store, bags, restarted, same, stored
 from tests.tables import EDGE, bag_of, edges, table_of
 from tests.test_circuit import half_committed
 from tests.test_snapshot import INPUTS, VIEWS, steps
@@ -42,109 +37,6 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 FORMULAS = [formula.value for formula in Formula]
-
-
-class Store:
-    """The state as bytes, one list of runs per arrangement, one of pieces per table."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self.runs: dict[str, dict[tuple[int, ...], list[bytes]]] = {}
-        self.tables: dict[str, list[tuple[bytes, bytes]]] = {}
-        self.lengths: dict[str, int] = {}
-        self.rest = "{}"
-        self.taken = 0
-        self._random = np.random.default_rng(seed)
-
-    def write(self, step) -> None:
-        """What a sink does between prepare and commit."""
-        state = step.state(self.lengths)
-        assert state.runs.keys() <= state.orders.keys()
-        runs = {}
-        for name, orders in state.orders.items():
-            assert not (state.compacted and name in state.compacted and name not in state.runs)
-            changed = state.runs.get(name, {})
-            assert not changed or set(changed) == set(orders)
-            runs[name] = {
-                order: self._pieces(state, name, order, changed.get(order)) for order in orders
-            }
-        self.runs = runs
-        for name, (offsets, data) in state.tables.items():
-            assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
-            self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
-            self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
-        self.rest = json.dumps([state.steps, state.marks, state.plans])
-
-    def _pieces(self, state, name, order, delta) -> list[bytes]:
-        pieces = self.runs.get(name, {}).get(order)
-        if pieces is None:
-            self.taken += 1
-            pieces = [run.packed().tobytes() for run in state.whole(name, order)]
-        if delta is not None:
-            pieces = [*pieces, delta.packed().tobytes()]
-        place = int(self._random.integers(8))
-        if name in state.compacted:
-            place = 0
-        elif place >= len(pieces) - 1:
-            return pieces
-        summed = Run.sum_of([run_of_bytes(piece) for piece in pieces[place:]])
-        return pieces[:place] + ([summed.packed().tobytes()] if summed.rows else [])
-
-    def state(self) -> State:
-        count, marks, planned = json.loads(self.rest)
-        return State(
-            count,
-            {
-                name: {order: [run_of_bytes(piece) for piece in runs] for order, runs in of.items()}
-                for name, of in self.runs.items()
-            },
-            {
-                name: [
-                    (np.frombuffer(offsets, np.int64), np.frombuffer(data, np.uint8))
-                    for offsets, data in pieces
-                ]
-                for name, pieces in self.tables.items()
-            },
-            marks,
-            planned,
-        )
-
-
-def run_of_bytes(piece: bytes) -> Run:
-    return Run.of_words(np.frombuffer(bytearray(piece), np.int64))
-
-
-def stored(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
-    """Make a step as a durable sink does; its outputs."""
-    step = circuit.prepare(tables)
-    store.write(step)
-    step.commit()
-    return bags(step.outputs)
-
-
-def bags(tables) -> dict[str, Counter]:
-    return {name: bag_of(table) for name, table in tables.items()}
-
-
-def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
-    definition = pickle.loads(pickle.dumps(replace(circuit.definition, **changes)))
-    new = definition.circuit()
-    new.load(store.state())
-    return new
-
-
-def same(one, other) -> None:
-    """The snapshots are equal."""
-    first, second = one.snapshot(), other.snapshot()
-    assert (first.fingerprint, first.steps, first.marks) == (
-        second.fingerprint,
-        second.steps,
-        second.marks,
-    )
-    for parts in ((first.traces, second.traces), (first.tables, second.tables)):
-        assert parts[0].keys() == parts[1].keys()
-        for name, arrays in parts[0].items():
-            for here, there in zip(arrays, parts[1][name], strict=True):
-                assert np.array_equal(here, there), name
 
 
 def tables_of(deltas) -> dict[str, pa.Table]:
@@ -314,105 +206,26 @@ def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     assert True in compacted and False in compacted
 
 
-def test_state_is_asked_before_the_step_is_committed():
-    circuit = compile_sql(VIEWS, INPUTS)
-    first, second = steps(2, seed=4)
-    circuit.step(first)
-    step, late = circuit.prepare(second), circuit.prepare(second)
-    state = step.state({})
-    name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
-    state.whole(name, orders[0])
-    step.commit()
-    with pytest.raises(StaleStepError, match="ask before"):
-        state.whole(name, orders[0])
-    for stale in (step, late):
-        with pytest.raises(StaleStepError, match="prepare it again"):
-            stale.state({})
-
-
-def test_lengths_that_a_table_never_had_are_refused():
-    step = compile_sql(VIEWS, INPUTS).prepare({})
-    with pytest.raises(SnapshotError, match=r"table 'text' has \d+ values, not 1000"):
-        step.state({"text": 1000})
-    with pytest.raises(SnapshotError, match="table 'other' has 0 values, not 1"):
-        step.state({"other": 1})
-
-
-def test_an_abandoned_step_gives_its_codes_back_and_is_over():
-    circuit = compile_sql(VIEWS, INPUTS)
-    first, second, third = steps(3, seed=7)
-    circuit.step(first)
-    before = circuit._graph.holdings.lengths()
-    step = circuit.prepare(second)
-    state = step.state(before)
-    assert state.tables
-    step.abandon()
-    step.abandon()
-    assert circuit._graph.holdings.lengths() == before
-    with pytest.raises(StaleStepError, match="abandoned"):
-        step.commit()
-    with pytest.raises(StaleStepError, match="abandoned"):
-        step.state({})
-    again = circuit.prepare(second).state(before)
-    assert {n: [part.tolist() for part in t] for n, t in again.tables.items()} == {
-        n: [part.tolist() for part in t] for n, t in state.tables.items()
-    }
-    # Another step has got codes since: those of the abandoned one stay.
-    one, other = circuit.prepare(second), circuit.prepare(third)
-    one.abandon()
-    other.commit()
-    steady = circuit.definition.circuit()
-    steady.step(first)
-    steady.step(third)
-    tables = next(steps(1, seed=8))
-    assert bags(circuit.step(tables)) == bags(steady.step(tables))
-    other.abandon()  # which is the state already
-    assert bags(circuit.step(tables)) == bags(steady.step(tables))
-
-
-def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
+def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
+    orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
     circuit = compile_sql(
-        "SELECT x.s, y.t, x.a + 9223372036854775807 AS z FROM x JOIN y ON x.k = y.k",
-        {
-            "x": pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
-            "y": pa.schema([("k", pa.int64()), ("b", pa.int64()), ("t", pa.string())]),
-        },
+        "SELECT item, count(*) AS n FROM orders GROUP BY item",
+        {"orders": orders},
+        rules={"orders": Rules(keys=("nr",), retain=Retain("at", "10 seconds"))},
+        materialize=["orders"],
     )
-    y = pa.table({"k": [1], "b": [1], "t": ["t"]})
-    circuit.step({"y": y})
-    before = circuit._graph.holdings.lengths()
-    assert any(name.startswith("payload") for name in before)
-    with pytest.raises(EvaluationError):
-        circuit.step({"x": pa.table({"k": [1], "a": [1], "s": ["s"]})})
-    assert circuit._graph.holdings.lengths() == before
-
-
-def shuffled(table: pa.Table, rng) -> pa.Table:
-    """The same rows in another order and other chunks."""
-    table = table.take(rng.permutation(table.num_rows))
-    cut = int(rng.integers(table.num_rows + 1))
-    return pa.concat_tables([table.slice(cut), table.slice(0, cut)])
-
-
-def test_rows_that_come_again_have_the_same_digest_also_after_a_restart():
-    rng = np.random.default_rng(3)
-    circuit, store = compile_sql(VIEWS, INPUTS), Store()
-    digests = []
-    changes = list(steps(6, seed=11))
-    for tables in changes:
-        step = circuit.prepare(tables)
-        digests.append(step.digests)
-        store.write(step)
-        step.commit()
-    assert len({tuple(one.items()) for one in digests}) == len(digests)
-    for circuit_ in (circuit, restarted(circuit, store)):
-        for tables, expected in zip(changes, digests, strict=True):
-            again = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
-            assert again.digests == expected
-            again.abandon()
-        other = circuit_.prepare({"person": changes[0]["person"].slice(1)})
-        assert other.digests["person"] != digests[0]["person"]
-    assert circuit.prepare({"knows": changes[0]["knows"].slice(0, 0)}).digests == {"knows": 0}
+    steady, store, rng = circuit.definition.circuit(), Store(), np.random.default_rng(2)
+    marks = set()
+    for now in range(0, 60, 3):
+        times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
+        rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
+        columns = [[nr for nr, _ in rows], [item for _, item in rows], times]
+        tables = {"orders": pa.Table.from_arrays([pa.array(c) for c in columns], schema=orders)}
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        circuit = restarted(circuit, store)
+        same(circuit, steady)
+        marks.add(json.dumps(store.state().marks))
+    assert len(marks) > 10
 
 
 LINK = {"link": EDGE}
@@ -487,34 +300,3 @@ def test_a_load_makes_prepared_steps_stale():
     step.abandon()
     with pytest.raises(StaleStepError):
         step.commit()
-
-
-@pytest.mark.parametrize("carry", [pickle, cloudpickle])
-def test_a_definition_can_be_carried_elsewhere(carry):
-    circuit = compile_sql(VIEWS, INPUTS, materialize=["total"], outputs=["groups"], parts=3)
-    definition = carry.loads(carry.dumps(circuit.definition))
-    assert definition == circuit.definition
-    new = definition.circuit()
-    assert (new.fingerprint, new.fingerprints) == (circuit.fingerprint, circuit.fingerprints)
-    tables = next(steps(1, seed=1))
-    assert bags(new.step(tables)) == bags(circuit.step(tables))
-    assert list(new.views) == ["total"]
-
-
-def test_fingerprints_say_in_what_two_circuits_differ():
-    one = compile_sql(VIEWS, INPUTS)
-    other = {
-        "view total": compile_sql(VIEWS.replace("'all'", "'one'"), INPUTS),
-        "materialized": compile_sql(VIEWS, INPUTS, materialize=["total"]),
-    }
-    for name, circuit in other.items():
-        differing = {n for n, f in circuit.fingerprints.items() if one.fingerprints[n] != f}
-        assert differing == {name}
-        assert circuit.fingerprint != one.fingerprint
-    alike = compile_sql(VIEWS, INPUTS, formula="recursive", parts=2, outputs=["total"])
-    assert (alike.fingerprint, alike.fingerprints) == (one.fingerprint, one.fingerprints)
-    assert set(one.fingerprints) == {
-        "materialized",
-        *(f"input {name}" for name in one.inputs),
-        *(f"view {name}" for name in one.plans),
-    }
