@@ -86,7 +86,7 @@ def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
 WEIGHTS = [
     (pa.array([1, None, -2]), [1, -2]),
     (pa.array([1.0, 1.5, float("nan"), float("inf"), -3.0, 2.0**63, 1e300, None]), [1, -3]),
-    (pa.array(["1", "+2", "-3", "x", "1.0", "", "9223372036854775808", "99999999999999999999"]), [1, 2, -3]),
+    (pa.array(["1", "+2", "-3", "x", "1.0", "", str(2**63), "9" * 20]), [1, 2, -3]),
     (pa.array([2**64 - 1, 5], pa.uint64()), [5]),
     (pa.array([Decimal("1.00"), Decimal("1.50"), None]), [1]),
     (pa.nulls(2), []),

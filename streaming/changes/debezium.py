@@ -42,8 +42,8 @@ from streaming.changes.events import (
     image,
     is_keyed,
     number,
-    object_in,
     opened,
+    present,
     routed,
     text,
     unknown_table,
@@ -120,7 +120,7 @@ class Debezium:
             sequence=self.sequence,
             relations=(self.relation, *self.tables.values()),
         )
-        wrapped = bound("inner", object_in("event", "payload"), "coalesce(inner, event)")
+        wrapped = bound("inner", present("event", "payload"), "coalesce(inner, event)")
         schema = f"try_variant_get(event, '$.schema', '{SCHEMA}')"
         events = held(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
         events = held(
@@ -130,8 +130,8 @@ class Debezium:
                 "relation": self._relation(inputs),
                 "sequence": f"coalesce(given, {_sequence()})",
                 "fields": bound("columns", _columns(), _fields()),
-                "before": object_in("body", "before"),
-                "after": object_in("body", "after"),
+                "before": present("body", "before"),
+                "after": present("body", "after"),
             },
             keep=("raw", "body"),
         )

@@ -65,10 +65,9 @@ def number(value: str, *names: str) -> str:
     return f"try_variant_get({value}, {literal(_path(*names))}, 'bigint')"
 
 
-def object_in(value: str, *names: str) -> str:
-    """The member of a JSON object as VARIANT; NULL also when it is no object."""
-    found = member(value, *names)
-    return bound("found", found, "CASE WHEN schema_of_variant(found) LIKE 'OBJECT%' THEN found END")
+def present(value: str, *names: str) -> str:
+    """The member of a JSON object as VARIANT; NULL also when it is null."""
+    return bound("found", member(value, *names), "if(is_variant_null(found), NULL, found)")
 
 
 def _path(*names: str) -> str:

@@ -3,7 +3,8 @@
 Every column of a relation is looked up in the image, read as its type (`streaming.changes.texts`)
 and checked; one wrong cell makes the whole event an error row. A column that an event does not have
 is NULL: it was added to the table later. Columns that the relation does not have are not looked at.
-Of a deletion from an input with keys only the key counts.
+Of a deletion from an input with keys only the key counts. A row that has none of the columns is
+wrong: it is no object, or of another table, or its columns are named otherwise.
 
 Three steps, each held, so that a cell is looked up once and read once: cells (texts, and for some
 types the VARIANT that shows what kind of text it is), values, and what is wrong with them.
@@ -15,7 +16,6 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import types as spark
 
 from streaming.changes.carriers import carrier
 from streaming.changes.events import Names
@@ -62,10 +62,7 @@ def envelope_of(
     wrong = f"zip_with(cells, values, (cell, value) -> {decoder.wrong()})"
     error = f"coalesce(error, get(array_compact({wrong}), 0))"
     events = held(events, {"reason": error}, keep=(*kept, "values"))
-    nothing = {
-        name_of(name): f"CAST(NULL AS {_struct(schema).simpleString()})"
-        for name, schema in inputs.items()
-    }
+    nothing = {name_of(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()}
     rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
     exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
     order = "shiftleft(sequence, 12) | least(place, 4095)" if numbered else "sequence"
@@ -80,8 +77,9 @@ def envelope_of(
     )
 
 
-def _struct(schema: pa.Schema) -> spark.StructType:
-    return spark.StructType([spark.StructField(f.name, carrier(f.type)) for f in schema])
+def _struct(schema: pa.Schema) -> str:
+    members = (f"{quoted(f.name)}: {carrier(f.type).simpleString()}" for f in schema)
+    return f"STRUCT<{', '.join(members)}>"
 
 
 class _Decoder:
@@ -129,14 +127,17 @@ class _Decoder:
             top, base = (
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
             )
+            both = f"coalesce({top}, {base})"
             if self.unavailable is not None:
                 gone = f"CAST(found AS STRING) = {literal(self.unavailable)}"
-                top = bound("found", top, f"CASE WHEN NOT coalesce({gone}, false) THEN found END")
-            found[f"v{place}"] = f"coalesce({top}, {base})"
+                logged = f"CASE WHEN NOT coalesce({gone}, false) THEN found END"
+                both = f"coalesce({bound('found', top, logged)}, {base})"
+            found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
         numbers: list[
             int
         ] = []  # places of numbers that may be base64; their formula is written once
-        cells, texts = {}, []
+        every = ", ".join(f"found.{name}" for name in found)
+        cells, texts = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}, []
         for place, field in enumerate(schema):
             text = f"CAST(found.v{place} AS STRING)"
             cells[f"c{place}"] = text
@@ -206,4 +207,5 @@ class _Decoder:
                 " AND cell.weight > 0" if key and field.name not in key else ""
             )
             reasons.append(f"CASE WHEN {here} THEN CASE {arms} END END")
-        return f"coalesce({', '.join(reasons)}, NULL)"
+        none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
+        return f"coalesce(CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {', '.join(reasons)})"
