@@ -16,6 +16,7 @@ relational core, and no Spark; it does no I/O.
 =================================  ===============================================================
 `circuit`                          ``step``, ``prepare`` and ``commit``: all or nothing
 `views`, `query`, `snapshot`       what is kept, asked once, and saved
+`definition`, `step`, `state`      a circuit without state; what a step adds to it; all of it
 `drawing`                          ``explain``
 `expression`, `functions`          typed scalar expressions, what exists for them
 `evaluation`, `predicates`         ... on Arrow columns, ... on codes where those decide
