@@ -19,6 +19,7 @@ from streaming.state.manifest import FileMark, Manifest
 from streaming.state.parquet import parquet_parts
 from streaming.state.pieces import Placed, taken_in
 from streaming.state.segment import Piece, read_segment, segment_of
+from streaming.state.verified import verified
 
 __all__ = ["Writer"]
 
@@ -219,13 +220,13 @@ class Writer:
     def _piece(self, placed: Placed) -> Piece:
         """A piece that was written before."""
         if placed.file not in self._read:
-            data = self._files.read(placed.file)
-            mark = self._before[placed.file]
-            if FileMark(len(data), zlib.crc32(data)) != mark:
+            try:
+                data = verified(self._files, placed.file, self._before[placed.file])
+            except StateDamagedError as error:
                 raise StateDamagedError(
-                    f"{self._files.location}/{placed.file} is not as it was written ({mark}): "
-                    "stop the query and start it again to go on from a whole version"
-                )
+                    f"{error}: start the query again to go on from a version that is whole, if "
+                    "there is one"
+                ) from error
             self._read[placed.file] = read_segment(data)
         return self._read[placed.file][placed.row]
 
