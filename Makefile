@@ -49,7 +49,7 @@ WEB := $(call graph,web-NotreDame) $(call graph,uk-2007-05-100000) $(RMAT)
 LSQB := $(addprefix --lsqb ,$(wildcard $(SHARED)/data/lsqb/ldbc-snb-sample))
 RESULTS := benchmarks/results
 
-bench: $(VENV)/.bench $(VENV)/.kernel
+bench: $(VENV)/.bench $(VENV)/.kernel $(VENV)/.java
 	@mkdir -p $(RESULTS)
 	$(BIN)/python -m benchmarks.live $(call graph,soc-Epinions1) $(call graph,uk-2007-05-100000) \
 		$(RMAT) --place --scaling --json $(RESULTS)/live.json
@@ -59,6 +59,7 @@ bench: $(VENV)/.bench $(VENV)/.kernel
 		--peer-repeat 1 --json $(RESULTS)/static-binary.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
+	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.report
 
 $(BIN)/python:

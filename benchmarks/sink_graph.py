@@ -1,0 +1,45 @@
+"""What the parts of `benchmarks.sink` share: the view of triangles, and a sink without Spark.
+
+The view counts rows of ``e(a, b), e(b, c), e(a, c)``, so it keeps two arrangements of ``e``.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from circuits import Circuit, compile_sql
+
+Integers = npt.NDArray[np.int64]
+
+TRIANGLES: Final = """
+    SELECT count(*) AS n
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst
+"""
+
+
+def handed(table: pa.Table) -> Any:
+    """Rows in place of the DataFrame of a micro-batch, of a session without a context."""
+    return SimpleNamespace(toArrow=lambda: table, sparkSession=SimpleNamespace())
+
+
+def triangles(values: pa.DataType | None = None) -> Circuit:
+    """The circuit of the view ``triangles`` over ``e(src, dst)``, int64 unless another is given."""
+    column = pa.int64() if values is None else values
+    schema = pa.schema([pa.field("src", column, False), pa.field("dst", column, False)])
+    return compile_sql(TRIANGLES, {"e": schema}, name="triangles")
+
+
+def changes(source: Integers, target: Integers, weight: Integers | int = 1) -> pa.Table:
+    """The table of changed rows."""
+    weights = np.broadcast_to(np.asarray(weight, np.int64), len(source))
+    return pa.table({"src": source, "dst": target, "weight": np.ascontiguousarray(weights)})
+
+
+def counted(table: pa.Table) -> int:
+    """By how much the count changes; the row of the old count leaves, that of the new comes."""
+    return int(table["n"].to_numpy() @ table["weight"].to_numpy())

@@ -1,0 +1,124 @@
+"""Restart: from a state directory to a sink that has done its next micro-batch.
+
+The view of triangles over random edges ``e(src, dst)`` is built in twenty micro-batches, so that
+there are several pieces of each arrangement. Then everything is made anew, as in a new process: the
+circuit from its pickled definition, the store, the sink; the files are mapped, their checksums
+compared, and a micro-batch of 100 rows is done. Cold is the same after the pages of the files were
+given back, so that they come from the disk. What a rebuild takes is one step with all rows, which
+are in memory already: no source is read again.
+
+After it the view must count what the rebuilt one counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.result import Row
+from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
+from benchmarks.verdict import Verdict
+from circuits import Circuit
+from streaming import ViewSink
+
+BATCHES = 20
+SMALL = 100  # rows of the first micro-batch afterwards
+BAR_ROWS, BAR_SECONDS = 10_000_000, 2.0
+DEGREE = 4
+
+
+def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict) -> Row:
+    """Build, restart warm and cold, and rebuild."""
+    random = np.random.default_rng(seed)
+    nodes = max(rows // DEGREE, 20)
+    source, target = (random.integers(0, nodes, rows + 2 * SMALL) for _ in range(2))
+    circuit = triangles(pa.string() if texts else None)
+    definition = pickle.dumps(circuit.definition)
+    begun = time.perf_counter()
+    sink = ViewSink(circuit, state_dir=folder)
+    total = 0
+    for number, places in enumerate(np.array_split(np.arange(rows), BATCHES)):
+        sink(handed(_table(source[places], target[places], texts)), number)
+        total += _change(sink)
+    built = time.perf_counter() - begun
+    size = sum(path.stat().st_size for path in (folder / "data").iterdir())
+    files = len(list((folder / "data").iterdir()))
+    sink.close()
+    del sink, circuit
+    measured = []
+    for turn, cold in enumerate((False, True)):
+        gc.collect()
+        if cold:
+            _give_back(folder)
+        more = slice(rows + turn * SMALL, rows + (turn + 1) * SMALL)
+        table = _table(source[more], target[more], texts)
+        begun = time.perf_counter()
+        sink = ViewSink(pickle.loads(definition).circuit(), state_dir=folder)
+        sink(handed(table), BATCHES + turn)
+        done = time.perf_counter() - begun
+        measured.append((done - _after_load(sink), done))
+        total += _change(sink)
+        sink.close()
+        del sink
+    gc.collect()
+    everything = _table(source, target, texts)
+    rebuilt: Circuit = pickle.loads(definition).circuit()
+    begun = time.perf_counter()
+    output = rebuilt.step({"e": everything})
+    rebuild = time.perf_counter() - begun
+    what = f"triangles of {rows:,} rows of {'strings' if texts else 'int64'}, rebuilt"
+    verdict.truth(what, counted(output["triangles"]))
+    verdict.compare("built in pieces and restarted twice", what, total)
+    (warm, warm_step), (cold_load, _) = measured
+    return {
+        "rows": rows,
+        "columns": "string" if texts else "int64",
+        "files": files,
+        "MB": size / 1e6,
+        "restart s": warm,
+        "with a first micro-batch s": warm_step,
+        "bar s": BAR_SECONDS if rows == BAR_ROWS else None,
+        "within": warm_step < BAR_SECONDS if rows == BAR_ROWS else None,
+        "cold s": cold_load,
+        "built in micro-batches s": built,
+        "rebuild s": rebuild,
+        "times faster": rebuild / warm,
+    }
+
+
+def _after_load(sink: ViewSink) -> float:
+    """The seconds of the last micro-batch without those of loading."""
+    seconds = sink.metrics[-1].seconds
+    return seconds["all"] - seconds["load"]
+
+
+def _change(sink: ViewSink) -> int:
+    assert sink.last is not None
+    return counted(sink.last.outputs["triangles"])
+
+
+def _table(source: Integers, target: Integers, texts: bool) -> pa.Table:
+    table = changes(source, target)
+    if not texts:
+        return table
+    for place in range(2):
+        numbers = pa.array(np.char.zfill(table.column(place).to_numpy().astype(str), 10))
+        named = pa.compute.binary_join_element_wise("account-", numbers, "")
+        table = table.set_column(place, table.column_names[place], named)
+    return table
+
+
+def _give_back(folder: Path) -> None:
+    """Have the system forget the pages of the files, which are synced."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)

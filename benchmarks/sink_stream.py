@@ -1,0 +1,201 @@
+"""Stream: live triangles of a real stream of messages, through Spark into durable state.
+
+sx-mathoverflow in a window of 30 days: every message is an edge that comes, and leaves again. All
+before a certain event is one micro-batch, so that the graph has its size, and is not measured; then
+micro-batches of one size go to the view of undirected triangles, in three ways:
+
+engine     the circuit alone, its state in memory
+sink       the sink with its state on the local disk, handed the rows as tables
+Spark      the same sink at the end of a stream of files, one for each micro-batch
+
+At the end of each the count must be that of the oracle beside the stream, where there is one, and
+of an independent count of the live edges.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.counter import count
+from benchmarks.result import Row
+from benchmarks.rmat import rmat
+from benchmarks.sink_graph import Integers, changes, counted, handed
+from benchmarks.verdict import Verdict
+from circuits import Circuit, compile_sql
+from streaming import ViewSink
+from streaming.demo.events import ChangeStream, read_events
+from streaming.demo.oracle import read_oracle
+from streaming.demo.replay import read_files, write_files
+
+VIEWS = """
+CREATE VIEW u AS
+    SELECT src, dst FROM e WHERE src < dst
+    UNION
+    SELECT dst, src FROM e WHERE dst < src;
+CREATE VIEW triangles AS
+    SELECT count(*) AS n
+    FROM u ab JOIN u bc ON bc.src = ab.dst JOIN u ac ON ac.src = ab.src AND ac.dst = bc.dst;
+"""
+SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
+PLACE = 0.6  # of the stream: about here the measured micro-batches end
+
+
+@dataclass(frozen=True)
+class Events:
+    """A stream, and after how many of its changes the triangles are known to be how many."""
+
+    name: str
+    stream: ChangeStream
+    known: dict[int, int]
+
+
+def real(path: Path) -> Events:
+    """The stream of a file ``<name>-window-events.parquet`` and the oracle beside it."""
+    stream = read_events(path)
+    oracle = path.with_name(path.name.replace("-events", "-oracle"))
+    known: dict[int, int] = {}
+    if oracle.is_file():
+        found = read_oracle(oracle, stream)
+        known = dict(zip(found.positions.tolist(), found.expected["simple"].tolist(), strict=True))
+    return Events(path.stem.removesuffix("-window-events"), stream, known)
+
+
+def generated(edges: int, folder: Path, seed: int) -> Events:
+    """Edges of an RMAT graph; each leaves when as many as a third of them have come after it."""
+    scale = max(5, int(edges / 8).bit_length())
+    source, target = rmat(scale, edges, seed=seed)
+    order = np.random.default_rng(seed).permutation(len(source))
+    source, target = source[order], target[order]
+    come = 2 * np.arange(len(source))
+    leave = come + 2 * (len(source) // 3) + 1
+    at = np.argsort(np.concatenate([come, leave]), kind="stable")
+    table = pa.table(
+        {
+            "src": np.tile(source, 2)[at],
+            "dst": np.tile(target, 2)[at],
+            "ts": np.arange(len(at)),
+            "op": np.repeat([1, -1], len(source))[at],
+        }
+    )
+    path = folder / "generated.parquet"
+    pq.write_table(table, path)
+    return Events(f"{edges:,} generated edges", read_events(path), {})
+
+
+def stream(
+    session: SparkSession,
+    folder: Path,
+    events: Events,
+    *,
+    size: int,
+    most: int,
+    verdict: Verdict,
+) -> Row:
+    """At most so many micro-batches of one size."""
+    wanted = int(PLACE * len(events.stream))
+    end = min((place for place in events.known if place >= wanted), default=wanted)
+    batches = min(most, (end - 1) // size)
+    cuts = np.arange(end - size * batches, end + 1, size)
+    what = f"triangles of {events.name} after {end:,} events"
+    verdict.truth(what, _counted(events.stream, end), events.known.get(end))
+    tables = [
+        changes(*(column[begin:cut] for column in _columns(events.stream)))
+        for begin, cut in zip([0, *cuts[:-1].tolist()], cuts.tolist(), strict=True)
+    ]
+    ways: dict[str, Sequence[float]] = {}
+
+    def taken(way: str, found: int, ends: Sequence[float]) -> None:
+        verdict.compare(f"{way}, {size:,} events in a micro-batch", what, found)
+        ways[way] = np.diff(ends).tolist()
+
+    taken("engine", *_each(tables, _engine(_circuit())))
+    sink = ViewSink(_circuit(), state_dir=folder / f"{size}-sink")
+    taken("sink", *_each(tables, lambda table, number: _given(sink, handed(table), number)))
+    sink.close()
+    write_files(events.stream, cuts, folder / f"{size}-files")
+    durable = ViewSink(_circuit(), state_dir=folder / f"{size}-state")
+    taken("Spark", *_through_spark(session, folder / f"{size}-files", durable))
+    durable.close()
+    through = [one.seconds for one in durable.metrics][1:]
+    return {
+        "stream": events.name,
+        "events/batch": size,
+        "batches": batches,
+        "triangles": verdict.truths[what],
+        **{f"{way} events/s": size * batches / sum(ways[way]) for way in reversed(ways)},
+        **{f"{way} ms": statistics.median(ways[way]) * 1000 for way in reversed(ways)},
+        "largest with Spark ms": max(ways["Spark"]) * 1000,
+        **{
+            f"of it {phase} ms": statistics.median(one[phase] for one in through) * 1000
+            for phase in ("read", "step", "write")
+        },
+    }
+
+
+def _circuit() -> Circuit:
+    return compile_sql(VIEWS, {"e": SCHEMA}, outputs=["triangles"])
+
+
+def _columns(events: ChangeStream) -> tuple[Integers, Integers, Integers]:
+    return events.source, events.target, events.weight
+
+
+def _each(
+    tables: Sequence[pa.Table], take: Callable[[pa.Table, int], int]
+) -> tuple[int, list[float]]:
+    """The sum of the changes of the count, and when each micro-batch was done."""
+    total, ends = 0, []
+    for number, table in enumerate(tables):
+        total += take(table, number)
+        ends.append(time.perf_counter())
+    return total, ends
+
+
+def _engine(circuit: Circuit) -> Callable[[pa.Table, int], int]:
+    return lambda table, _: counted(circuit.step({"e": table})["triangles"])
+
+
+def _given(sink: ViewSink, df: Any, number: int) -> int:
+    sink(df, number)
+    assert sink.last is not None
+    return counted(sink.last.outputs["triangles"])
+
+
+def _through_spark(session: SparkSession, files: Path, sink: ViewSink) -> tuple[int, list[float]]:
+    total, ends = 0, []
+
+    def take(df: DataFrame, batch_id: int) -> None:
+        nonlocal total
+        total += _given(sink, df, batch_id)
+        ends.append(time.perf_counter())
+
+    query = (
+        read_files(session, files)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", f"{files}-checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return total, ends
+
+
+def _counted(events: ChangeStream, end: int) -> int:
+    """The undirected triangles of the edges that are live after so many events."""
+    source, target, weight = (column[:end] for column in _columns(events))
+    nodes = int(max(source.max(), target.max())) + 1
+    edges, places = np.unique(source * nodes + target, return_inverse=True)
+    live = edges[np.bincount(places, weights=weight) > 0]
+    low, high = np.minimum(live // nodes, live % nodes), np.maximum(live // nodes, live % nodes)
+    pairs = np.unique((low * nodes + high)[low < high])
+    return count(pairs // nodes, pairs % nodes)

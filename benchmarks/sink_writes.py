@@ -1,0 +1,148 @@
+"""Writes: bytes that a sink writes for each byte of change, and whether any micro-batch stalls.
+
+A thousand micro-batches of new edges of an RMAT graph go into the view of triangles; after them a
+thousand of which one half inserts and the other deletes rows that are there. No Spark: the rows are
+handed to the sink as tables.
+
+Counted is every byte given to the file system: pieces of the state (``data``), what the view gives
+out (``outputs``), ``manifests``, and all else (the lines of metrics, the identity). A changed row
+is 24 bytes: two columns and a weight, eight bytes each.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.counter import count
+from benchmarks.result import Row
+from benchmarks.rmat import rmat
+from benchmarks.sink_graph import Integers, changes, counted, handed, triangles
+from benchmarks.verdict import Verdict
+from streaming import ViewSink
+from streaming.state.files import Bytes, LocalFiles
+
+ROW_BYTES = 24
+BAR = 12.0
+
+
+class CountedFiles:
+    """The local disk, with the bytes written to each folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files = LocalFiles(folder)
+        self.written: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        self.written[_part(name)] += sum(memoryview(chunk).nbytes for chunk in chunks)
+        self._files.write(name, chunks)
+
+    def append(self, name: str, text: str) -> None:
+        self.written[_part(name)] += len(text.encode())
+        self._files.append(name, text)
+
+
+def writes(
+    folder: Path, *, rows: int, batches: int, deletes: bool, bar: bool, seed: int, verdict: Verdict
+) -> list[Row]:
+    """A row for the inserts, and with ``deletes`` one for the mix that follows them."""
+    # As many edges as are inserted in all, and some for the duplicates and loops that are dropped.
+    inserts = rows * batches + (rows // 2) * batches * deletes
+    scale = max(6, int(inserts / 8).bit_length())
+    source, target = rmat(scale, 2 * inserts + 100, seed=seed)
+    chosen = np.random.default_rng(seed).permutation(len(source))[:inserts]
+    source, target = source[chosen], target[chosen]
+    files = CountedFiles(folder)
+    sink = ViewSink(triangles(), state_dir=files)
+    live = np.arange(rows * batches)
+    found = 0
+    results = []
+    for kind in ("inserts", "50 % deletes") if deletes else ("inserts",):
+        files.written.clear()
+        if kind == "inserts":
+            steps = _inserts(source, target, rows, batches)
+        else:
+            chosen, gone, live = _exchanged(live, len(source), rows, batches, seed)
+            steps = _mix(source, target, chosen, gone)
+        first = 0 if kind == "inserts" else batches
+        for number, table in enumerate(steps, first):
+            sink(handed(table), number)
+            assert sink.last is not None
+            found += counted(sink.last.outputs["triangles"])
+        what = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
+        verdict.truth(what, count(source[live], target[live]))
+        verdict.compare("the sum of the deltas", what, found)
+        results.append(_row(kind, rows, batches, list(sink.metrics), files.written, bar))
+    sink.close()
+    return results
+
+
+def _inserts(source: Integers, target: Integers, rows: int, batches: int) -> Iterator[pa.Table]:
+    for first in range(0, rows * batches, rows):
+        yield changes(source[first : first + rows], target[first : first + rows])
+
+
+def _exchanged(
+    live: Integers, end: int, rows: int, batches: int, seed: int
+) -> tuple[Integers, Integers, Integers]:
+    """Per micro-batch the edges that come and those that go, and what is live in the end."""
+    half = rows // 2
+    coming = np.arange(end - half * batches, end).reshape(batches, half)
+    random = np.random.default_rng(seed + 1)
+    # Any live edge may go, also one that came with an earlier micro-batch of the mix.
+    pool = np.concatenate([live, np.empty(half * batches, np.int64)])
+    size = len(live)
+    going = np.empty_like(coming)
+    for number in range(batches):
+        places = np.sort(random.choice(size, half, replace=False))
+        going[number] = pool[places]
+        pool[places] = coming[number]  # the one that comes takes the place of the one that goes
+    return coming, going, pool[:size]
+
+
+def _mix(
+    source: Integers, target: Integers, coming: Integers, going: Integers
+) -> Iterator[pa.Table]:
+    for inserted, deleted in zip(coming, going, strict=True):
+        both = np.concatenate([inserted, deleted])
+        weight = np.repeat([1, -1], [len(inserted), len(deleted)])
+        yield changes(source[both], target[both], weight)
+
+
+def _row(
+    kind: str, rows: int, batches: int, metrics: Sequence[Any], written: Counter[str], bar: bool
+) -> Row:
+    given = rows * batches * ROW_BYTES
+    factor = sum(written.values()) / given
+    seconds = [one.seconds for one in metrics[-batches:]]
+    spent = [1000 * (one["step"] + one["write"] + one["merge"]) for one in seconds]
+    return {
+        "changes": kind,
+        "rows/batch": rows,
+        "batches": batches,
+        "MB in": given / 1e6,
+        "MB written": sum(written.values()) / 1e6,
+        "times": factor,
+        "bar": BAR if bar else None,
+        "within": factor <= BAR if bar else None,
+        **{part: written[part] / given for part in ("data", "outputs", "manifests", "other")},
+        "step ms": statistics.median(one["step"] for one in seconds) * 1000,
+        "write ms": statistics.median(one["write"] for one in seconds) * 1000,
+        "batch ms": statistics.median(spent),
+        "p99 ms": float(np.percentile(spent, 99)),
+        "max ms": max(spent),
+    }
+
+
+def _part(name: str) -> str:
+    folder, slash, _ = name.partition("/")
+    return folder if slash else "other"
