@@ -272,7 +272,7 @@ CASES: dict[str, Case] = {
 def stream(name: str, seed: int, *, long: bool = False) -> Stream:
     """A stream of the case: inserts, deletes of what is there, repeated rows, empty batches."""
     case, random = CASES[name], Random(f"{name} {seed}")
-    length = random.choice([8, 12, 20, 40] if long else [3, 4, 5, 6, 7])
+    length = random.choice([8, 12, 20, 40] if long else [2, 3, 4, 5, 6])
     relations: dict[str, Bag] = {relation: Counter() for relation in case.schemas}
     views: list[dict[str, Bag]] = []
     tables, missed = [], []

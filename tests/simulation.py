@@ -102,7 +102,7 @@ class Schedule:
     def __init__(self, seed: int, *, damage: bool = False, long: bool = False) -> None:
         self.random = random = Random(f"schedule {seed}")
         # Without a join a circuit is made in no time; what is to be tried is mostly not in it.
-        weights = [1 if long or name != "rows" else 12 for name in CASES]
+        weights = [1 if long or name != "rows" else 20 for name in CASES]
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
         self.definition = definition_of(case)

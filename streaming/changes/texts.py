@@ -42,13 +42,14 @@ NUMBER: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
 ZONE: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
 MOMENT: Final = (
-    r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{1,6}0*)?)?"
+    r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,PLACES}0*)?)?"
     r" ?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)?)?$"
 )
 FRACTION: Final = r"^[+-]?\d*\.?(\d*?)0*(?:[eE]|$)"  # without zeros at its end
 EXPONENT: Final = r"[eE]([+-]?\d+)$"
 WHOLE: Final = r"^[+-]?0*(\d*)"
 LATIN: Final = r"^[\x{00}-\x{FF}]*$"
+PLACES: Final = {"s": "0", "ms": "3", "us": "6", "ns": "6"}  # Spark reads no more than 6
 CLOCK: Final = r"^([+-]?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?$"
 
 
@@ -217,14 +218,16 @@ def _time(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding
     count = f"try_cast({text} AS DECIMAL(19, 0)) * CAST({unit} AS DECIMAL(10, 0))"
     if types.is_timestamp(type) and type.unit == "ns":
         zone = encoding.zone if type.tz is not None else None
-        micros = f"CAST(unix_micros({_moment(text, zone)}) AS DECIMAL(19, 0)) * 1000"
+        micros = f"CAST(unix_micros({_moment(text, zone, type.unit)}) AS DECIMAL(19, 0)) * 1000"
         return _ticks(f"if({numeric}, {count}, {micros})", type)
     if types.is_timestamp(type):
-        micros = f"CAST({_ticks(count, pa.timestamp('us'))} AS BIGINT)"
+        factor = NANOSECONDS[type.unit] // NANOSECONDS["us"]
+        micros = f"try_cast({_ticks(count, type)} * {factor} AS BIGINT)"
         if type.tz is not None:
-            return f"if({numeric}, timestamp_micros({micros}), {_moment(text, encoding.zone)})"
+            written = _moment(text, encoding.zone, type.unit)
+            return f"if({numeric}, timestamp_micros({micros}), {written})"
         local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ'1970-01-01 00:00:00')"
-        fine = f"{text} RLIKE {literal(MOMENT)} AND NOT {_has_zone(text)}"
+        fine = f"{_is_moment(text, type.unit)} AND NOT {_has_zone(text)}"
         written = f"CASE WHEN {fine} THEN try_cast({text} AS TIMESTAMP_NTZ) END"
         return f"if({numeric}, {local}, {written})"
     given = f"if({numeric}, {count}, {_clock(text)})"
@@ -238,11 +241,15 @@ def _has_zone(text: str) -> str:
     return f"(length({text}) > 10 AND {text} RLIKE {literal(ZONE)})"
 
 
-def _moment(text: str, zone: str | None) -> str:
+def _is_moment(text: str, unit: str) -> str:
+    return f"{text} RLIKE {literal(MOMENT.replace('PLACES', PLACES[unit]))}"
+
+
+def _moment(text: str, zone: str | None, unit: str) -> str:
     """A written date and time; without a ``zone`` for those that have none, a local time."""
     clock = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
     complete = f"concat({clock}, {literal(' ' + (zone or 'UTC'))})"
-    fine = f"{text} RLIKE {literal(MOMENT)}"
+    fine = _is_moment(text, unit)
     if zone is None:
         moment = f"try_cast({complete} AS TIMESTAMP)"
         return f"CASE WHEN {fine} AND NOT {_has_zone(text)} THEN {moment} END"

@@ -35,7 +35,9 @@ __all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
-MAPPED: Final = 1 << 24  # bytes from which on a local file is mapped: each mapping keeps a file open
+MAPPED: Final = (
+    1 << 24
+)  # bytes from which on a local file is mapped: each mapping keeps a file open
 LOCK: Final = "lock"
 
 
@@ -98,10 +100,13 @@ class LocalFiles:
         path = self._path / name
         _make(path.parent)
         with path.open("wb", buffering=0) as file:
-            for chunk in chunks:
-                rest = memoryview(chunk).cast("B")
-                while len(rest):
-                    rest = rest[file.write(rest) :]
+            try:
+                for chunk in chunks:
+                    rest = memoryview(chunk).cast("B")
+                    while len(rest):
+                        rest = rest[file.write(rest) :]
+            except OSError as error:  # says what, not where
+                raise OSError(error.errno, error.strerror, str(path)) from None
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
@@ -182,9 +187,10 @@ class LocalFiles:
                 f"{owner}{mine}: stop that query and close() its sink, or give this one a "
                 "directory of its own"
             ) from error
-        os.truncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock = handle
+        with contextlib.suppress(OSError):  # a full disk; the number is for messages only
+            os.truncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
     def unlock(self) -> None:
         """Let other writers in."""

@@ -131,8 +131,8 @@ class Store:
             letters: The refused rows, if there are any.
 
         Raises:
-            OSError: The file system refused. Nothing has changed, unless the last rename is in
-                doubt; then the next `find` looks.
+            StateError: The file system refused. Nothing has changed.
+            OSError: ... the last rename, which is in doubt; the next `find` looks.
             StateDamagedError: A file that is due to be summed is not as it was written.
         """
         stem = f"{batch_id:020}-{self._name()}"
@@ -167,6 +167,13 @@ class Store:
             if not writer.folders <= self._rooted:
                 self.files.sync_folder("")  # the names of new folders, and of the identity
                 self._rooted |= writer.folders
+        except OSError as error:
+            writer.undo()
+            raise StateError(
+                f"micro-batch {batch_id} cannot be written to state directory "
+                f"{self.files.location}: {error}; nothing of it was applied: see that there is "
+                "room and that it may be written to, and start the query again"
+            ) from error
         except BaseException:
             writer.undo()
             raise
@@ -216,6 +223,12 @@ class Store:
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
             self._noted = self.files.size(METRICS) or 0
             self._versions.read()
+        except OSError as error:
+            self.files.unlock()
+            raise StateError(
+                f"state directory {self.files.location} cannot be opened: {error}; see to it and "
+                "start the query again"
+            ) from error
         except BaseException:
             self.files.unlock()
             raise
