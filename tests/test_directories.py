@@ -118,7 +118,7 @@ def test_gaps_and_old_ids_are_refused(place):
 @pytest.mark.parametrize("number", [2, 4, 5])
 def test_the_checkpoint_of_another_query_is_refused(place, number):
     sink = sink_on(place)
-    with pytest.raises(BatchOrderError, match="comes from query other, .* belongs to query q"):
+    with pytest.raises(BatchOrderError, match=r"comes from query other, .* belongs to query q"):
         feed(sink, number, query="other")
     feed(sink, 5)
     check(sink, 6)
