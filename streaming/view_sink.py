@@ -206,6 +206,9 @@ class ViewSink:
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """The whole of a materialized view, or input, as it is after the last micro-batch.
 
+        With a state directory, also while another process runs the query on it: that of a Spark
+        Connect server, or a job beside a notebook. Reading takes no lock and never waits.
+
         Args:
             name: The view.
             session: Where the DataFrame belongs; the active session when not given.

@@ -13,7 +13,14 @@ import pytest
 
 from circuits import Rules, compile_sql
 from dbsp_wcoj import Formula
-from streaming import BatchOrderError, StateError, StateLockedError, StateMismatchError
+from streaming import (
+    BatchOrderError,
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    StateMismatchError,
+)
+from streaming.state.files import LocalFiles
 from streaming.state.manifest import sealed, unsealed
 from tests.fed import LINK, VIEWS, check, feed, sink_on, views, written
 
@@ -141,8 +148,7 @@ def test_a_second_sink_in_the_process_is_refused_until_the_first_is_closed(place
     feed(first, 5)
     with pytest.raises(StateLockedError, match=r"\(this one\): stop that query and close\(\) its"):
         feed(second, 6)
-    with pytest.raises(StateLockedError):
-        second.table("paths")
+    check(second, 6)  # reading needs no lock
     first.close()
     feed(second, 6)
     check(second, 7)
@@ -175,6 +181,7 @@ def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_o
             sink = sink_on(place)
             with pytest.raises(StateLockedError, match=f"process {process.pid}: stop that query"):
                 feed(sink, 6)
+            check(sink, 6)
             if end == "kill":
                 process.kill()
                 process.wait()
@@ -197,3 +204,46 @@ def test_metrics_have_a_line_for_each_micro_batch(place):
     assert set(lines[-1]["seconds"]) >= {"read", "decode", "step", "write", "publish", "all"}
     assert lines[-1]["bytes_written"] > 0
     assert lines[-1]["arrangements"]["text"][0] == 7
+
+
+def test_views_are_read_beside_the_sink_that_writes_them(tmp_path):
+    reader = sink_on(tmp_path)
+    check(reader, 0)
+    assert not list(tmp_path.iterdir())  # a reader leaves no trace, and no lock
+    writer = sink_on(tmp_path)
+    for number in range(6):
+        feed(writer, number)
+        check(reader, number + 1)
+        check(reader, number + 1)
+    with pytest.raises(StateLockedError):
+        feed(reader, 6)
+    check(reader, 6)
+    writer.close()
+    feed(reader, 6)
+    check(reader, 7)
+    check(writer, 7)
+
+
+def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(place):
+    writer = sink_on(place, keep=2)
+
+    class Overtaken(LocalFiles):
+        """While the first manifest is read the writer does some micro-batches."""
+
+        def read(self, name):
+            data = super().read(name)
+            if name.startswith("manifests/") and len(writer.metrics) == 1:
+                feed(writer, *range(5, 12))
+            return data
+
+    feed(writer, 4)
+    check(sink_on(Overtaken(place)), 12)
+
+
+def test_what_is_damaged_is_named_to_readers_too(place):
+    writer = sink_on(place)
+    feed(writer, 5)
+    for path in (place / "data").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(StateDamagedError, match="has 0 bytes"):
+        sink_on(place).table("paths")

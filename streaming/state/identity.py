@@ -16,7 +16,7 @@ from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
 from streaming.state.manifest import sealed, unsealed
 
-__all__ = ["FORMAT", "Identity", "identified"]
+__all__ = ["FORMAT", "Identity", "identified", "identity_of"]
 
 FORMAT: Final = 1
 NAME: Final = "state.json"
@@ -43,27 +43,33 @@ def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
     """The identity of a directory, which is given one if it is new.
 
     Raises:
+        StateMismatchError, StateDamagedError: As for `identity_of`.
+    """
+    found = identity_of(files, circuit)
+    if found is not None:
+        return found
+    identity = Identity(FORMAT, new_id, dict(circuit.fingerprints), _columns(circuit))
+    files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
+    files.sync(f"{NAME}.tmp")
+    files.rename(f"{NAME}.tmp", NAME)
+    files.sync_folder("")
+    return identity
+
+
+def identity_of(files: Files, circuit: Circuit) -> Identity | None:
+    """The identity of a directory; None if it has none yet.
+
+    Raises:
         StateMismatchError: The directory belongs to other views, or to a newer version.
         StateDamagedError: The file was changed, or is gone while there are manifests.
     """
-    columns = {
-        name: ", ".join(
-            f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
-        )
-        for name, schema in circuit.inputs.items()
-    }
     if files.size(NAME) is None:
         if files.names("manifests"):
             raise StateDamagedError(
                 f"{files.location}/{NAME} is missing though there are manifests: restore it from "
                 "a copy, or delete the state directory together with the checkpoint"
             )
-        identity = Identity(FORMAT, new_id, dict(circuit.fingerprints), columns)
-        files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
-        files.sync(f"{NAME}.tmp")
-        files.rename(f"{NAME}.tmp", NAME)
-        files.sync_folder("")
-        return identity
+        return None
     body = unsealed(bytes(files.read(NAME)), f"{files.location}/{NAME}")
     if body.get("format") != FORMAT:
         raise StateMismatchError(
@@ -72,8 +78,17 @@ def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
             "with the checkpoint to begin anew"
         )
     identity = Identity(body["format"], body["id"], body["fingerprints"], body["inputs"])
-    _check(files, identity, circuit, columns)
+    _check(files, identity, circuit, _columns(circuit))
     return identity
+
+
+def _columns(circuit: Circuit) -> dict[str, str]:
+    return {
+        name: ", ".join(
+            f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
+        )
+        for name, schema in circuit.inputs.items()
+    }
 
 
 def _check(files: Files, identity: Identity, circuit: Circuit, columns: Mapping[str, str]) -> None:

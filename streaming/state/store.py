@@ -33,15 +33,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from circuits import Circuit, CircuitStep
-from circuits.state import State
-from dbsp_wcoj.errors import DbspWcojError
-from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateMismatchError
+from streaming.errors import BatchOrderError, StateDamagedError, StateError
 from streaming.state.done import Done
 from streaming.state.files import Files, LocalFiles
 from streaming.state.identity import identified
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.parquet import parquet_parts
-from streaming.state.verified import state_of, verified
+from streaming.state.reader import Reader, load
+from streaming.state.verified import verified
 from streaming.state.versions import DATA, OUTPUTS, Versions
 from streaming.state.writer import Writer
 
@@ -81,6 +80,7 @@ class Store:
         self.bytes_written = 0
         self._name = name
         self._versions = Versions(files, keep)
+        self._reader = Reader(files, circuit)
         self._current: Manifest | None = None
         self._opened = False
         self._loaded = False
@@ -188,14 +188,15 @@ class Store:
         return self._done(manifest, outputs)
 
     def load_newest(self) -> None:
-        """Have the circuit at the newest version, if it is not at one.
+        """Have the circuit at the newest version, be it of this sink or of another.
 
         Raises:
             StateDamagedError: It is not whole; only a micro-batch can tell whether an older one
                 will do.
         """
-        self._open()
-        if not self._loaded:
+        if not self._opened:
+            self._reader.load_newest()
+        elif not self._loaded:
             self._load(self._versions.newest)
 
     def forget(self) -> None:
@@ -219,6 +220,7 @@ class Store:
         if self._opened:
             return
         self.files.lock()
+        self._reader.forget()
         try:
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
             self._noted = self.files.size(METRICS) or 0
@@ -236,17 +238,8 @@ class Store:
 
     def _load(self, newest: int | None) -> None:
         """Have the circuit at a version, or without state."""
-        manifest = None if newest is None else self._versions[newest]
-        state = State.empty() if manifest is None else state_of(self.files, manifest)
-        try:
-            self.circuit.load(state)
-        except DbspWcojError as error:
-            raise StateMismatchError(
-                f"version {newest} of state directory {self.files.location} cannot be loaded "
-                f"({error}): use the version that wrote it, or delete the directory together "
-                "with the checkpoint to begin anew"
-            ) from error
-        self._current, self._loaded = manifest, True
+        self._current = load(self.files, self.circuit, newest, self._versions.__getitem__)
+        self._loaded = True
 
     def _again(self, batch_id: int) -> Done:
         """A micro-batch that is done, with what the views gave out."""

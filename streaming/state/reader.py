@@ -1,0 +1,102 @@
+"""Reader: the newest version of a directory that another sink may be writing to.
+
+A reader takes no lock and changes nothing, so the client of a Spark Connect query, or a notebook
+beside the job, sees the views while the query runs. Versions are immutable; what may happen is that
+the one being loaded is dropped meanwhile. Then there is a newer one, and that is loaded instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from circuits import Circuit
+from circuits.state import State
+from dbsp_wcoj.errors import DbspWcojError
+from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.files import Files
+from streaming.state.identity import identity_of
+from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name
+from streaming.state.verified import state_of
+
+__all__ = ["Reader", "load"]
+
+
+class Reader:
+    """Loads the newest version, without the right to write.
+
+    Args:
+        files: The directory.
+        circuit: What is loaded.
+    """
+
+    def __init__(self, files: Files, circuit: Circuit) -> None:
+        self._files = files
+        self._circuit = circuit
+        self._loaded: tuple[str, int | None] | None = None
+
+    def forget(self) -> None:
+        """The circuit is no longer at the version that was read."""
+        self._loaded = None
+
+    def load_newest(self) -> None:
+        """Have the circuit at the newest version; without any, it has no rows.
+
+        Raises:
+            StateDamagedError: It is not whole.
+            StateMismatchError: The directory belongs to another circuit.
+            StateError: It cannot be read.
+        """
+        try:
+            self._load_newest()
+        except OSError as error:
+            raise StateError(
+                f"state directory {self._files.location} cannot be read: {error}"
+            ) from error
+
+    def _load_newest(self) -> None:
+        identity = identity_of(self._files, self._circuit)
+        newest = self._newest()
+        while True:
+            if identity is not None and self._loaded == (identity.id, newest):
+                return
+            self._loaded = None
+            try:
+                load(self._files, self._circuit, newest, self._manifest)
+            except (StateDamagedError, FileNotFoundError):
+                later = self._newest()
+                if later == newest:
+                    raise
+                newest = later
+            else:
+                self._loaded = None if identity is None else (identity.id, newest)
+                return
+
+    def _newest(self) -> int | None:
+        numbers = map(batch_of, self._files.names(FOLDER))
+        return max((number for number in numbers if number is not None), default=None)
+
+    def _manifest(self, number: int) -> Manifest:
+        name = manifest_name(number)
+        return Manifest.of(bytes(self._files.read(name)), f"{self._files.location}/{name}")
+
+
+def load(
+    files: Files, circuit: Circuit, number: int | None, manifest_of: Callable[[int], Manifest]
+) -> Manifest | None:
+    """Have a circuit at a version, or without state, if there is none; return its manifest.
+
+    Raises:
+        StateDamagedError: The version is not whole.
+        StateMismatchError: It is not one of this circuit.
+    """
+    manifest = None if number is None else manifest_of(number)
+    state = State.empty() if manifest is None else state_of(files, manifest)
+    try:
+        circuit.load(state)
+    except DbspWcojError as error:
+        raise StateMismatchError(
+            f"version {number} of state directory {files.location} cannot be loaded "
+            f"({error}): use the version that wrote it, or delete the directory together "
+            "with the checkpoint to begin anew"
+        ) from error
+    return manifest
