@@ -70,8 +70,8 @@ class CircuitStep:
         circuit = self.circuit
         circuit._broken = True
         self.step.commit()
+        circuit._version += 1  # from here on the step cannot be abandoned
         circuit._broken = False
-        circuit._version += 1
 
     def state(self, stored: Mapping[str, int]) -> StateStep:
         """What the step adds to the state, to be written before the step is committed.

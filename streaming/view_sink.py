@@ -306,14 +306,11 @@ class ViewSink:
                     digests=batch.digests,
                     letters=letters if letters.num_rows else None,
                 )
-        except BaseException:
-            step.abandon()
-            raise
-        try:
             with watch.phase("merge", "the step into the state"):
                 step.commit()
+            self._versions.settle()
         except BaseException:
-            self._versions.forget()
+            step.abandon()
             raise
         return done, letters.num_rows
 

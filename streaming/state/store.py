@@ -122,6 +122,9 @@ class Store:
     ) -> Done:
         """Make a prepared step the next version. The circuit is not touched.
 
+        It is to commit the step, and then comes `settle`; whatever happens in between, the next
+        `find` loads the version.
+
         Args:
             batch_id: The micro-batch, as `find` has let it pass.
             query_id: Its checkpoint.
@@ -177,15 +180,21 @@ class Store:
         except BaseException:
             writer.undo()
             raise
-        self._loaded = False  # until the rename is known to be durable
-        self._opened = False
+        # What is on the disk is looked at again, unless all of the rest is done; what is in memory
+        # is loaded again, unless `settle` tells that the circuit has the step, too.
+        self._loaded = self._opened = False
         self.files.rename(temporary, name)
         self.files.sync_folder(FOLDER)
-        self._opened = self._loaded = True
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._versions.add(manifest)
-        return self._done(manifest, outputs)
+        done = self._done(manifest, outputs)
+        self._opened = True
+        return done
+
+    def settle(self) -> None:
+        """Take note that the circuit has committed the step that was written last."""
+        self._loaded = True
 
     def load_newest(self) -> None:
         """Have the circuit at the newest version, be it of this sink or of another.
@@ -199,10 +208,6 @@ class Store:
         elif not self._loaded:
             self._load(self._versions.newest)
 
-    def forget(self) -> None:
-        """Load the state again before the next micro-batch."""
-        self._loaded = False
-
     def note(self, line: str) -> None:
         """Add a line to the metrics; it may be lost."""
         self.files.append(METRICS, line)
@@ -213,8 +218,8 @@ class Store:
 
     def close(self) -> None:
         """Let others write to the directory."""
-        self.files.unlock()
         self._opened = self._loaded = False
+        self.files.unlock()
 
     def _open(self) -> None:
         if self._opened:
@@ -279,8 +284,8 @@ class Store:
                 "directory from a copy, or delete it together with the checkpoint"
             ) from error
         log.warning("%s; going on from version %d, as it comes again", error, newest - 1)
-        self._versions.forget(newest)
         self._loaded = False
+        self._versions.forget(newest)
 
     def _check_order(self, batch_id: int, newest: int | None) -> None:
         here = f"state directory {self.files.location}"

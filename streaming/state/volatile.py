@@ -78,16 +78,17 @@ class Volatile:
         """Keep what a step gives, in place of the one before."""
         before = 0 if self._last is None else self._last.letters
         now = 0 if letters is None else letters.num_rows
+        self._lost = True  # until the circuit has the step, too
         self._query = query_id
         self._last = Done(batch_id, outputs, {}, digests, before + now)
         return self._last
 
+    def settle(self) -> None:
+        """Take note that the circuit has committed the step."""
+        self._lost = False
+
     def load_newest(self) -> None:
         """Nothing to load."""
-
-    def forget(self) -> None:
-        """There is nothing to load the state from."""
-        self._lost = True
 
     def note(self, line: str) -> None:
         """There is no place for a line of metrics."""
