@@ -251,7 +251,10 @@ class Damage:
 
     def explains(self, error: Exception, batch_id: int) -> bool:
         """Whether the sink could do no better than to refuse a micro-batch, and says why."""
-        if self.name != IDENTITY and (batch_id == 0 or batch_id - 1 in self._whole_versions()):
+        if self.name == IDENTITY:  # which any manifest can tell
+            if self._whole_versions():
+                return False
+        elif batch_id == 0 or batch_id - 1 in self._whole_versions():
             return False
         if isinstance(error, BatchOrderError):  # nobody misses a manifest that is gone
             return self.name.startswith(FOLDER) and self.name not in self._disk.names()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from circuits import compile_sql
 from streaming import StateDamagedError, ViewSink
 from streaming.state.manifest import Manifest, manifest_name
 from tests.fed import LINK, ROWS, check, feed, sink_on, views, written
@@ -135,13 +136,34 @@ def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_miss
 
 
 @HARMS
-def test_a_damaged_identity_is_named(place, harm):
-    harm(place / "state.json")
+def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(place, harm, caplog):
+    path = place / "state.json"
+    whole = path.read_bytes()
+    harm(path)
+    harm(place / manifest_name(LAST - 1))
     sink = sink_on(place)
+    with caplog.at_level(logging.WARNING):
+        feed(sink, LAST, LAST + 1)
+    assert "state.json" in caplog.text
+    check(sink, LAST + 2)
+    assert path.read_bytes() == whole
+
+
+@HARMS
+def test_a_damaged_identity_is_named_where_the_newest_manifest_is_of_another_circuit(place, harm):
+    harm(place / "state.json")
+    other = compile_sql("SELECT src FROM link", {"link": LINK})
     with pytest.raises(StateDamagedError, match=r"state\.json"):
-        feed(sink, LAST)
+        sink_on(place, other).table("paths")
+    feed(sink_on(place), LAST + 1)
+
+
+@pytest.mark.parametrize("harm", [cut, flip, empty])
+def test_a_damaged_identity_is_named_where_no_manifest_is_whole(place, harm):
+    for path in (place / "state.json", *(place / "manifests").iterdir()):
+        harm(path)
     with pytest.raises(StateDamagedError, match=r"state\.json"):
-        sink.table("paths")
+        feed(sink_on(place), LAST)
 
 
 def test_a_state_directory_of_which_a_copy_is_put_back_goes_on(place, tmp_path):

@@ -58,6 +58,10 @@ MISMATCHES = {
         lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int64(), nullable=False))),
         r"link was \(src int64, .*\) and is \(src int64 not null, ",
     ),
+    "another order": (
+        lambda: changed_views("\n".join(reversed(VIEWS.strip().split("\n")))),
+        r"the order was \(.*view paths, view cities.*\) and is \(.*view cities, view paths",
+    ),
     "rules": (
         lambda: changed_views(rules={"link": Rules(keys=("src", "dst"))}),
         "link is another one",

@@ -2,11 +2,16 @@
 
 The state is that of certain views over certain inputs, whatever the formula or the number of
 threads. The identity has a fingerprint of each of them, so that an error can name what differs, and
-an id of its own, by which targets tell one directory's micro-batches from another's.
+an id of its own, by which targets tell one directory's micro-batches from another's. The order of
+inputs and views counts, as operators, and with them pieces of state, are named by their place.
+
+Every manifest says as much in two words, so the file can be made again if it is lost or damaged,
+for the circuit that the manifest is of.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -14,12 +19,14 @@ from typing import Final
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
-from streaming.state.manifest import sealed, unsealed
+from streaming.state.manifest import FOLDER, Manifest, batch_of, sealed, unsealed
 
 __all__ = ["FORMAT", "Identity", "identified", "identity_of"]
 
 FORMAT: Final = 1
 NAME: Final = "state.json"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -40,19 +47,18 @@ class Identity:
 
 
 def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
-    """The identity of a directory, which is given one if it is new.
+    """The identity of a directory, which is given one if it is new, or lost it.
 
     Raises:
         StateMismatchError, StateDamagedError: As for `identity_of`.
     """
-    found = identity_of(files, circuit)
-    if found is not None:
-        return found
-    identity = Identity(FORMAT, new_id, dict(circuit.fingerprints), _columns(circuit))
-    files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
-    files.sync(f"{NAME}.tmp")
-    files.rename(f"{NAME}.tmp", NAME)
-    files.sync_folder("")
+    found, is_written = _found(files, circuit)
+    identity = found or _of(circuit, new_id)
+    if not is_written:
+        files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
+        files.sync(f"{NAME}.tmp")
+        files.rename(f"{NAME}.tmp", NAME)
+        files.sync_folder("")
     return identity
 
 
@@ -61,16 +67,27 @@ def identity_of(files: Files, circuit: Circuit) -> Identity | None:
 
     Raises:
         StateMismatchError: The directory belongs to other views, or to a newer version.
-        StateDamagedError: The file was changed, or is gone while there are manifests.
+        StateDamagedError: The file was changed, or is gone while there are manifests, and these do
+            not say that they are of this circuit.
     """
+    return _found(files, circuit)[0]
+
+
+def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
+    """The identity, and whether the file has it."""
+    path = f"{files.location}/{NAME}"
     if files.size(NAME) is None:
-        if files.names("manifests"):
-            raise StateDamagedError(
-                f"{files.location}/{NAME} is missing though there are manifests: restore it from "
-                "a copy, or delete the state directory together with the checkpoint"
-            )
-        return None
-    body = unsealed(bytes(files.read(NAME)), f"{files.location}/{NAME}")
+        if not files.names(FOLDER):
+            return None, False
+        error = StateDamagedError(
+            f"{path} is missing though there are manifests: restore it from a copy, or delete the "
+            "state directory together with the checkpoint"
+        )
+        return _recovered(files, circuit, error), False
+    try:
+        body = unsealed(bytes(files.read(NAME)), path)
+    except StateDamagedError as error:
+        return _recovered(files, circuit, error), False
     if body.get("format") != FORMAT:
         raise StateMismatchError(
             f"state directory {files.location} has format {body.get('format')}, this version "
@@ -78,24 +95,44 @@ def identity_of(files: Files, circuit: Circuit) -> Identity | None:
             "with the checkpoint to begin anew"
         )
     identity = Identity(body["format"], body["id"], body["fingerprints"], body["inputs"])
-    _check(files, identity, circuit, _columns(circuit))
-    return identity
+    _check(files, identity, circuit)
+    return identity, True
 
 
-def _columns(circuit: Circuit) -> dict[str, str]:
-    return {
+def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> Identity:
+    """The identity by the newest manifest that is whole, if it is of this circuit."""
+    for name in reversed(files.names(FOLDER)):
+        if batch_of(name) is None:
+            continue
+        try:
+            manifest = Manifest.of(bytes(files.read(name)), name)
+        except StateDamagedError:
+            continue
+        if manifest.fingerprint != circuit.fingerprint:
+            break
+        log.warning("%s; not needed, as %s is of the same circuit", error, name)
+        return _of(circuit, manifest.state_id)
+    raise error
+
+
+def _of(circuit: Circuit, id: str) -> Identity:
+    columns = {
         name: ", ".join(
             f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
         )
         for name, schema in circuit.inputs.items()
     }
+    return Identity(FORMAT, id, dict(circuit.fingerprints), columns)
 
 
-def _check(files: Files, identity: Identity, circuit: Circuit, columns: Mapping[str, str]) -> None:
+def _check(files: Files, identity: Identity, circuit: Circuit) -> None:
+    columns = _of(circuit, "").inputs
     mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
-    if mine == theirs:
+    if list(mine.items()) == list(theirs.items()):
         return
     differences = []
+    if mine == theirs:
+        differences.append(f"the order was ({', '.join(theirs)}) and is ({', '.join(mine)})")
     for name in sorted({*mine, *theirs}):
         if name not in theirs:
             differences.append(f"{name} is new")
@@ -110,6 +147,6 @@ def _check(files: Files, identity: Identity, circuit: Circuit, columns: Mapping[
             )
     raise StateMismatchError(
         f"state directory {files.location} belongs to another circuit: {'; '.join(differences)}. "
-        "Use the views, schemas and rules that it was made with (formula and threads may "
-        "change), or give the new circuit a new state directory and a new checkpoint"
+        "Use the views, schemas and rules that it was made with, in their order (formula and "
+        "threads may change), or give the new circuit a new state directory and a new checkpoint"
     )

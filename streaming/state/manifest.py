@@ -52,6 +52,8 @@ class Manifest:
         outputs: The files of each view's delta, in order.
         letters: Rows that were refused and kept as dead letters, with this micro-batch's.
         files: Every file that is needed, and how it must be.
+        state_id: The id of the directory (`streaming.state.identity`).
+        fingerprint: That of the circuit.
     """
 
     batch_id: int
@@ -66,6 +68,8 @@ class Manifest:
     outputs: Mapping[str, tuple[str, ...]]
     letters: int
     files: Mapping[str, FileMark]
+    state_id: str = ""
+    fingerprint: str = ""
 
     @property
     def data_files(self) -> list[str]:
@@ -109,6 +113,8 @@ class Manifest:
             "outputs": {name: list(files) for name, files in self.outputs.items()},
             "letters": self.letters,
             "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
+            "state_id": self.state_id,
+            "fingerprint": self.fingerprint,
         }
         return sealed(body)
 
@@ -145,6 +151,8 @@ class Manifest:
                 outputs={view: tuple(names) for view, names in body["outputs"].items()},
                 letters=body["letters"],
                 files={file: FileMark(*mark) for file, mark in body["files"].items()},
+                state_id=body["state_id"],
+                fingerprint=body["fingerprint"],
             )
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(

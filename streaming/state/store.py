@@ -165,6 +165,8 @@ class Store:
                 outputs=written,
                 letters=count,
                 files=writer.finish(),
+                state_id=self.id,
+                fingerprint=self.circuit.fingerprint,
             )
             writer.write(temporary, manifest.to_bytes())
             if not writer.folders <= self._rooted:
@@ -230,6 +232,7 @@ class Store:
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
             self._noted = self.files.size(METRICS) or 0
             self._versions.read()
+            self._reader.forget()
         except OSError as error:
             self.files.unlock()
             raise StateError(
