@@ -20,6 +20,7 @@ from streaming import (
     StateLockedError,
     StateMismatchError,
 )
+from streaming.state import files
 from streaming.state.files import LocalFiles
 from streaming.state.manifest import sealed, unsealed
 from tests.fed import LINK, VIEWS, check, feed, sink_on, views, written
@@ -171,7 +172,10 @@ sys.stdin.readline()
 """
 
 
-def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(place):
+def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
+    place, monkeypatch
+):
+    monkeypatch.setattr(files, "PATIENCE", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(place)],

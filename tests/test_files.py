@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pyarrow.fs as arrow_fs
 import pytest
 
 from streaming import StateError, StateLockedError
+from streaming.state import files as files_module
 from streaming.state.files import MAPPED, ArrowFiles, LocalFiles, files_of
 from tests.simulated_files import SimulatedDisk
 
@@ -141,16 +144,35 @@ def test_a_second_writer_is_told_who_has_the_lock_until_it_is_given_back(opened)
     second.unlock()
 
 
+def test_a_lock_goes_with_the_last_reference_and_not_to_a_copy_or_a_forked_process(tmp_path):
+    first = LocalFiles(tmp_path)
+    first.lock()
+    copied = pickle.loads(pickle.dumps(first))
+    with pytest.raises(StateLockedError):
+        copied.lock()
+    child = os.fork()
+    if not child:
+        first.unlock()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(StateLockedError):
+        copied.lock()
+    del first
+    copied.lock()
+
+
 HOLDER = """
 import sys
 from streaming.state.files import LocalFiles
-LocalFiles(sys.argv[1]).lock()
+files = LocalFiles(sys.argv[1])
+files.lock()
 print("locked", flush=True)
 sys.stdin.read()
 """
 
 
-def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path):
+def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "PATIENCE", 0.2)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -161,8 +183,8 @@ def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path):
         files = LocalFiles(tmp_path)
         with pytest.raises(StateLockedError, match=rf"in process {holder.pid}: stop that query"):
             files.lock()
-        holder.kill()
-        holder.wait()
+        monkeypatch.setattr(files_module, "PATIENCE", 60.0)
+        threading.Timer(0.3, holder.kill).start()
         files.lock()
         files.unlock()
 
@@ -193,7 +215,9 @@ def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
         tmp_path,
         str(tmp_path),
         tmp_path.as_uri(),
+        f"file:{tmp_path}",
         (arrow_fs.LocalFileSystem(), str(tmp_path)),
+        (arrow_fs.SubTreeFileSystem("/", arrow_fs.LocalFileSystem()), str(tmp_path)[1:]),
     ):
         assert isinstance(files_of(given), LocalFiles)
         assert files_of(given).location == str(tmp_path)
@@ -202,6 +226,44 @@ def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
     assert files_of(own) is own
 
 
-def test_a_uri_of_no_known_file_system_is_refused():
-    with pytest.raises(StateError, match="state_dir 'floppy://a'"):
-        files_of("floppy://a")
+@pytest.mark.parametrize("uri", ["floppy://a", "dbfs:/state"])
+def test_a_uri_of_no_known_file_system_is_refused(uri):
+    with pytest.raises(StateError, match=f"state_dir '{uri}'"):
+        files_of(uri)
+
+
+def test_whatever_a_file_system_raises_is_an_error_of_the_operating_system(tmp_path):
+    fsspec = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(Refusing()))
+    files = ArrowFiles(fsspec, str(tmp_path))
+    for call in (
+        lambda: files.write("d/a", [b"x"]),
+        lambda: files.read("d/a"),
+        lambda: files.size("d/a"),
+        lambda: files.names("d"),
+        lambda: files.remove("d/a"),
+        lambda: files.rename("d/a", "d/b"),
+        lambda: files.append("d/a", "x"),
+    ):
+        with pytest.raises(OSError, match="RuntimeError: not today"):
+            call()
+
+
+class Refusing:
+    """A file system of fsspec with errors of its own."""
+
+    protocol = "refusing"
+
+    def __getattr__(self, name):
+        def refused(*given, **options):
+            raise RuntimeError("not today")
+
+        return refused
+
+
+def test_text_that_is_written_again_with_every_line_stays_short(monkeypatch):
+    monkeypatch.setattr(files_module, "REWRITTEN", 20)
+    files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
+    for number in range(20):
+        files.append("log", f"line {number}\n")
+    kept = bytes(files.read("log.1")) + bytes(files.read("log"))
+    assert kept.decode().splitlines() == [f"line {n}" for n in range(15, 20)]

@@ -7,8 +7,10 @@ contract, and the tests run it on an implementation that loses whatever it may.
 
 ``LocalFiles`` is the local disk. ``ArrowFiles`` is any file system of pyarrow (S3, HDFS, ...):
 there a closed file is durable and syncing does nothing; a rename is atomic where the file system's
-move is (HDFS), while on an object store a file appears whole or not at all. Directories are locked
-on the local disk only, where two writers are likely to meet.
+move is (HDFS), while on an object store a file appears whole or not at all. Whatever such a file
+system raises is an ``OSError`` here. Directories are locked on the local disk only, where two
+writers are likely to meet. The lock of another process is waited for a little, as a query that is
+stopped or killed takes a moment to end.
 
 Reading gives private writable memory: a mapping of a large local file, a copy of any other.
 Writable, because kernels are compiled for arrays that can be written to; private, so that no file
@@ -22,7 +24,9 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -39,6 +43,10 @@ MAPPED: Final = (
     1 << 24
 )  # bytes from which on a local file is mapped: each mapping keeps a file open
 LOCK: Final = "lock"
+PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
+# Where nothing can be appended to, text is written again with every line, so it has to be little.
+REWRITTEN: Final = 1 << 20
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Files(Protocol):
@@ -94,6 +102,14 @@ class LocalFiles:
         self.location = os.fspath(location)
         self._path = Path(location)
         self._lock: int | None = None
+        self._process = 0  # that took the lock
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The directory; a lock stays with the process that has it."""
+        return self.__dict__ | {"_lock": None}
+
+    def __del__(self) -> None:
+        self.unlock()
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
@@ -174,29 +190,44 @@ class LocalFiles:
         _make(self._path)
         handle = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                os.close(handle)
-                raise
-            owner = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            self._wait(handle)
+        except BaseException:
             os.close(handle)
-            mine = " (this one)" if owner == str(os.getpid()) else ""
-            raise StateLockedError(
-                f"state directory {self.location} is written to by another sink, in process "
-                f"{owner}{mine}: stop that query and close() its sink, or give this one a "
-                "directory of its own"
-            ) from error
-        self._lock = handle
+            raise
+        self._lock, self._process = handle, os.getpid()
         with contextlib.suppress(OSError):  # a full disk; the number is for messages only
             os.truncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
     def unlock(self) -> None:
         """Let other writers in."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        handle, self._lock = self._lock, None
+        if handle is None:
+            return
+        # A process that was forked off has the same lock, and may neither keep it nor give it back.
+        if self._process == os.getpid():
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+    def _wait(self, handle: int) -> None:
+        """Lock an open file."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+                mine = " (this one)" if owner == str(os.getpid()) else ""
+                if mine or time.monotonic() > end:
+                    raise StateLockedError(
+                        f"state directory {self.location} is written to by another sink, in "
+                        f"process {owner}{mine}: stop that query and close() its sink, or give "
+                        "this one a directory of its own"
+                    ) from error
+            time.sleep(0.05)
 
 
 class ArrowFiles:
@@ -214,49 +245,59 @@ class ArrowFiles:
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable when this returns."""
-        self._system.create_dir(self._path(name.rpartition("/")[0]), recursive=True)
-        with self._system.open_output_stream(self._path(name)) as out:
-            for chunk in chunks:
-                out.write(chunk)
+        with _os_errors(self._path(name)):
+            self._system.create_dir(self._path(name.rpartition("/")[0]), recursive=True)
+            with self._system.open_output_stream(self._path(name)) as out:
+                for chunk in chunks:
+                    out.write(chunk)
 
     def sync(self, name: str) -> None:
         """Nothing to do: a closed file is durable."""
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, in place of what had it."""
-        self._system.move(self._path(old), self._path(new))
+        with _os_errors(self._path(old)):
+            self._system.move(self._path(old), self._path(new))
 
     def sync_folder(self, folder: str) -> None:
         """Nothing to do: names are durable."""
 
     def read(self, name: str) -> memoryview:
         """All bytes of a file, as private memory that may be written to."""
-        with self._system.open_input_stream(self._path(name)) as stream:
+        path = self._path(name)
+        with _os_errors(path), self._system.open_input_stream(path) as stream:
             return memoryview(bytearray(stream.read()))
 
     def size(self, name: str) -> int | None:
         """The size of a file in bytes; None if it is not there."""
-        (info,) = self._system.get_file_info([self._path(name)])
+        with _os_errors(self._path(name)):
+            (info,) = self._system.get_file_info([self._path(name)])
         return int(info.size) if info.type == arrow_fs.FileType.File else None
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, sorted, each with its folder."""
         selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
-        found = [
-            info.base_name
-            for info in self._system.get_file_info(selector)
-            if info.type == arrow_fs.FileType.File
-        ]
+        with _os_errors(self._path(folder)):
+            infos = self._system.get_file_info(selector)
+        found = [info.base_name for info in infos if info.type == arrow_fs.FileType.File]
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
         """Take a file away; nothing happens if it is not there."""
         if self.size(name) is not None:
-            self._system.delete_file(self._path(name))
+            with _os_errors(self._path(name)):
+                self._system.delete_file(self._path(name))
 
     def append(self, name: str, text: str) -> None:
-        """Add text, by writing the file again: few file systems can append."""
-        before = bytes(self.read(name)) if self.size(name) is not None else b""
+        """Add text, by writing the file again: few file systems can append.
+
+        What is long becomes ``<name>.1``, in place of what was there.
+        """
+        size = self.size(name)
+        if size is not None and size > REWRITTEN:
+            self.rename(name, f"{name}.1")
+            size = None
+        before = b"" if size is None else bytes(self.read(name))
         self.write(name, [before, text.encode()])
 
     def lock(self) -> None:
@@ -280,7 +321,7 @@ def files_of(location: Any) -> Files:
     if not isinstance(location, str | os.PathLike):
         return cast(Files, location)
     text = os.fspath(location)
-    if "://" not in text:
+    if not _URI.match(text):
         return LocalFiles(os.path.abspath(text))
     try:
         system, path = arrow_fs.FileSystem.from_uri(text)
@@ -290,9 +331,22 @@ def files_of(location: Any) -> Files:
 
 
 def _files_in(system: arrow_fs.FileSystem, path: str) -> Files:
+    while isinstance(system, arrow_fs.SubTreeFileSystem):
+        system, path = system.base_fs, f"{system.base_path.rstrip('/')}/{path}"
     # Arrow closes local files without syncing them.
     local = isinstance(system, arrow_fs.LocalFileSystem)
     return LocalFiles(path) if local else ArrowFiles(system, path)
+
+
+@contextlib.contextmanager
+def _os_errors(path: str) -> Iterator[None]:
+    """Errors of any kind, as those of the operating system."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def _make(path: Path) -> None:

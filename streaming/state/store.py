@@ -226,13 +226,13 @@ class Store:
     def _open(self) -> None:
         if self._opened:
             return
-        self.files.lock()
+        self._loaded = False
         self._reader.forget()
         try:
+            self.files.lock()
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
             self._noted = self.files.size(METRICS) or 0
             self._versions.read()
-            self._reader.forget()
         except OSError as error:
             self.files.unlock()
             raise StateError(
@@ -242,7 +242,7 @@ class Store:
         except BaseException:
             self.files.unlock()
             raise
-        self._opened, self._loaded = True, False
+        self._opened = True
 
     def _load(self, newest: int | None) -> None:
         """Have the circuit at a version, or without state."""
