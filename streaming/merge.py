@@ -26,8 +26,10 @@ from streaming.changes.feed import (
     Keys,
     is_envelope,
     name_of,
+    sequence_of,
 )
 from streaming.changes.sql import quoted
+from streaming.changes.weights import weight_of
 from streaming.errors import FeedError
 
 __all__ = ["merge"]
@@ -76,21 +78,14 @@ def _enveloped(relation: str, df: DataFrame) -> DataFrame:
     data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
     if not data:
         raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
-    weight = F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1)
-    number = weight.try_cast("long")
-    fine = F.coalesce(number.try_cast("double") == weight.try_cast("double"), F.lit(False))
-    reason = F.concat(
-        F.lit("the weight is "),
-        F.coalesce(weight.cast("string"), F.lit("NULL")),
-        F.lit(", weights are integers of 64 bits"),
-    )
-    sequence = F.col(SEQUENCE) if SEQUENCE in df.columns else F.lit(None)
+    weight, error = weight_of(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
+    order = sequence_of("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
     row = F.struct(*map(quoted, data))
     return df.select(
         F.lit(relation).alias(RELATION),
-        number.alias(WEIGHT),
-        sequence.cast("long").alias(SEQUENCE),
-        F.when(~fine, reason).alias(ERROR),
-        F.when(~fine, F.to_json(row)).alias(RAW),
+        weight.alias(WEIGHT),
+        F.expr(order).alias(SEQUENCE),
+        error.alias(ERROR),
+        F.when(error.isNotNull(), F.to_json(row)).alias(RAW),
         row.alias(name_of(relation)),
     )

@@ -7,7 +7,8 @@
 
 Every value is a text. ``data`` holds the rows, ``old`` for each row of an update the former values
 of the columns that it changed, as in `maxwell`. Changes of tables are skipped; but a TRUNCATE of an
-input's table, or its end (ERASE), is an error, for the rows that go are not in the event. Bytes are
+input's table, or its end (ERASE), is an error, for the rows that go are not in the event; so is a
+QUERY that changes rows, as logs by statement have it, and a type that is not known. Bytes are
 written as latin-1.
 
 Without a column that orders events, or Kafka's offset, the order is the second of ``es`` (33 bits),
@@ -25,6 +26,7 @@ from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
     NO_FIELDS,
+    UNREADABLE,
     Names,
     first_of,
     image,
@@ -44,6 +46,19 @@ __all__ = ["Canal"]
 
 ROWS = ("INSERT", "UPDATE", "DELETE")
 DROPS = ("TRUNCATE", "ERASE")
+OTHERS = (
+    "ALTER",
+    "CINDEX",
+    "CREATE",
+    "DINDEX",
+    "GTID",
+    "MHEARTBEAT",
+    "QUERY",
+    "RENAME",
+    "XACOMMIT",
+    "XAROLLBACK",
+)
+CHANGE = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
 
 
 @dataclass(frozen=True)
@@ -96,15 +111,20 @@ class Canal:
             f"ELSE transform(data, line -> {new}) END"
         )
         ends = f"type IN {DROPS} AND relation IS NOT NULL"
-        skip = f"(ddl OR type NOT IN {ROWS}) AND type IS NOT NULL AND NOT ({ends})"
+        changes = f"coalesce({text('event', 'sql')} RLIKE {literal(CHANGE)}, false)"
+        query = f"type = 'QUERY' AND NOT ddl AND {changes}"
+        gone_elsewhere = f"type IN {DROPS} AND relation IS NULL"
+        skip = f"(ddl OR type IN {OTHERS} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
         rows = "size(filter({0}, r -> schema_of_variant(r) LIKE 'OBJECT%'))"
         error = first_of(
             {
-                "event IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Canal"),
+                f"type NOT IN {ROWS + DROPS + ('QUERY',)}": "concat('the type is ', type)",
                 "relation IS NULL": unknown_table(table),
+                "type = 'QUERY'": literal("a statement that changes rows, which are not in it"),
                 ends: literal(
                     "the table was emptied or dropped, and its rows are not in the event"
                 ),

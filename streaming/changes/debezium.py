@@ -18,11 +18,14 @@ m         none
 A tombstone (NULL) is skipped. The row before is whole only if the database logs it: in PostgreSQL
 with ``REPLICA IDENTITY FULL``, in MySQL with ``binlog_row_image=FULL``. An update or deletion
 without it cannot take the old row out of a relation, and is an error, unless the input has keys:
-then the event says all there is to say, "the row of this key is now this".
+then the event says all there is to say, "the row of this key is now this". But where the converter
+fills columns that were not logged with NULL, "" or 0, such a row looks whole: declare the keys of
+tables with REPLICA IDENTITY DEFAULT, or ``strict``, which refuses to delete what is not there.
 
 What numbers mean is read from the schema in the event; without it, from `Encoding`: a text for a
-decimal or an integer is base64 of its unscaled bytes (Debezium's "precise"), and a number for a
-time needs ``time_unit``. Dates are days since 1970.
+decimal or an integer is the number ("string") or base64 of its unscaled bytes ("precise"), and
+refused where it could be both; a number for a time needs ``time_unit``. Dates are days since 1970.
+What is described as a number of times is no date, and bits are no numbers.
 
 The order of events (it matters for inputs with keys only) is, unless a column is named: the offset
 of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts_ms``, ``ts_ms``.
@@ -30,6 +33,8 @@ of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,10 +42,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
+    UNREADABLE,
     Names,
     first_of,
     image,
     is_keyed,
+    member,
     number,
     opened,
     present,
@@ -57,6 +64,7 @@ from streaming.changes.texts import Encoding
 __all__ = ["Debezium"]
 
 UNAVAILABLE = "__debezium_unavailable_value"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
 SCHEMA = (
     "struct<fields: array<struct<field: string, type: string, name: string, "
     "parameters: struct<scale: string>, fields: array<struct<field: string, type: string, "
@@ -93,7 +101,8 @@ class Debezium:
             the table later; else such a row is not whole, unless the event's schema says so.
         sequence: A column that orders events.
         encoding: What the events leave open.
-        unavailable: The text that stands for an unchanged value which the database did not log.
+        unavailable: The text that stands for an unchanged value which the database did not log;
+            for bytes in base64 or hex, for an array in an array.
     """
 
     value: str = "value"
@@ -104,7 +113,7 @@ class Debezium:
     match_case: bool = True
     evolved: bool = False
     sequence: str | None = None
-    encoding: Encoding = field(default=Encoding(decimals="base64", epoch_days=True))
+    encoding: Encoding = field(default=Encoding(decimals="either", epoch_days=True))
     unavailable: str = UNAVAILABLE
 
     def envelope(
@@ -138,8 +147,7 @@ class Debezium:
         keyed = is_keyed(keys)
         # What the row before lacks of a key is as it is after.
         old = image(-1, "before", f"if({keyed}, after, NULL)")
-        unlogged = f"contains(raw, {literal(self.unavailable)})"
-        new = image(1, "after", f"if({unlogged}, before, NULL)")
+        new = image(1, "after", f"if({self._unlogged()}, before, NULL)")
         updated = f"if(before IS NULL, array({new}), {update_of(old, new, keys, names)})"
         images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
         events = events.selectExpr(
@@ -157,9 +165,22 @@ class Debezium:
             keys=keys,
             names=names,
             encoding=self.encoding,
-            unavailable=self.unavailable,
+            unavailable=self._marks(),
             described=True,
         )
+
+    def _marks(self) -> tuple[str, ...]:
+        """The texts of values that were not logged."""
+        data = self.unavailable.encode()
+        plain = (self.unavailable, b64encode(data).decode(), urlsafe_b64encode(data).decode())
+        arrays = (json.dumps([self.unavailable]), json.dumps(list(data), separators=(",", ":")))
+        return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
+
+    def _unlogged(self) -> str:
+        """Whether there may be one in the event."""
+        numbers = self._marks()[-1][1:-1]
+        parts = (*self._marks()[:-2], numbers, numbers.replace(",", ", "))
+        return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
 
     def _relation(self, inputs: Mapping[str, pa.Schema]) -> str:
         if self.relation is not None:
@@ -174,7 +195,9 @@ class Debezium:
         return routed(candidates, self.tables or {name: name for name in inputs})
 
     def _skip(self) -> str:
-        skip = "coalesce(op = 'm', false)"
+        # A tombstone is {"schema": null, "payload": null} with some converters.
+        empty = f"is_variant_null({member('body', 'payload')})"
+        skip = f"coalesce(op = 'm' OR (op IS NULL AND {empty}), false)"
         if self.ignore_unknown_tables:
             skip += " OR (op IS NOT NULL AND relation IS NULL)"
         return skip
@@ -189,7 +212,7 @@ class Debezium:
         lost = case("relation", relations, lambda r: self._lost(r, inputs[r], names), "false")
         return first_of(
             {
-                "body IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "body IS NULL": literal(UNREADABLE),
                 "op IS NULL": literal("the event has no op: it is none of Debezium, or flattened"),
                 "relation IS NULL": unknown_table(text("body", "source", "table")),
                 "op = 't'": literal(
@@ -204,8 +227,9 @@ class Debezium:
                 f"op IN ('u', 'd') AND NOT {keyed} AND {partial}": literal(
                     "an update or deletion with a part only of" + advice
                 ),
-                f"contains(raw, {literal(self.unavailable)}) AND {lost}": literal(
-                    "an unchanged value is not in the event, nor in" + advice
+                f"{self._unlogged()} AND {lost}": literal(
+                    "an unchanged value is not in the event, nor in the row before: have the "
+                    "database log it (PostgreSQL: REPLICA IDENTITY FULL)"
                 ),
             }
         )
@@ -227,9 +251,9 @@ class Debezium:
         tests = []
         for column in schema:
             after, before = (names.member(s, relation, column.name) for s in ("after", "before"))
-            gone = literal(self.unavailable)
-            missing = f"coalesce(CAST({before} AS STRING) = {gone}, false)"
-            now = f"coalesce(CAST({after} AS STRING) = {gone}, false)"
+            gone = ", ".join(map(literal, self._marks()))
+            missing = f"coalesce(CAST({before} AS STRING) IN ({gone}), false)"
+            now = f"coalesce(CAST({after} AS STRING) IN ({gone}), false)"
             tests.append(f"({now} AND ({before} IS NULL OR {missing}))")
             tests.append(f"({missing} AND op = 'd')")
         return f"({' OR '.join(tests)})"
@@ -257,8 +281,8 @@ def _fields() -> str:
     described = row(
         {
             "field": "f.field",
-            "bytes": "f.type = 'bytes'",
-            "scale": "nullif(greatest(-1, least(99, try_cast(f.parameters.scale AS INT))), -1)",
+            "bytes": f"f.type = 'bytes' AND coalesce(f.name, '') = {literal(DECIMAL)}",
+            "scale": "try_cast(f.parameters.scale AS INT)",
             "unit": case("f.name", list(UNITS), lambda name: f"{UNITS[name]}L", "NULL"),
         }
     )

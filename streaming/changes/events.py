@@ -12,7 +12,8 @@ have; so "the row before" is what an update says of old columns over what it say
 `streaming.changes.rows` reads them as rows of the envelope.
 
 All are expressions of Spark SQL (`streaming.changes.sql`). An event is parsed once, into a VARIANT:
-strict JSON, one object, no member twice.
+strict JSON in UTF-8, one object, no member twice. Spark reads none that is larger than 20 million
+characters, has a number of more than 1,000 digits, or is nested deeper than 1,000 levels.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from streaming.errors import FeedError
 
 __all__ = [
     "NO_FIELDS",
+    "UNREADABLE",
     "Names",
     "image",
     "member",
@@ -40,6 +42,9 @@ __all__ = [
 ]
 
 NO_FIELDS = "CAST(NULL AS ARRAY<STRUCT<field: STRING, bytes: BOOLEAN, scale: INT, unit: BIGINT>>)"
+UNREADABLE = (
+    "the text is no JSON object in UTF-8, or repeats a member, or is too long or nested too deep"
+)
 
 
 def parsed(text: str) -> str:
@@ -191,8 +196,16 @@ def opened(
     for name in relations:
         check_inputs(feed, inputs, name)
     check_inputs(feed, inputs, None)
-    text = f"make_valid_utf8(CAST({quoted(value)} AS STRING))"
-    order = sequence_of(df, sequence)
+    text = f"CAST({quoted(value)} AS STRING)"
+    order = sequence_of(feed, df, sequence)
     rows = df.filter(f"{quoted(value)} IS NOT NULL")
-    rows = held(rows, {"raw": text, "given": order})
-    return held(rows, {"event": parsed("raw")}, keep=("raw", "given"))
+    rows = held(
+        rows,
+        {
+            "raw": f"make_valid_utf8({text})",
+            "is_text": f"is_valid_utf8({text})",
+            "given": order,
+        },
+    )
+    event = f"CASE WHEN is_text THEN {parsed('raw')} END"
+    return held(rows, {"event": event}, keep=("raw", "given"))

@@ -25,6 +25,14 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    DateType,
+    DecimalType,
+    IntegralType,
+    NullType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from streaming.changes.sql import quoted, row
 from streaming.errors import FeedError
@@ -125,8 +133,30 @@ def held(df: DataFrame, columns: Mapping[str, str], *, keep: Sequence[str] = ())
     return df.selectExpr(*map(quoted, keep), f"inline(array({row(columns)}))")
 
 
-def sequence_of(df: DataFrame, column: str | None) -> str:
-    """The order of an event as the stream has it: a named column, else the offset of Kafka."""
+def sequence_of(feed: object, df: DataFrame, column: str | None) -> str:
+    """The order of an event as the stream has it: a named column, else the offset of Kafka.
+
+    A time counts in microseconds, a date in days; what is outside 64 bits orders nothing.
+
+    Raises:
+        FeedError: The column has no order of integers, such as texts and fractions.
+    """
     if column is None and {"partition", "offset"} <= set(df.columns):
         column = "offset"
-    return "CAST(NULL AS BIGINT)" if column is None else f"CAST({quoted(column)} AS BIGINT)"
+    if column is None:
+        return "CAST(NULL AS BIGINT)"
+    name, type = quoted(column), df.schema[column].dataType
+    if isinstance(type, IntegralType | NullType):
+        return f"CAST({name} AS BIGINT)"
+    if isinstance(type, DecimalType) and type.scale == 0:
+        return f"try_cast({name} AS BIGINT)"
+    if isinstance(type, TimestampType):
+        return f"unix_micros({name})"
+    if isinstance(type, TimestampNTZType):
+        return f"unix_micros(CAST(concat(CAST({name} AS STRING), 'Z') AS TIMESTAMP))"
+    if isinstance(type, DateType):
+        return f"CAST(unix_date({name}) AS BIGINT)"
+    raise FeedError(
+        f"{feed} orders the changes of a key by {column!r}, which is of type "
+        f"{type.simpleString()}: cast it to an integer, or take a time"
+    )

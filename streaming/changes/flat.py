@@ -33,6 +33,7 @@ from streaming.changes.feed import (
     sequence_of,
 )
 from streaming.changes.sql import quoted
+from streaming.changes.weights import weight_of
 from streaming.errors import FeedError
 
 __all__ = ["Append", "Delta", "Upsert", "Weighted", "flat_envelope"]
@@ -54,7 +55,7 @@ class Append:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
-        order = F.expr(sequence_of(df, None))
+        order = F.expr(sequence_of(self, df, None))
         return flat_envelope(self, df, inputs, F.lit(1), order)
 
 
@@ -79,18 +80,8 @@ class Weighted:
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
         needs(self, df, self.weight, self.sequence)
-        given = _named(self.weight)
-        weight = given.try_cast("long")
-        wrong = weight.isNull() | (weight.try_cast("double") != given.try_cast("double"))
-        error = F.when(
-            F.coalesce(wrong, F.lit(True)),
-            F.concat(
-                F.lit("the weight is "),
-                F.coalesce(given.cast("string"), F.lit("NULL")),
-                F.lit(", weights are integers of 64 bits"),
-            ),
-        )
-        order = F.expr(sequence_of(df, self.sequence))
+        weight, error = weight_of(_named(self.weight))
+        order = F.expr(sequence_of(self, df, self.sequence))
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
 
@@ -140,8 +131,8 @@ class Upsert:
     Args:
         relation: As for `Append`.
         column: As for `Append`.
-        deleted: A column that is true where the key is gone.
-        weight: A column that is negative where the key is gone.
+        deleted: A column that is true where the key is gone; NULL is false.
+        weight: A column that is negative where the key is gone, and 0 where nothing is to be done.
         sequence: A column that orders the rows of a key; without it the offset of Kafka does.
     """
 
@@ -156,19 +147,33 @@ class Upsert:
     ) -> DataFrame:
         """Return the rows as changes, see `Feed.envelope`."""
         needs(self, df, self.deleted, self.weight, self.sequence)
-        gone = F.lit(False)
-        if self.deleted is not None:
-            gone = gone | F.coalesce(_named(self.deleted).cast("boolean"), F.lit(False))
+        weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
         if self.weight is not None:
-            gone = gone | F.coalesce(_named(self.weight) < 0, F.lit(False))
-        order = F.expr(sequence_of(df, self.sequence))
+            number, error = weight_of(_named(self.weight))
+            weight = F.signum(number).cast("long")
+            errors.append(error)
+        if self.deleted is not None:
+            given = _named(self.deleted)
+            gone = given.try_cast("boolean")
+            weight = F.when(F.coalesce(gone, F.lit(False)), -1).otherwise(weight)
+            errors.append(
+                F.when(
+                    given.isNotNull() & gone.isNull(),
+                    F.concat(
+                        F.lit(f"{self.deleted} is "),
+                        given.cast("string"),
+                        F.lit(", neither true nor false"),
+                    ),
+                )
+            )
+        order = F.expr(sequence_of(self, df, self.sequence))
         chosen = [self.relation] if self.relation is not None else list(inputs)
         if not any(keys.get(name) for name in chosen):
             raise FeedError(
                 f"{self} is for inputs with keys, and {', '.join(chosen)} has none: declare "
                 "rules={...: Rules(keys=...)}, or feed it with weights"
             )
-        return flat_envelope(self, df, inputs, F.when(gone, -1).otherwise(1), order)
+        return flat_envelope(self, df, inputs, weight, order, error=F.coalesce(*errors))
 
 
 def flat_envelope(
@@ -205,6 +210,13 @@ def flat_envelope(
             (row if relation is not None else F.when(tag == name, row)).alias(name_of(name))
         )
     wrong = F.lit(None).cast("string") if error is None else error
+    if relation is None:
+        known = F.coalesce(tag.isin(*inputs), F.lit(False))
+        names = F.coalesce(tag, F.lit("NULL"))
+        stranger = F.concat(
+            F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
+        )
+        wrong = F.coalesce(F.when(~known, stranger), wrong)
     whole = F.to_json(F.struct(*map(_named, df.columns)))
     return df.select(
         tag.alias("relation"),

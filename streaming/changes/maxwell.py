@@ -8,7 +8,8 @@
 columns that an update changed: one that is there and null was NULL, one that is absent is as in
 ``data``. Rows of a bootstrap (``bootstrap-insert``) are rows that come; its start and end, and
 changes of tables, are skipped, but dropping the table of an input is an error, for the rows that
-go with it are not in the event.
+go with it are not in the event; so is dropping any database, unless ``tables`` names all tables
+with theirs and it is none of these, and a type that is not known.
 
 Without a column that orders events, or Kafka's offset, the order is ``xid`` and ``xoffset`` (the
 last row of a transaction, which says ``commit``, has no offset), else ``position``, else ``ts``.
@@ -24,6 +25,7 @@ from pyspark.sql import DataFrame
 
 from streaming.changes.events import (
     NO_FIELDS,
+    UNREADABLE,
     Names,
     first_of,
     image,
@@ -44,6 +46,15 @@ __all__ = ["Maxwell"]
 
 ROWS = ("insert", "update", "delete", "bootstrap-insert")
 DROPS = ("table-drop", "database-drop")
+OTHERS = (
+    "bootstrap-complete",
+    "bootstrap-start",
+    "database-alter",
+    "database-create",
+    "heartbeat",
+    "table-alter",
+    "table-create",
+)
 
 
 @dataclass(frozen=True)
@@ -92,16 +103,19 @@ class Maxwell:
             f"CASE type WHEN 'update' THEN {updated} WHEN 'delete' THEN array({gone}) "
             f"ELSE array({new}) END"
         )
-        ends = f"type IN {DROPS} AND relation IS NOT NULL"
-        skip = f"type NOT IN {ROWS} AND NOT ({ends})"
+        ends = f"type IN {DROPS} AND (relation IS NOT NULL OR {self._in_database(database)})"
+        skip = f"type IN {OTHERS} OR (type IN {DROPS} AND NOT ({ends}))"
         if self.ignore_unknown_tables:
-            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({ends}))"
         error = first_of(
             {
-                "event IS NULL": literal("the text is no JSON object, or repeats a member"),
+                "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Maxwell"),
+                f"type NOT IN {ROWS + DROPS}": "concat('the type is ', type)",
+                ends: literal(
+                    "the table, or its database, was dropped, and the event does not hold its rows"
+                ),
                 "relation IS NULL": unknown_table(table),
-                ends: literal("the table was dropped, and the event does not hold its rows"),
                 "data IS NULL": literal("the event has no data"),
                 "type = 'update' AND old IS NULL": literal("an update without old"),
             }
@@ -116,6 +130,14 @@ class Maxwell:
             f"{images} AS images",
         )
         return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
+
+    def _in_database(self, database: str) -> str:
+        """Whether the end of a database is that of an input's table, as far as names tell."""
+        known = {name.rpartition(".")[0] for name in self.tables}
+        if not known or "" in known:
+            return "type = 'database-drop'"
+        names = ", ".join(literal(name) for name in sorted(known))
+        return f"(type = 'database-drop' AND coalesce({database} IN ({names}), false))"
 
 
 def _sequence() -> str:

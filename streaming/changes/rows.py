@@ -2,7 +2,8 @@
 
 Every column of a relation is looked up in the image, read as its type (`streaming.changes.texts`)
 and checked; one wrong cell makes the whole event an error row. A column that an event does not have
-is NULL: it was added to the table later. Columns that the relation does not have are not looked at.
+is NULL: it was added to the table later; but not if it has one that differs in case alone. Columns
+that the relation does not have are not looked at.
 Of a deletion from an input with keys only the key counts. A row that has none of the columns is
 wrong: it is no object, or of another table, or its columns are named otherwise.
 
@@ -12,16 +13,18 @@ types the VARIANT that shows what kind of text it is), values, and what is wrong
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
+from pyarrow import types
 from pyspark.sql import DataFrame
 
 from streaming.changes.carriers import carrier
 from streaming.changes.events import Names
 from streaming.changes.feed import ERROR, RAW, RELATION, SEQUENCE, WEIGHT, Keys, held, name_of
 from streaming.changes.sql import bound, case, literal, quoted, row
-from streaming.changes.texts import Encoding, may_be_bytes, number_of, shows_kind, value_of
+from streaming.changes.texts import Encoding, kind_of, shows_kind, unrounded, value_of
+from streaming.changes.unscaled import may_be_bytes, number_text
 
 __all__ = ["envelope_of"]
 
@@ -35,7 +38,7 @@ def envelope_of(
     keys: Keys,
     names: Names,
     encoding: Encoding,
-    unavailable: str | None = None,
+    unavailable: Sequence[str] = (),
     numbered: bool = False,
     described: bool = False,
 ) -> DataFrame:
@@ -47,9 +50,9 @@ def envelope_of(
         keys: The key columns of inputs with keys.
         names: How columns are called.
         encoding: How values are written.
-        unavailable: A text of ``top`` that says that the value is that of ``base``.
+        unavailable: Texts of ``top`` that say that the value is that of ``base``.
         numbered: Whether the rows of an event are in order: their places become the last 12 bits
-            of the sequence.
+            of the sequence, which is NULL where there is no room for them.
         described: Whether an event may describe its ``fields``.
     """
     decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
@@ -65,7 +68,10 @@ def envelope_of(
     nothing = {name_of(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()}
     rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
     exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
-    order = "shiftleft(sequence, 12) | least(place, 4095)" if numbered else "sequence"
+    order = "sequence"
+    if numbered:
+        fits = f"sequence BETWEEN {-(2**51)} AND {2**51 - 1}"
+        order = f"CASE WHEN {fits} THEN shiftleft(sequence, 12) | least(place, 4095) END"
     structs = (f"decoded.{quoted(name_of(name))} AS {quoted(name_of(name))}" for name in inputs)
     return exploded.selectExpr(
         f"relation AS {RELATION}",
@@ -91,7 +97,7 @@ class _Decoder:
         keys: Keys,
         names: Names,
         encoding: Encoding,
-        unavailable: str | None,
+        unavailable: Sequence[str],
         described: bool,
     ) -> None:
         self.inputs = inputs
@@ -128,47 +134,45 @@ class _Decoder:
                 self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
             )
             both = f"coalesce({top}, {base})"
-            if self.unavailable is not None:
-                gone = f"CAST(found AS STRING) = {literal(self.unavailable)}"
+            if self.unavailable:
+                gone = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
                 logged = f"CASE WHEN NOT coalesce({gone}, false) THEN found END"
                 both = f"coalesce({bound('found', top, logged)}, {base})"
             found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
-        numbers: list[
-            int
-        ] = []  # places of numbers that may be base64; their formula is written once
+        numbers: list[tuple[str, str, str]] = []
         every = ", ".join(f"found.{name}" for name in found)
-        cells, texts = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}, []
+        cells = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}
         for place, field in enumerate(schema):
-            text = f"CAST(found.v{place} AS STRING)"
+            variant = f"found.v{place}"
+            text = f"CAST({variant} AS STRING)"
             cells[f"c{place}"] = text
-            if may_be_bytes(field.type) and (self.described or self.encoding.decimals == "base64"):
-                texts.append(self._number(relation, field, place, text))
+            if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
+                scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
                 cells[f"c{place}"] = f"numbers[{len(numbers)}]"
-                numbers.append(place)
+                numbers.append((variant, self._own(relation, field.name), str(scale)))
+            elif types.is_decimal(field.type):
+                cells[f"c{place}"] = unrounded(variant, text, "raw")
             if shows_kind(field.type):
-                cells[f"k{place}"] = f"schema_of_variant(found.v{place})"
+                cells[f"k{place}"] = kind_of(variant, text, field.type)
+        cells["stray"] = self._stray(relation)
         body = row(cells)
         if numbers:
-            read = (
-                "CASE WHEN n.is_bytes THEN "
-                f"coalesce({number_of('n.text', 'n.scale')}, concat('base64 ', n.text)) "
-                "ELSE n.text END"
-            )
-            body = bound("numbers", f"transform(array({', '.join(texts)}), n -> {read})", body)
+            body = bound("numbers", number_text(numbers, self.encoding), body)
         return bound("found", row(found), body)
 
-    def _number(self, relation: str, field: pa.Field, place: int, text: str) -> str:
-        own = self._own(relation, field.name)
-        scale = max(field.type.scale, 0) if pa.types.is_decimal(field.type) else 0
-        is_bytes = f"coalesce({own}.bytes, {str(self.encoding.decimals == 'base64').lower()})"
-        is_text = f"schema_of_variant(found.v{place}) = 'STRING'"
-        return row(
-            {
-                "text": text,
-                "is_bytes": f"coalesce({is_bytes} AND {is_text}, false)",
-                "scale": f"coalesce({own}.scale, {scale})",
-            }
-        )
+    def _stray(self, relation: str) -> str:
+        """A column of the image that differs in case from one that it does not have, or NULL."""
+        names = [self.names.name(relation, column) for column in self.inputs[relation].names]
+        if self.names.match_case:
+            absent = " OR ".join(f"found.v{place} IS NULL" for place in range(len(names)))
+            lower = ", ".join(
+                f"CASE WHEN found.v{place} IS NULL THEN {literal(name.lower())} END"
+                for place, name in enumerate(names)
+            )
+            known = "map_keys(try_variant_get(image.top, '$', 'map<string, variant>'))"
+            stray = f"get(filter({known}, k -> array_contains(array({lower}), lower(k))), 0)"
+            return f"CASE WHEN {absent} THEN {stray} END"
+        return "CAST(NULL AS STRING)"
 
     def _own(self, relation: str, column: str) -> str:
         """What the event says of a column."""
@@ -179,7 +183,7 @@ class _Decoder:
         values = {}
         for place, field in enumerate(self.inputs[relation]):
             cell = f"cell.{quoted(name_of(relation))}"
-            counted = self.encoding.unit(field.name)
+            counted = None if types.is_date(field.type) else self.encoding.unit(field.name)
             unit = "NULL" if counted is None else f"{counted}L"
             if self.described:
                 unit = f"coalesce({self._own(relation, field.name)}.unit, {unit})"
@@ -208,4 +212,9 @@ class _Decoder:
             )
             reasons.append(f"CASE WHEN {here} THEN CASE {arms} END END")
         none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
-        return f"coalesce(CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {', '.join(reasons)})"
+        case = (
+            f"concat('the row has a column ', cell.{struct}.stray, ', and names of columns are "
+            "matched with their case: rename it, or give match_case=False')"
+        )
+        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {case}"
+        return f"coalesce({first}, {', '.join(reasons)})"

@@ -8,7 +8,10 @@ Nothing is bent to fit: digits that would be rounded away, a date with a time of
 is none, 300 as int8, ``1E400`` as a float are no values of the type, and the event is refused by
 its name. `Encoding` says what the producer leaves open: what numbers of time count, how decimals
 and binaries are written. A number with an exponent has up to 15 digits for certain, as JSON readers
-take it for a double; a producer that needs more writes decimals plainly, or as texts.
+take it for a double; a producer that needs more writes decimals plainly, or as texts. A number of
+more than 38 digits is no value of a decimal, and one that went through a double none of a text. In
+a column of texts other JSON is written in one way: 1.10 is "1.1", the members of an object are in
+the order of their names.
 """
 
 from __future__ import annotations
@@ -27,16 +30,18 @@ from streaming.errors import FeedError
 __all__ = [
     "BINARIES",
     "NANOSECONDS",
+    "NUMBER",
     "Encoding",
-    "may_be_bytes",
-    "number_of",
+    "kind_of",
     "shows_kind",
+    "unrounded",
     "value_of",
 ]
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 DAY: Final = 86_400 * 10**9
 BINARIES: Final = {"base64": "base64", "hex": "hex", "utf8": "utf-8"}
+DECIMALS: Final = ("text", "base64", "either")
 
 NUMBER: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
@@ -58,8 +63,9 @@ class Encoding:
     """What a producer of events leaves open.
 
     Args:
-        decimals: How a number that is a JSON string is written: "text" or "base64" (of its unscaled
-            bytes, as Kafka Connect does).
+        decimals: How a number that is a JSON string is written: "text", "base64" (of its unscaled
+            bytes, as Kafka Connect does), or "either": what can be read in one of these ways only
+            is read so, and what can be read in both ("1234") is refused.
         binary: How bytes are written: "base64", "hex", "latin1" or "utf8".
         time_unit: What a number counts in a column of times: "s", "ms", "us" or "ns"; for all
             columns, or by name of the column. Dates are days then.
@@ -80,7 +86,7 @@ class Encoding:
         units = self.time_unit
         given = units.values() if isinstance(units, Mapping) else [units] if units else []
         for word, known in [
-            (self.decimals, ("text", "base64")),
+            (self.decimals, DECIMALS),
             (self.binary, (*BINARIES, "latin1")),
             *((unit, tuple(NANOSECONDS)) for unit in given),
         ]:
@@ -94,17 +100,29 @@ class Encoding:
         return None if unit is None else NANOSECONDS[unit]
 
 
-def may_be_bytes(type: pa.DataType) -> bool:
-    """Whether values of the type are sent as the bytes of a number by some producers."""
-    wide = types.is_integer(type) and type.bit_width == 64
-    return bool(types.is_decimal(type) or wide)
-
-
 def shows_kind(type: pa.DataType) -> bool:
     """Whether what a text means depends on its kind in JSON."""
     plain = types.is_boolean(type) or types.is_integer(type) or types.is_decimal(type)
-    text = carrier(type).typeName() == "string"
-    return not (plain or text or types.is_null(type))
+    return not (plain or types.is_null(type))
+
+
+def kind_of(variant: str, text: str, type: pa.DataType) -> str:
+    """Return the kind in JSON of a cell, whose text is known, as far as ``type`` needs it."""
+    kind = f"schema_of_variant({variant})"
+    if carrier(type).typeName() != "string":
+        return kind
+    # A text is what it is; only numbers that went through a double are told apart.
+    return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
+
+
+def unrounded(variant: str, text: str, event: str) -> str:
+    """Return the text of a number; no number if it had more digits than are kept.
+
+    Numbers of more than 38 digits are read as doubles, which are written with up to 17.
+    """
+    cut = f"schema_of_variant({variant}) = 'DOUBLE' AND {event} RLIKE '[0-9.]{{39}}'"
+    said = f"concat({text}, ', rounded from more than {DIGITS} digits,')"
+    return f"if(length({text}) > 16 AND {cut}, {said}, {text})"
 
 
 def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
@@ -113,7 +131,7 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
     Args:
         text: Its text.
         kind: Its type in JSON, as ``schema_of_variant`` says; asked for only if `shows_kind`.
-        unit: Nanoseconds that a number of time counts, NULL when that is not known.
+        unit: Nanoseconds that a number of time counts, NULL when that is not known, and for days.
         type: The type of the column.
         encoding: What the producer leaves open.
     """
@@ -140,41 +158,12 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
         if not encoding.epoch_days:
             return f"CASE {day} END"
         days = f"date_from_unix_date(try_cast({text} AS INT))"
-        return f"CASE {day} WHEN {kind} = 'BIGINT' THEN {days} END"
+        return f"CASE {day} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
     if types.is_timestamp(type) or has_ticks(type):
         return _time(text, kind, unit, type, encoding)
     if spark == "binary":
         return _binary(text, kind, encoding)
-    return text
-
-
-def number_of(text: str, scale: str) -> str:
-    """Return the text of a number given as base64 of its two's complement, and its scale.
-
-    NULL for more than 16 bytes and for what is no base64.
-    """
-    # Of a negative number the complement, which is one less than its opposite.
-    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), given), 32)"
-    turned = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
-    high, low = (
-        f"CAST(try_cast(conv({half}(digits, 16), 16, 10) AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
-        for half in ("left", "right")
-    )
-    shifted = f"try_multiply({high}, CAST('{2**64}' AS DECIMAL(20, 0)))"
-    one = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
-    whole = f"CAST(try_add(try_add({shifted}, {low}), {one}) AS STRING)"
-    padded = f"if(length(whole) > {scale}, whole, lpad(whole, {scale} + 1, '0'))"
-    pointed = (
-        f"concat(if(minus, '-', ''), left(padded, length(padded) - {scale}), "
-        f"if({scale} > 0, concat('.', right(padded, {scale})), ''))"
-    )
-    body = bound("padded", padded, pointed)
-    body = bound("whole", whole, body)
-    body = bound("digits", f"if(minus, {turned}, {wide})", body)
-    body = bound("minus", "left(given, 1) RLIKE '[89A-F]'", body)
-    fits = "length(given) BETWEEN 1 AND 32"
-    given = f"hex(try_to_binary({text}, 'base64'))"
-    return bound("given", given, f"CASE WHEN {fits} THEN {body} END")
+    return f"if({kind} = 'DOUBLE', CAST(NULL AS STRING), {text})"
 
 
 def _integer(text: str, type: pa.DataType) -> str:

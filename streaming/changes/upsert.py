@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from streaming.changes.events import NO_FIELDS, Names, image, parsed
+from streaming.changes.events import NO_FIELDS, UNREADABLE, Names, image, parsed
 from streaming.changes.feed import NO_KEYS, Keys, check_inputs, held, needs, sequence_of
 from streaming.changes.rows import envelope_of
 from streaming.changes.sql import literal, quoted
@@ -62,20 +62,25 @@ class Compacted:
                 f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
                 "rules={...: Rules(keys=...)}"
             )
-        key, value = (
-            f"make_valid_utf8(CAST({quoted(name)} AS STRING))" for name in (self.key, self.value)
-        )
-        order = sequence_of(df, self.sequence)
-        events = held(df, {"key_text": key, "row_text": value, "sequence": order})
-        events = held(
-            events,
-            {"key": parsed("key_text"), "line": parsed("row_text")},
-            keep=("key_text", "row_text", "sequence"),
-        )
+        key, value = (f"CAST({quoted(name)} AS STRING)" for name in (self.key, self.value))
+        order = sequence_of(self, df, self.sequence)
+        texts = {
+            "key_text": f"make_valid_utf8({key})",
+            "row_text": f"make_valid_utf8({value})",
+            "is_text": f"coalesce(is_valid_utf8({key}), true) "
+            f"AND coalesce(is_valid_utf8({value}), true)",
+            "sequence": order,
+        }
+        events = held(df, texts)
+        read = {
+            name: f"CASE WHEN is_text THEN {parsed(text)} END"
+            for name, text in (("key", "key_text"), ("line", "row_text"))
+        }
+        events = held(events, read, keep=("key_text", "row_text", "sequence"))
         error = (
             "CASE WHEN (key IS NULL AND key_text IS NOT NULL) "
             "OR (line IS NULL AND row_text IS NOT NULL) "
-            "THEN 'the key or the value is no JSON object, or repeats a member' "
+            f"THEN {literal(f'of the key or the value, {UNREADABLE}')} "
             "WHEN key IS NULL AND line IS NULL THEN 'neither key nor value' END"
         )
         events = events.selectExpr(

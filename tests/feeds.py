@@ -1,0 +1,75 @@
+"""What the tests of change feeds share: two inputs, events of Debezium, and a way to decode."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from decimal import Decimal
+from types import SimpleNamespace
+
+import pyarrow as pa
+
+from circuits.schema import Schema
+
+R = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("price", pa.decimal128(30, 9)),
+        ("rate", pa.float64()),
+        ("sold", pa.bool_()),
+    ]
+)
+S = pa.schema([pa.field("id", pa.string(), nullable=False), ("n", pa.int8())])
+SCHEMAS = {"r": R, "s": S}
+INPUTS = {name: Schema.of(name, schema) for name, schema in SCHEMAS.items()}
+KEYS = {"r": ("id",), "s": ("id",)}
+RULES = {name: SimpleNamespace(keys=key) for name, key in KEYS.items()}
+
+
+def plain(value):
+    """A JSON number as it is written; decimals without an exponent."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)}: {plain(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(plain, value)) + "]"
+    return f"{value:f}" if isinstance(value, Decimal) else json.dumps(value)
+
+
+GOOD = {"id": 1, "name": "x", "price": None, "rate": 1, "sold": True}
+UNLOGGED = GOOD | {"name": "__debezium_unavailable_value"}
+
+
+def event(op="c", before=None, after=GOOD, table="r", **more):
+    return plain({"before": before, "after": after, "op": op, "source": {"table": table}} | more)
+
+
+def bag(table):
+    found = Counter()
+    for row in table.to_pylist():
+        weight = row.pop("weight")
+        found[tuple(row.values())] += weight
+    return {row: weight for row, weight in found.items() if weight}
+
+
+def reader_of(spark):
+    """A function that decodes texts, or pairs of key and text, by a feed."""
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+    columns = [
+        ("key", StringType()),
+        ("value", StringType()),
+        ("seq", LongType()),
+        ("b", BinaryType()),
+    ]
+    shape = StructType([StructField(name, type) for name, type in columns])
+
+    def read(feed, texts, *, keys=None, schemas=SCHEMAS):
+        rows = [
+            (None, t, n, None) if not isinstance(t, tuple) else (*t, n, None)
+            for n, t in enumerate(texts)
+        ]
+        frame = spark.createDataFrame(rows, shape)
+        return feed.envelope(frame, schemas, keys=keys or {}).toArrow()
+
+    return read
