@@ -95,6 +95,10 @@ class Output:
                 "a view of a single row is best given by complete()"
             )
 
+    def __str__(self) -> str:
+        """As it is made."""
+        return f"{self.mode}({', '.join(map(repr, self.keys))})"
+
     @property
     def needs_view(self) -> bool:
         """Whether the view has to be materialized."""

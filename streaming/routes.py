@@ -1,9 +1,14 @@
-"""Routes: which target each view's changes go to, and in which form."""
+"""Routes: which target each view's changes go to, and in which form.
+
+What was given out is stored with the form that it has, in the metadata of its schema, since a
+micro-batch may come again to a sink that is to give it out in another one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +23,8 @@ from streaming.targets.target import Target, ViewDelta
 __all__ = ["OnDelta", "Routes", "routes_of"]
 
 OnDelta = Callable[[DataFrame, int], object]
+
+FORM: Final = b"dbsp_wcoj.output"
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,8 @@ class Routes:
         for view, delta in step.outputs.items():
             output = self.outputs.get(view, Output())
             after = step.after(view) if output.needs_view else None
-            tables[view] = output.table(view, delta, after)
+            table = output.table(view, delta, after)
+            tables[view] = table.replace_schema_metadata({FORM: str(output)})
         return tables
 
     def publish(
@@ -55,11 +63,23 @@ class Routes:
         files: tuple[str, ...],
         session: SparkSession,
     ) -> None:
-        """Give a view's changes to its target, if it has one; what that raises passes through."""
+        """Give a view's changes to its target, if it has one; what that raises passes through.
+
+        Raises:
+            TargetError: They were given out in another form before.
+        """
         target = self.targets.get(view)
         if target is None:
             return
         output = self.outputs.get(view, Output())
+        form = table.schema.metadata[FORM].decode()
+        if form != str(output):
+            raise TargetError(
+                f"view {view!r}: micro-batch {batch_id} was given out by {form} and comes again, "
+                f"now to be given out by {output}: start the query once more as it was, and change "
+                "the output after that"
+            )
+        table = table.replace_schema_metadata(None)
         delta = ViewDelta(
             view, batch_id, table, output.mode, output.keys, state_id=state_id, files=files
         )

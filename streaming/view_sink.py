@@ -53,7 +53,7 @@ from circuits import Circuit, UnknownInputError
 from streaming.changes import Feed, feed_of
 from streaming.checkpoint import Checkpoint
 from streaming.envelope import Changes, changes_of
-from streaming.errors import ReplayError
+from streaming.errors import ReplayError, StateError
 from streaming.letters import BadRows, check_policy, judged
 from streaming.metrics import BatchMetrics, Stopwatch
 from streaming.outputs import Output
@@ -63,7 +63,8 @@ from streaming.state.done import Done
 from streaming.state.files import files_of
 from streaming.state.store import Store
 from streaming.state.volatile import Volatile
-from streaming.targets.target import Target
+from streaming.targets.frame import frame_of
+from streaming.targets.target import Target, ViewDelta
 
 __all__ = ["Published", "ViewSink"]
 
@@ -109,7 +110,8 @@ class ViewSink:
         UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
         TargetError: A mode does not go with its view.
         FeedError: There is no such feed.
-        StateError: ``keep`` is too small, or the location is no place for files.
+        StateError: ``keep`` is too small, the location is no place for files, or there is none to
+            keep dead letters in.
     """
 
     def __init__(
@@ -133,6 +135,11 @@ class ViewSink:
         if relation is None and len(circuit.inputs) == 1:
             relation = next(iter(circuit.inputs))
         check_policy(bad_rows)
+        if bad_rows == "dead_letter" and state_dir is None:
+            raise StateError(
+                "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
+                "ViewSink(state_dir=...)"
+            )
         self._circuit = circuit
         self._routes = routes_of(circuit, on_delta, outputs)
         self._relation = relation
@@ -192,7 +199,6 @@ class ViewSink:
                     relation=self._relation,
                     rules=self._circuit.rules,
                 )
-                judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
             if done is None:
                 now, letters = self._stepped(changes, batch_id, query_id, watch)
             else:
@@ -217,7 +223,8 @@ class ViewSink:
             UnknownViewError: There is no such view, or it is not materialized.
             StateDamagedError: The newest version of the state directory is not whole.
         """
-        return (session or SparkSession.active()).createDataFrame(self.table(name))
+        whole = ViewDelta(name, -1, self.table(name), "complete")
+        return frame_of(session or SparkSession.active(), whole)
 
     def table(self, name: str) -> pa.Table:
         """As `view`, as an Arrow table, without Spark."""
@@ -284,6 +291,7 @@ class ViewSink:
         self, changes: Changes, batch_id: int, query_id: str | None, watch: Stopwatch
     ) -> tuple[Done, int]:
         """Prepare the step, write it, make it the state."""
+        judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
         rows = sum(table.num_rows for table in changes.tables.values())
         with watch.phase("step", f"{rows} rows"):
             batch = prepared(

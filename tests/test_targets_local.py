@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import io
 import pickle
+import sqlite3
 import threading
 from collections import Counter
 from decimal import Decimal
@@ -23,6 +25,7 @@ from streaming.targets.frame import FrameTarget, frame_of
 from streaming.targets.memory import MemoryTarget
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.sql import SqlTarget
+from streaming.targets.sqlite import Sqlite
 from streaming.targets.target import ViewDelta, address_of, place_of
 from tests.view_histories import NAN, counted, histories, table_of
 
@@ -85,6 +88,32 @@ def test_memory_names_the_views_it_has_and_refuses_another_state():
         target.write(ViewDelta("v", 1, ONE, state_id="two"))
     with pytest.raises(TargetError, match="at least 1"):
         MemoryTarget(0)
+
+
+def test_queries_that_share_a_database_target_do_not_share_transactions(tmp_path, monkeypatch):
+    monkeypatch.setattr(Sqlite, "keeps_connection", True)  # as for PostgreSQL
+    file, errors = tmp_path / "db", []
+    target = SqlTarget(lambda: sqlite3.connect(file, check_same_thread=False))
+
+    def write(view):
+        try:
+            for batch_id in range(30):
+                target.write(ViewDelta(view, batch_id, ONE, state_id=view))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(view,)) for view in ("v", "w")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    target.close()
+
+    assert not errors
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        for view in ("v", "w"):
+            found = connection.execute(f"SELECT batch_id FROM {view} ORDER BY 1").fetchall()
+            assert found == [(batch_id,) for batch_id in range(30)]
 
 
 def test_the_console_shows_aligned_rows_once():
@@ -211,6 +240,20 @@ def test_a_function_gets_the_delta_as_a_frame(spark, tmp_path, names):
         assert found[1] == expected
     from_files = "u" not in names
     assert bool(calls[0][0].inputFiles()) == from_files
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "name", ["a[1]", "a{b,c}", "x{", "[z", "what?", "a*b", "back\\slash", "50%25 ü:é"]
+)
+def test_a_path_that_looks_like_a_pattern_is_read_as_it_is(spark, tmp_path, name):
+    file = tmp_path / name / "a.parquet"
+    file.parent.mkdir()
+    pq.write_table(ONE, file)
+
+    frame = frame_of(spark, ViewDelta("v", 0, ONE, files=(str(file),)))
+
+    assert frame.toArrow().to_pylist() == ONE.to_pylist()
 
 
 @pytest.mark.spark

@@ -48,6 +48,7 @@ __all__ = ["Store"]
 
 LEAST: Final = 2
 LETTERS: Final = "letters"
+LATEST: Final = 100
 METRICS: Final = "metrics.jsonl"
 METRICS_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
 
@@ -86,6 +87,8 @@ class Store:
         self._loaded = False
         self._rooted: set[str] = set()  # folders whose names this process knows to be durable
         self._noted = 0
+        # The last dead letters when the directory was opened; some may be of no version.
+        self._letters: set[str] = set()
 
     def find(self, batch_id: int, query_id: str | None) -> Done | None:
         """A micro-batch that is part of the state already; None if it is the next one.
@@ -147,11 +150,14 @@ class Store:
             writer.add(state)
             written = writer.outputs(outputs, f"{OUTPUTS}/{stem}")
             count = 0 if self._current is None else self._current.letters
+            # Replaced as a whole when the micro-batch is done again; else it stays for good.
+            letters_name = f"{LETTERS}/{batch_id:020}.parquet"
             if letters is not None:
-                # Replaced as a whole when the micro-batch is done again; else it stays for good.
                 (data,) = parquet_parts(letters, whole=True)
-                writer.write(f"{LETTERS}/{batch_id:020}.parquet", data)
+                writer.write(letters_name, data)
                 count += letters.num_rows
+            elif letters_name in self._letters:
+                self.files.remove(letters_name)
             manifest = Manifest(
                 batch_id=batch_id,
                 query_id=query_id,
@@ -233,6 +239,7 @@ class Store:
             self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
             self._noted = self.files.size(METRICS) or 0
             self._versions.read()
+            self._letters = set(self.files.names(LETTERS)[-LATEST:])
         except OSError as error:
             self.files.unlock()
             raise StateError(

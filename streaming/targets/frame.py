@@ -15,6 +15,7 @@ that micro-batch, with the same rows and id: the function has to be idempotent b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ from streaming.targets.columns import converted, lake_type
 from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]
+
+_PATTERN = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern of paths
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
     if delta.files and all(map(_reads, delta.table.schema.types)):
-        return session.read.schema(schema).parquet(*delta.files)
+        paths = [_PATTERN.sub(r"\\\g<0>", file) for file in delta.files]
+        return session.read.schema(schema).parquet(*paths)
     table = converted(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 

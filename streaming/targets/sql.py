@@ -31,6 +31,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Final
 
 import numpy as np
@@ -83,10 +84,20 @@ class SqlTarget:
         self.table = table
         self.schema = schema
         self.batches = batches
+        self._begin()
+
+    def _begin(self) -> None:
         self._connection: Any = None
+        # Sinks of several queries may share the target, and so its connection and transactions.
+        self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_connection": None}
+        own = ("_connection", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in own}
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        vars(self).update(settings)
+        self._begin()
 
     def write(self, delta: ViewDelta) -> None:
         """Apply the micro-batch, unless it was.
@@ -95,6 +106,21 @@ class SqlTarget:
             TargetError: The database refuses it or cannot be reached, the view has values that it
                 has no type for, or the table holds other rows.
         """
+        with self._lock:
+            self._write(delta)
+
+    def close(self) -> None:
+        """Close the connection; the next micro-batch opens one."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def name_for(self, view: str) -> str:
+        """The name of the table of a view, without schema."""
+        return place_of(self.table, view, quoted=False)
+
+    def _write(self, delta: ViewDelta) -> None:
         for is_last in (False, True):
             connection, dialect = self._opened()
             try:
@@ -114,16 +140,6 @@ class SqlTarget:
                     "the columns of the view, for upserts a unique constraint on its keys; drop it "
                     "to have it made again"
                 ) from error
-
-    def close(self) -> None:
-        """Close the connection; the next micro-batch opens one."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def name_for(self, view: str) -> str:
-        """The name of the table of a view, without schema."""
-        return place_of(self.table, view, quoted=False)
 
     def _opened(self) -> tuple[Any, Dialect]:
         connection = self._connection
