@@ -311,6 +311,8 @@ def small_limits(seed: int) -> Iterator[None]:
             (pieces, "FAN", [2, 3, 8]),
             (writer, "LARGE", [100, 1000, 1 << 20]),
             (writer, "MOST_SEGMENTS", [3, 6, 64]),
+            (writer, "LARGE_SUM", [2, 10, 1 << 18]),
+            (writer, "MOST_PIECES", [3, 64]),
             (writer, "THINNED", [1, 2]),
             (parquet, "PART_ROWS", [1, 3, 1 << 20]),
         ):

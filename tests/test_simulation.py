@@ -18,7 +18,7 @@ import pytest
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
 from streaming.state import store as store_module
 from streaming.state import verified as verified_module
-from streaming.state.manifest import FOLDER
+from streaming.state.manifest import FOLDER, manifest_name
 from streaming.state.versions import Versions
 from streaming.state.writer import Writer
 from tests.simulated_files import Crash, SimulatedDisk, SimulatedFiles
@@ -278,10 +278,11 @@ def test_without_checksums_damage_would_be_found_by_wrong_deltas_or_strange_erro
         assert fails(damage=True)
 
 
-def test_a_damaged_identity_is_named(given):
+def test_a_damaged_identity_is_named_if_there_is_no_manifest_to_tell_it(given):
     query = Query(given)
     query.feed(query.sink(), 0)
     query.disk.kill()
     query.disk.replace("state.json", b"{}")
+    query.disk.replace(manifest_name(0), b"{}")
     with pytest.raises(StateDamagedError, match=r"state\.json"):
         query.feed(query.sink(), 1)

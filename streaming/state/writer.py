@@ -28,6 +28,10 @@ LARGE: Final = 1 << 20
 # More files with small pieces than this are thinned out, so many at a time.
 MOST_SEGMENTS: Final = 64
 THINNED: Final = 16
+# Arrangements of one relation come due in the same step. Of sums of more rows than this one is made
+# in a step, and the others in the next ones, unless they are left with too many pieces.
+LARGE_SUM: Final = 1 << 18
+MOST_PIECES: Final = 64
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +61,7 @@ class Writer:
         self._small: list[tuple[Piece, int]] = []
         self._large: list[tuple[Piece, int]] = []
         self._new: dict[int, Placed] = {}
-        self._rows = 0
+        self._has_large_sum = False
         self.lengths: dict[str, int] = {} if before is None else dict(before.lengths)
         self.bytes_written = 0
         if before is not None:
@@ -160,7 +164,7 @@ class Writer:
                 if run.rows
             ]
         elif run is not None:
-            taken = taken_in([place.rows for place in _places(placed)], run.rows)
+            taken = self._due(placed, run.rows)
             if taken:
                 older = [Run.of_words(self._piece(p).words) for p in _places(placed[-taken:])]
                 run = Run.sum_of([*older, run])
@@ -170,7 +174,7 @@ class Writer:
 
     def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         placed = self._placed.setdefault((name, None), [])
-        taken = taken_in([place.rows for place in _places(placed)], len(offsets) - 1)
+        taken = self._due(placed, len(offsets) - 1)
         if taken:
             older = [self._piece(p) for p in _places(placed[-taken:])]
             del placed[-taken:]
@@ -181,6 +185,16 @@ class Writer:
             offsets = np.concatenate(ends)
             data = np.concatenate([content for _, content in pieces])
         placed.append(self._later(Piece(name, offsets, data), len(offsets) - 1))
+
+    def _due(self, placed: Sequence[Placed | int], new: int) -> int:
+        """How many of the newest pieces a new one takes in now."""
+        rows = [place.rows for place in _places(placed)]
+        taken = taken_in(rows, new)
+        if taken and sum(rows[-taken:]) > LARGE_SUM:
+            if self._has_large_sum and len(rows) < MOST_PIECES:
+                return 0
+            self._has_large_sum = True
+        return taken
 
     def _later(self, piece: Piece, rows: int) -> int:
         """Write a piece with the others of the step."""
