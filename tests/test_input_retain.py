@@ -292,3 +292,19 @@ def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
             assert expired == 10
             assert sum(read) == expired
             assert len(read) <= 16  # runs
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_times_that_python_has_not_are_refused_and_told_like_others(zone):
+    type = pa.timestamp("us", zone)
+    circuit = circuit_of(type, Retain("t", "7 days"), strict=True)
+
+    def table(time, weight=1):
+        times = pa.array([time], pa.int64()).cast(type)
+        return pa.table({"n": [1], "t": times, "weight": [weight]})
+
+    circuit.step({"r": table(3 * 10**17)})
+    (late,) = circuit.prepare({"r": table(-3 * 10**17)}).refused["r"]
+    assert late.reason == "late" and "'-7537-05-18 18:40:00.000000" in late.message
+    (missing,) = circuit.prepare({"r": table(3 * 10**17 + 1, -1)}).refused["r"]
+    assert missing.reason == "missing" and "'11476-08-15 05:20:00.000001" in missing.message

@@ -12,7 +12,9 @@ itself, arranged by (key, others): there is no before-image to be given.
 A step may have several changes of one key. A column of sequences says which is the last: the
 greatest. Equal changes are one. Where several different ones could be the last, and where one of
 several has NULL for a sequence, there is no right answer, so it is an error. Sequences order the
-changes of one step; steps come in the order in which they are made.
+changes of one step only: a change of a later step wins, whatever its sequence, so a source must not
+give the changes of a key out of order over steps (a partition of Kafka and a log of a database do
+not). Way not taken: the sequence of every key as state, also of those that are gone, for ever.
 
 Changes are one Z-set, an *event* per row, sorted by key and sequence by being one::
 
@@ -37,6 +39,7 @@ import pyarrow as pa
 from circuits.codec import Codecs
 from circuits.codec_buffers import NULL, BoolArray
 from circuits.errors import RuleError, SchemaError, UpsertError
+from circuits.inputs.refused import first_row
 from circuits.inputs.rules import Rules
 from circuits.lossless import lossless
 from circuits.relational import Field
@@ -179,7 +182,7 @@ class Keyed:
             return
         place = int(wrong.argmax()) + 1
         key = events[:k, place : place + 1]
-        shown = self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs).to_pylist()[0]
+        shown = first_row(self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del shown["weight"]
         changes = int(last[place] - first[place]) + 1
         name = self._sequence

@@ -25,7 +25,7 @@ from circuits.codec import Codecs
 from circuits.codec_buffers import NULL, BoolArray
 from circuits.errors import RuleError
 from circuits.inputs.keyed import Keyed
-from circuits.inputs.refused import LATE, MISSING, UNTIMED, Refused, RefusedRows
+from circuits.inputs.refused import LATE, MISSING, UNTIMED, Refused, RefusedRows, first_row
 from circuits.inputs.retain import Retained, late
 from circuits.inputs.rules import Rules
 from circuits.inputs.strict import shortage
@@ -148,8 +148,9 @@ class Ruled:
         fields = [pa.field(f.name, f.type) for f in self._schema.fields]
         table = self._schema.to_table(refused.rows, self._codecs)
         table = table.cast(pa.schema([*fields, (WEIGHT, pa.int64())]))
-        first = table.slice(0, 1).to_pylist()[0]
-        asked = first.pop(WEIGHT)
+        first = first_row(table)
+        asked = int(table.column(WEIGHT)[0].as_py())
+        del first[WEIGHT]
         relation, retain = self._schema.relation, self.rules.retain
         many = f"{len(table)} rows" if len(table) > 1 else "a row"
         if refused.reason == MISSING and self._keyed is not None:

@@ -50,7 +50,9 @@ class Retain:
     """For how long rows are kept, by a column of theirs with the time of the event.
 
     A row is there as long as its time is not before the horizon, which is the greatest time seen
-    less the duration. It only moves on.
+    less the duration. It only moves on: one row with a time far in the future (a clock that is
+    wrong, 9999-12-31 for "open") expires all rows before it, and makes later ones late. Filter
+    such rows before the input, or put them aside.
 
     Args:
         column: The column: a timestamp, a date or an integer.
@@ -162,7 +164,7 @@ class Rules:
         retain: For how long rows are kept; None for ever.
         sequence: With keys, the column whose greatest value is the last change of a key in a step:
             one of the schema, or one that the tables have besides. None for a column ``sequence``
-            besides, if the schema has none of that name.
+            besides, if the schema has none of that name. Between steps the later step wins.
 
     Raises:
         RuleError: A key twice, a text for the keys, or a sequence without keys.
