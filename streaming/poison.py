@@ -1,32 +1,47 @@
 """Poison: the rows that make a step fail, found by trying.
 
 What is wrong with a row by itself (NULL, a type) is seen before the circuit. What remains shows
-only when the step is computed: an expression without a value for a row, a weight that leaves int64.
-Then the rows are halved until the failing ones are left alone::
+only when the step is computed: an expression without a value for a row, a weight that leaves int64,
+two changes of a key without an order. Rows are halved until the failing ones are left alone, first
+each piece by itself, then, if the rows that are left fail only together, on top of the good ones::
 
-    good = ∅;  take(rows):  if the step of good ∪ rows can be made:  good = good ∪ rows
-                            elif there is one row:                   it is poison
-                            else:                                    take(first half); take(second)
+    alone(rows):     if the step of rows can be made:         they are left
+                     elif there is one row:                   it is poison
+                     else:                                    alone(first half); alone(second)
 
-so that good rows are never lost, and which rows are taken depends on their order only where they
-fail together (two that overflow a sum: the first is good, the second is poison).
+    together(rows):  if the step of good ∪ rows can be made:  good = good ∪ rows
+                     elif there is one row:                   it is poison
+                     else:                                    together(first half); together(second)
 
-Cost: O(p · log(rows / p)) steps for p poisoned rows, each of up to all rows. Nothing is committed.
+A good row is lost only if its step cannot be made without the others (a weight that leaves int64
+and is brought back). Which rows are taken depends on their order where they fail together: of two
+that overflow a sum, or change a key without an order, the first is good and the second is poison.
+
+Cost: of p rows that are poison by themselves, steps of O(rows · log p) rows in all; of p that are
+only together, O(p · log(rows / p)) steps of up to all rows. That can be hours, so there is an end:
+`MOST` rows, and `EFFORT`. Who has more of them has a view or a source to correct. Nothing is
+committed. An error that is there without any row is not that of a row, and raised as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import pyarrow as pa
 
 from dbsp_wcoj.errors import DbspWcojError
 
-__all__ = ["Poisoned", "isolated"]
+__all__ = ["MOST", "Isolated", "Poisoned", "isolated"]
 
 Tables = Mapping[str, pa.Table]
 Try = Callable[[Tables], object]
+
+MOST: Final = 1000  # poisoned rows of a micro-batch
+EFFORT: Final = 100  # times the rows, that steps may have in all
+LEAST_EFFORT: Final = 20_000_000  # and for few rows, this many
+STEP: Final = 2000  # rows that a step costs without any
 
 
 @dataclass(frozen=True)
@@ -38,41 +53,89 @@ class Poisoned:
     error: DbspWcojError
 
 
-def isolated(
-    tables: Tables, attempt: Try, *, most: int | None = None
-) -> tuple[dict[str, pa.Table], list[Poisoned]]:
+@dataclass(frozen=True)
+class Isolated:
+    """Rows whose step can be made, and those that make it fail.
+
+    Attributes:
+        good: The rows of each relation.
+        bad: The others.
+        complete: Whether all rows are in one of both; else there were too many poisoned ones.
+    """
+
+    good: Mapping[str, pa.Table]
+    bad: list[Poisoned]
+    complete: bool
+
+
+def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
     """Part the rows into those whose step can be made and those that make it fail.
 
     Args:
         tables: The rows of each relation.
         attempt: Makes the step of some of them, without consequences; raises where it cannot.
-        most: Stop when so many are found; the good rows are then not all.
+        most: Stop when so many are found.
+
+    Raises:
+        DbspWcojError: The step cannot be made without any rows.
 
     >>> def attempt(tables):
     ...     if 0 in tables["r"].column("x").to_pylist():
     ...         raise DbspWcojError("0 has no inverse")
-    >>> good, bad = isolated({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
-    >>> good["r"].to_pylist(), [str(one.error) for one in bad]
+    >>> found = isolated({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
+    >>> found.good["r"].to_pylist(), [str(one.error) for one in found.bad]
     ([{'x': 3}, {'x': 4}], ['0 has no inverse', '0 has no inverse'])
     """
-    good: dict[str, pa.Table] = {name: table.slice(0, 0) for name, table in tables.items()}
-    bad: list[Poisoned] = []
-    # Pieces still to be taken, the next one last: relation, first row, rows.
-    waiting = [(name, 0, table.num_rows) for name, table in reversed(list(tables.items()))]
-    while waiting and (most is None or len(bad) < most):
-        name, start, rows = waiting.pop()
-        if not rows:
-            continue
-        piece = tables[name].slice(start, rows)
-        more = pa.concat_tables([good[name], piece])
+    nothing = {name: table.slice(0, 0) for name, table in tables.items()}
+    attempt(nothing)
+    rows = sum(table.num_rows for table in tables.values())
+    search = _Search(attempt, most, max(EFFORT * rows, LEAST_EFFORT))
+    left = {name: search.taken(nothing, name, table, alone=True) for name, table in tables.items()}
+    if not search.complete or search.fits(left) is None:
+        return Isolated(left, search.bad, search.complete)
+    good = dict(nothing)
+    for name, table in left.items():
+        good[name] = search.taken(good, name, table, alone=False)
+    return Isolated(good, search.bad, search.complete)
+
+
+@dataclass
+class _Search:
+    """Trying pieces, within bounds."""
+
+    attempt: Try
+    most: int
+    effort: int
+    bad: list[Poisoned] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was left out so far."""
+        return len(self.bad) < self.most and self.effort > 0
+
+    def fits(self, tables: Tables) -> DbspWcojError | None:
+        """The error of a step; None when it can be made."""
+        self.effort -= STEP + sum(table.num_rows for table in tables.values())
         try:
-            attempt({**good, name: more})
+            self.attempt(tables)
         except DbspWcojError as error:
-            if rows == 1:
-                bad.append(Poisoned(name, piece, error))
+            return error
+        return None
+
+    def taken(self, others: Tables, name: str, table: pa.Table, *, alone: bool) -> pa.Table:
+        """The rows of a table whose steps can be made, alone or together, with other rows."""
+        taken = [table.slice(0, 0)]
+        waiting = [(0, table.num_rows)]  # first row and rows of pieces, the next one last
+        while waiting and self.complete:
+            start, rows = waiting.pop()
+            piece = table.slice(start, rows)
+            given = piece if alone else pa.concat_tables([*taken, piece])
+            error = self.fits({**others, name: given}) if rows else None
+            if error is None:
+                taken.append(piece)
+            elif rows == 1:
+                self.bad.append(Poisoned(name, piece, error))
             else:
                 half = rows // 2
-                waiting += [(name, start + half, rows - half), (name, start, half)]
-        else:
-            good[name] = more
-    return good, bad
+                waiting += [(start + half, rows - half), (start, half)]
+        return pa.concat_tables(taken)

@@ -15,8 +15,9 @@ from circuits import BrokenCircuitError, Circuit, CircuitStep
 from circuits.inputs import Refused
 from circuits.schema import WEIGHT
 from dbsp_wcoj.errors import DbspWcojError
+from streaming.errors import RowError
 from streaming.letters import BadRows, Letters, judged
-from streaming.poison import isolated
+from streaming.poison import MOST, Poisoned, isolated
 
 __all__ = ["PreparedBatch", "prepared"]
 
@@ -68,10 +69,11 @@ def prepared(
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:
-        step, poison = _without_poison(circuit, tables, bad_rows, watermarks)
+        good, poison = _without_poison(circuit, tables, bad_rows, watermarks, batch_id)
         if not len(poison):
             raise error
         letters = judged(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
+        step = circuit.prepare(good, watermarks)
     try:
         expected, bad = _refused(step)
         kept = judged(letters + bad, bad_rows=bad_rows, batch_id=batch_id)
@@ -86,20 +88,36 @@ def _without_poison(
     tables: Mapping[str, pa.Table],
     bad_rows: BadRows,
     watermarks: Mapping[str, datetime],
-) -> tuple[CircuitStep, Letters]:
-    """The step of the rows that do not make it fail, and the others."""
+    batch_id: int,
+) -> tuple[Mapping[str, pa.Table], Letters]:
+    """The rows that do not make the step fail, and the others.
+
+    Raises:
+        RowError: There are too many of the others to be found one by one.
+    """
 
     def attempt(some: Mapping[str, pa.Table]) -> None:
         circuit.prepare(some, watermarks).abandon()
 
     # Where the policy is to fail, one row is enough to say why.
-    good, found = isolated(tables, attempt, most=None if bad_rows == "dead_letter" else 1)
-    poison = Letters.none()
-    for one in found:
-        rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
-        weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
-        poison += Letters.of_rows(one.relation, rows, str(one.error), weights)
-    return circuit.prepare(good, watermarks), poison
+    found = isolated(tables, attempt, most=MOST if bad_rows == "dead_letter" else 1)
+    poison = Letters(
+        pa.concat_tables([Letters.none().table, *(_letter(one).table for one in found.bad)])
+    )
+    if bad_rows == "dead_letter" and not found.complete:
+        first = str(found.bad[0].error) if found.bad else "together"
+        raise RowError(
+            f"micro-batch {batch_id}: more rows make the step fail than are looked for one by one "
+            f"({len(found.bad)} were found, of up to {MOST}), the first: {first}; nothing of the "
+            "micro-batch was applied: correct the view or the source, or take smaller micro-batches"
+        )
+    return found.good, poison
+
+
+def _letter(one: Poisoned) -> Letters:
+    rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
+    weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
+    return Letters.of_rows(one.relation, rows, str(one.error), weights)
 
 
 def _refused(step: CircuitStep) -> tuple[Letters, Letters]:
