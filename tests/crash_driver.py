@@ -124,7 +124,7 @@ def sink_of(place: Path, point: Point) -> ViewSink:
 
     def on_delta(frame: Any, batch_id: int) -> None:
         point.reach("target_far", "before")
-        line = json.dumps([batch_id, sorted(map(list, frame.collect()))])
+        line = json.dumps([batch_id, sorted(map(list, frame.collect()), key=str)])
         with (place / "calls.jsonl").open("a") as file:
             file.write(f"\n{line}\n")
         point.reach("target_far", "after")

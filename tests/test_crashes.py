@@ -130,7 +130,11 @@ class Driver:
 
     def expect(self, word: str) -> None:
         line = self.process.stdout.readline().strip()
-        assert line == word, f"{line!r} instead of {word!r}: {self._log.read_text()[-3000:]}"
+        assert line == word, f"{line!r} instead of {word!r}: {self.said()}"
+
+    def said(self) -> str:
+        """The end of its standard error, and that of the drivers before it."""
+        return self._log.read_text()[-3000:]
 
     def ended(self) -> int:
         """Wait for the end; return how it was."""
@@ -303,9 +307,11 @@ def test_a_driver_may_be_killed_at_any_instant_of_a_long_run(crashes):
     for batch in sorted(random.sample(range(198), 20)):
         driver = run.driver()
         driver.run()
-        while run.newest() < batch and driver.process.poll() is None:
+        while run.newest() < batch:
+            assert driver.process.poll() is None, driver.said()
             time.sleep(0.002)
         time.sleep(random.random() * 0.15)
+        assert driver.process.poll() is None, driver.said()
         driver.kill()
         run.check()
     driver = run.driver(last=True)
