@@ -6,9 +6,15 @@ on the process counts as dead, and every call fails until `Faults.plan` is calle
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sqlite3
 from collections.abc import Callable
 from typing import Any
+
+import pytest
+
+NUMBERS = itertools.count()
 
 
 class Crash(BaseException):
@@ -85,3 +91,69 @@ def postgres_with(faults: Faults, address: str, **options: Any) -> Callable[[], 
             return faults.call(super().rollback)
 
     return lambda: faults.call(Connection.connect, address, cursor_factory=Cursor, **options)
+
+
+def fresh() -> str:
+    """A name that no other table has."""
+    return f"t{next(NUMBERS)}"
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """The address of a PostgreSQL server that lives as long as the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
+        pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
+        try:
+            server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+        except Exception as error:
+            pytest.skip(f"the PostgreSQL server of the wheel pgserver does not start: {error}")
+    yield server.get_uri()
+    server.cleanup()
+
+
+class Database:
+    """A database, its faults, and how to look into it without the target."""
+
+    def __init__(self, name, connect, look):
+        self.name = name
+        self.faults = Faults()
+        self.connect = connect(self.faults)
+        self._look = look
+
+    def rows(self, statement):
+        with contextlib.closing(self._look()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+    def run(self, statement):
+        with contextlib.closing(self._look()) as connection:
+            connection.cursor().execute(statement)
+            connection.commit()
+
+    def columns(self, table):
+        with contextlib.closing(self._look()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(f'SELECT * FROM "{table}"')
+            return [column[0] for column in cursor.description]
+
+
+@pytest.fixture(params=["sqlite", "sqlite autocommit", "postgres", "postgres autocommit"])
+def database(request, tmp_path):
+    autocommit = request.param.endswith("autocommit")
+    if request.param.startswith("sqlite"):
+        path = str(tmp_path / "test.db")
+        options = {"isolation_level": None} if autocommit else {}
+        return Database(
+            "sqlite", lambda f: sqlite_with(f, path, **options), lambda: sqlite3.connect(path)
+        )
+    import psycopg
+
+    address = request.getfixturevalue("postgres")
+    return Database(
+        "postgres",
+        lambda f: postgres_with(f, address, autocommit=autocommit),
+        lambda: psycopg.connect(address),
+    )
