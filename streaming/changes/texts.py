@@ -180,12 +180,14 @@ def _integer(text: str, type: pa.DataType) -> str:
 def _decimal(text: str, type: pa.DataType) -> str:
     scale = max(type.scale, 0)
     significant = f"length(regexp_extract({text}, {literal(FRACTION)}, 1))"
+    # To try a cast of what is no number costs an exception.
     exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT)}, 1) AS INT)"
-    exact = f"{significant} - coalesce({exponent}, 0) <= {scale}"
+    exponent = f"if({text} RLIKE '[eE]', {exponent}, 0)"
+    exact = f"{significant} - {exponent} <= {scale}"
     fine = f"{text} RLIKE {literal(NUMBER)} AND {exact}"
     if type.precision - min(type.scale, 0) > DIGITS:
         whole = f"length(regexp_extract({text}, {literal(WHOLE)}, 1))"
-        narrow = f"{whole} <= {type.precision - type.scale} AND {exponent} IS NULL"
+        narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
         return f"CASE WHEN {fine} AND {narrow} THEN {text} END"
     value = f"try_cast({text} AS {carrier(type).simpleString()})"
     if type.scale < 0:
