@@ -98,7 +98,7 @@ class ViewSink:
             (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
-        feed: How the stream's rows become changes: a `Feed` or its name (`streaming.FEEDS`).
+        feed: How the rows become changes: a `Feed`, or its name (`streaming.changes.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
             ``letters/`` in the state directory.
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark moves the
@@ -368,6 +368,13 @@ class ViewSink:
             arrangements=done.sizes,
         )
         self.metrics.append(metrics)
+        if letters:
+            log.warning(
+                "micro-batch %d: %d rows were not taken, and are %s",
+                done.batch_id,
+                letters,
+                self._versions.fate_of_letters(done.batch_id),
+            )
         line = metrics.to_json()
         log.info("%s", line)
         try:

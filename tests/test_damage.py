@@ -197,6 +197,17 @@ def test_lines_of_metrics_are_whole_after_one_that_was_cut(place):
     assert json.loads(lines[-1])["batch_id"] == LAST + 1
 
 
+def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, caplog):
+    sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
+    rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
+    with caplog.at_level(logging.WARNING):
+        sink(Frame(rows, "q"), 0)
+    (letters,) = (tmp_path / "letters").glob("*.parquet")
+    assert f"micro-batch 0: 1 rows were not taken, and are kept with the reasons in {letters}" in (
+        caplog.text
+    )
+
+
 def test_letters_that_are_damaged_do_not_hinder_the_sink_and_their_reader_sees_it(tmp_path):
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))

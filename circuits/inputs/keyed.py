@@ -189,7 +189,7 @@ class Keyed:
         if name is None:
             way_out = "name the column that orders them, Rules(keys=..., sequence=...)"
         else:
-            way_out = f"give each a different {name!r}, an integer or a time, not NULL"
+            way_out = f"give each another value in a column {name!r}, an integer or a time"
         raise UpsertError(
             f"input {self._schema.relation!r}: {changes} different changes of the key {shown} in "
             f"one step, and nothing says which is the last: {way_out}, or one change per key"

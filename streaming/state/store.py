@@ -151,7 +151,7 @@ class Store:
             written = writer.outputs(outputs, f"{OUTPUTS}/{stem}")
             count = 0 if self._current is None else self._current.letters
             # Replaced as a whole when the micro-batch is done again; else it stays for good.
-            letters_name = f"{LETTERS}/{batch_id:020}.parquet"
+            letters_name = _letters_name(batch_id)
             if letters is not None:
                 (data,) = parquet_parts(letters, whole=True)
                 writer.write(letters_name, data)
@@ -223,6 +223,10 @@ class Store:
         if self._noted > METRICS_BYTES:
             self.files.rename(METRICS, f"{METRICS}.1")
             self._noted = 0
+
+    def fate_of_letters(self, batch_id: int) -> str:
+        """What has become of the refused rows of a micro-batch."""
+        return f"kept with the reasons in {self.files.location}/{_letters_name(batch_id)}"
 
     def close(self) -> None:
         """Let others write to the directory."""
@@ -315,14 +319,15 @@ class Store:
                 lost = f"{newest + 1} to {batch_id - 1} are"
             raise BatchOrderError(
                 f"micro-batch {batch_id} follows {newest}, the last one in {here}: "
-                f"{lost} missing; put back the state directory or "
-                "the checkpoint that belong together, or delete both"
+                f"{lost} missing; put back the state directory or the checkpoint that belong "
+                "together, or delete both and empty the targets, to begin anew"
             )
         if batch_id < oldest:
             raise BatchOrderError(
                 f"micro-batch {batch_id} is older than the oldest version in {here}, which has "
                 f"{oldest} to {newest}: the checkpoint was deleted or is an old copy; put back "
-                "the one that belongs to the state, or delete both"
+                "the one that belongs to the state, or delete both and empty the targets, to begin "
+                "anew"
             )
 
     def _check_query(self, batch_id: int, query_id: str | None) -> None:
@@ -334,3 +339,7 @@ class Store:
             f"{self.files.location} belongs to query {last.query_id}: one state serves one "
             "checkpoint; put back that checkpoint, or delete the state directory as well"
         )
+
+
+def _letters_name(batch_id: int) -> str:
+    return f"{LETTERS}/{batch_id:020}.parquet"

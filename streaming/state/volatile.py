@@ -93,5 +93,9 @@ class Volatile:
     def note(self, line: str) -> None:
         """There is no place for a line of metrics."""
 
+    def fate_of_letters(self, batch_id: int) -> str:
+        """What has become of the refused rows of a micro-batch."""
+        return "not kept, for want of a state_dir"
+
     def close(self) -> None:
         """Nothing to release."""
