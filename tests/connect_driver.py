@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from streaming import ParquetTarget, ViewSink
 from streaming.java import use_java
 from streaming.session import SETTINGS
-from tests.crash_driver import views
+from tests.crash_driver import changes_in, views
+from tests.spark_queries import started
 
 
 def session_of(place: Path) -> SparkSession:
@@ -51,16 +52,7 @@ def main(place: Path) -> None:
     )
     error = ""
     try:
-        query = (
-            session.readStream.schema("src long, dst long, city string, weight long")
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(place / "in"))
-            .writeStream.foreachBatch(sink)
-            .option("checkpointLocation", str(place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        started(changes_in(place, session), sink, place / "checkpoint").awaitTermination()
     except PySparkException as raised:
         error = str(raised)
     rows = [] if error else [list(row) for row in sink.view("cities", session).collect()]

@@ -35,12 +35,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, compile_sql
 from streaming import ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session, upsert
 from streaming.demo.command import QUICK
 from streaming.state.files import Bytes, LocalFiles
 from streaming.state.manifest import FOLDER
+from tests.spark_queries import started
 
 SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("city", pa.string())])
 VIEWS = """
@@ -114,6 +116,15 @@ class DyingTarget:
         self._point.reach(f"target_{delta.view}", "after")
 
 
+def changes_in(place: Path, session: SparkSession) -> DataFrame:
+    """The files of ``in``, one in a micro-batch."""
+    return (
+        session.readStream.schema("src long, dst long, city string, weight long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(place / "in"))
+    )
+
+
 def views(**options: Any) -> Circuit:
     return compile_sql(VIEWS, {"link": SCHEMA}, materialize=True, **options)
 
@@ -172,15 +183,7 @@ def main(place: Path) -> None:
     point = Point(sys.stdin.readline())
     watch_commits(place, point)
     sink = sink_of(place, point)
-    query = (
-        session.readStream.schema("src long, dst long, city string, weight long")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(str(place / "in"))
-        .writeStream.foreachBatch(watched(sink, point))
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
+    query = started(changes_in(place, session), watched(sink, point), place / "checkpoint")
     print("running", flush=True)
     query.awaitTermination()
     sink.close()

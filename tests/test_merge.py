@@ -8,6 +8,7 @@ from circuits.schema import Schema
 from streaming import FeedError, merge
 from streaming.changes import Maxwell
 from streaming.envelope import changes_of
+from tests.spark_queries import started
 
 pytestmark = pytest.mark.spark
 
@@ -47,14 +48,11 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
         row = [[1] if field.type == pa.int64() else [None] for field in schema]
         pq.write_table(pa.table(row, schema=schema), tmp_path / name / "0.parquet")
         streams[name] = spark.readStream.schema(columns[name]).parquet(str(tmp_path / name))
-    query = (
-        merge(streams)
-        .writeStream.foreachBatch(lambda df, batch: seen.append(changes_of(df.toArrow(), INPUTS)))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+
+    def see(df, batch_id):
+        seen.append(changes_of(df.toArrow(), INPUTS))
+
+    started(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
     assert [{n: t.num_rows for n, t in changes.tables.items()} for changes in seen] == [
         {"orders": 1, "marks": 1}
     ]

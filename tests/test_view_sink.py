@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from circuits import UnknownInputError, compile_datalog, compile_sql
 from streaming import BatchOrderError, ReplayError, RowError, UntaggedBatchError, ViewSink
+from tests.spark_queries import started
 from tests.tables import bag_of, whole
 
 EDGE = whole("src", "dst")
@@ -213,15 +214,8 @@ def stream(spark, tmp_path):
 
     def start(sink, columns="src long, dst long, weight long"):
         source = spark.readStream.schema(columns)
-        query = (
-            source.option("maxFilesPerTrigger", 1)
-            .parquet(str(tmp_path / "in"))
-            .writeStream.foreachBatch(sink)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        files = source.option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        started(files, sink, tmp_path / "checkpoint").awaitTermination()
 
     return start
 

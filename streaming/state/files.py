@@ -39,9 +39,8 @@ __all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
-MAPPED: Final = (
-    1 << 24
-)  # bytes from which on a local file is mapped: each mapping keeps a file open
+# Bytes from which on a local file is mapped: each mapping keeps a file open.
+MAPPED: Final = 1 << 24
 LOCK: Final = "lock"
 PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
 # Where nothing can be appended to, text is written again with every line, so it has to be little.
