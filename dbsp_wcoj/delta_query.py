@@ -218,8 +218,10 @@ class DeltaQuery:
     @property
     def stats(self) -> Stats:
         """Counters since the view was made, and the state that it holds now."""
-        products = [term.product for term in self._schedule.terms]
-        retired = self._schedule.retired.tolist()
+        counted = self._schedule.retired.copy()
+        for term in self._schedule.terms:
+            counted += term.product.counters.sum(axis=0)
+        proposals, intersections = counted.tolist()
         rows = {}
         size = 0
         for name, trace in self._schedule.traces.items():
@@ -229,8 +231,8 @@ class DeltaQuery:
                 size += arrangement.spine.nbytes
         return Stats(
             joins=self._joins,
-            proposals=sum((int(product.counters[0]) for product in products), start=retired[0]),
-            intersections=sum((int(product.counters[1]) for product in products), start=retired[1]),
+            proposals=proposals,
+            intersections=intersections,
             rows_by_run=rows,
             bytes=size,
         )

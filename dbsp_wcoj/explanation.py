@@ -42,7 +42,7 @@ def explain(
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
             view = "" if factor == PARTIAL else f"{factor.view} "
             factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
-        proposals, intersections = (int(c) for c in product.counters)
+        proposals, intersections = product.counters.sum(axis=0).tolist()
         lines += [
             f"  {term}",
             f"    bind  {emitted} | {summed}".rstrip(),

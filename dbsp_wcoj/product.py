@@ -37,7 +37,7 @@ class Product:
     """One term: a plan, its program, and the sources of its factors.
 
     ``runs`` counts how often it has run; ``counters`` holds proposals and intersections since it
-    was built.
+    was built, a row for each level of the plan.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class Product:
             stack: Where the product runs, one at a time with others that share it.
         """
         self.plan = plan
-        self.counters: Int64Array = np.zeros(2, np.int64)
+        self.counters: Int64Array = _zeros(plan)
         self.runs = 0
         self._program = assemble(plan)
         flat: list[int] = []
@@ -167,7 +167,11 @@ class Product:
     def _own_stack(self) -> tuple[Stack, Int64Array]:
         stack = Stack()
         stack.fit(self._program)
-        return stack, np.zeros(2, np.int64)
+        return stack, _zeros(self.plan)
+
+
+def _zeros(plan: TermPlan) -> Int64Array:
+    return np.zeros((max(len(plan.order), 1), words.COUNTER_WORDS), np.int64)
 
 
 def _at_once(

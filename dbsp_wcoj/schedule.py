@@ -202,7 +202,7 @@ class Schedule:
     def _bind_again(self, terms: Sequence[Term]) -> None:
         """Plan and bind these terms, and no others."""
         for bound in self._bound.values():
-            self.retired += bound.product.counters
+            self.retired += bound.product.counters.sum(axis=0)
         for place in self._placed:
             self.deltas[place] = 0
         self._placed.clear()

@@ -23,6 +23,7 @@ from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
+    COUNTER_BYTES,
     DEPTHS,
     END,
     FIRST_SLOT,
@@ -83,6 +84,7 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
     total: Any = np.int64(0)
     proposals = np.int64(0)
     looked_up = np.int64(0)
+    inner_proposals = np.int64(0)
     proposer_atom = load(program, word)
     other_atom = load(program, other_word)
     if fixed_length == 0:
@@ -136,8 +138,7 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
                 weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
                 child = load(load(going, OFFSETS), node)
                 child_end = load(load(going, OFFSETS), node + 1)
-                proposals += min(child_end - child, fixed_length)
-                looked_up += min(child_end - child, fixed_length)
+                inner_proposals += min(child_end - child, fixed_length)
                 for fixed_slot in range(fixed_first, fixed_end):
                     fixed_cell = cells + CELL_BYTES * (fixed_slot * depths + fixed_depth)
                     low = load(fixed_cell, LOW)
@@ -160,6 +161,8 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
                     total = add(total, multiply(part, weight))
     count_up(counters, PROPOSALS, proposals)
     count_up(counters, INTERSECTIONS, looked_up)
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     if marked != 0:
         set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, True)
     return total

@@ -38,6 +38,7 @@ from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     ATOMS,
     BLOCKS,
+    COUNTER_BYTES,
     DONE,
     EMITTED,
     ENTERING,
@@ -89,6 +90,7 @@ def emit(program, state, levels, weight, out, capacity):
 def sum_rest(program, state, cells, levels, level, proposer, count, marks, counters):
     """The sum over this level and those after it, for a level that is not listed."""
     block = load(program, load(program, BLOCKS) + level)
+    counters += COUNTER_BYTES * level
     summed = load(program, block + SUMMED)
     if summed == SUM_CLOSING:
         return sum_closing(program, state, cells, levels, level, proposer, count, marks, counters)
@@ -119,7 +121,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         capacity: how many rows fit in ``out``.
         marks: bitmap of `MOST_MARKS` bits, all zero before and after.
         sums: room for remembered sums (`dbsp_wcoj.kernels.remember`), if a level has a separator.
-        counters: proposals and intersections are added here.
+        counters: proposals and intersections of each level are added here.
 
     Returns:
         ``(status, rows written, total)``: ``DONE``, ``FULL`` (take the rows, call again) or
@@ -144,8 +146,9 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
     entering = load(state, ENTERING) != 0
     total = load(state, TOTAL)
     while True:
+        # Kept where who watches the walk can read it, too.
+        store(state, LEVEL, level)
         if emitted > 0 and load(state, WRITTEN) == capacity:
-            store(state, LEVEL, level)
             store(state, ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
@@ -189,7 +192,12 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                     found = False
         if found:
             found, value = next_value(
-                program, state, cells, block, load(state, here + PROPOSER), counters
+                program,
+                state,
+                cells,
+                block,
+                load(state, here + PROPOSER),
+                counters + COUNTER_BYTES * level,
             )
         if not found:
             # All extensions of this prefix are done: back to the level above.

@@ -33,6 +33,7 @@ from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
+    COUNTER_BYTES,
     DEPTHS,
     END,
     FIRST_SLOT,
@@ -169,8 +170,8 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
         _, extensions = enter(program, state, cells, inner, low, high)
         if extensions == 0:
             continue
-        count_up(counters, PROPOSALS, extensions)
-        count_up(counters, INTERSECTIONS, extensions)
+        count_up(counters + COUNTER_BYTES, PROPOSALS, extensions)
+        count_up(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
         part = sum_two(program, state, cells, inner, marked, marks, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked != 0:
