@@ -1,55 +1,113 @@
-"""The benchmark tables of README.md, rendered from ``results/*.json``; no figure is ever typed.
+"""README.md and benchmarks/README.md, rendered from ``results/*.json``; no figure is ever typed.
 
-The text between two markers is replaced; ``--check`` changes nothing and exits with status 1 when
-it is not what the result files say.
+README.md gets the tables that decide (`benchmarks.face`), benchmarks/README.md every table and the
+plots (`benchmarks.charts`). The text between two markers is replaced; ``--check`` changes nothing
+and exits with status 1 when a file is not what the result files say. Plots are not drawn again for
+that: each names the data that it was drawn from.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from benchmarks.charts import CHARTS, Chart
+from benchmarks.face import FACES, SECTIONS, Face
+from benchmarks.plots import draw, is_drawn, names
 from benchmarks.result import Cell, Result, Row, terminal, text
 
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
 _HERE = Path(__file__).parent
+_LONG = 12  # rows of a table that is folded
+_MACHINE = ("processor", "cores", "memory GB")
+_SHOWN = ("commit", "date", "processor", "cores", "memory GB")
 
 
 class MarkerError(Exception):
-    """README.md has no place for the tables."""
+    """A README has no place for the tables."""
 
 
 def main(
-    readme: Annotated[Path, typer.Option(help="The file to change.")] = _HERE.parent / "README.md",
-    results: Annotated[Path, typer.Option(help="Folder of result files.")] = _HERE / "results",
+    root: Annotated[Path, typer.Option(help="The checkout.")] = _HERE.parent,
     check: Annotated[bool, typer.Option(help="Only compare.")] = False,
 ) -> None:
-    """Render the result files into README.md."""
-    before = readme.read_text()
-    after = replaced(before, markdown([read(path) for path in sorted(results.glob("*.json"))]))
+    """Render the result files into README.md, benchmarks/README.md and the plots."""
+    results = everything(root / "benchmarks" / "results")
+    plots = root / "benchmarks" / "results" / "plots"
+    console = terminal()
+    stale = [chart for chart in present(results) if not is_drawn(chart, results, plots)]
+    unknown = unwanted(results, plots)
+    texts = {
+        root / "README.md": face(results),
+        root / "benchmarks" / "README.md": full(results),
+    }
+    changed = {
+        path: after
+        for path, tables in texts.items()
+        if (after := replaced(path.read_text(), tables, path.name)) != path.read_text()
+    }
     if check:
-        raise typer.Exit(int(before != after))
-    readme.write_text(after)
-    terminal().print(f"{readme.name} {'is as it was' if before == after else 'changed'}")
+        for path in [*changed, *(plots / chart.name for chart in stale), *unknown]:
+            console.print(f"not what the result files say: {path.relative_to(root)}")
+        raise typer.Exit(int(bool(changed or stale or unknown)))
+    for chart in stale:
+        draw(chart, results, plots)
+        console.print(f"drew {chart.name}")
+    for path in unknown:
+        path.unlink()
+    for path, after in changed.items():
+        path.write_text(after)
+        console.print(f"changed {path.relative_to(root)}")
+    for one in (one for one in FACES if one.result in results and not one.rows(results)):
+        console.print(f"[yellow]nothing to show[/] of {one.result}: {one.table}")
 
 
-def read(path: Path) -> Result:
-    """A result file."""
-    fields = json.loads(path.read_text())
-    return Result(**fields)
+def everything(folder: Path) -> dict[str, Result]:
+    """The results of a folder by the names of their files, in the order of the sections."""
+    found = {path.stem: Result.read(path) for path in sorted(folder.glob("*.json"))}
+    order = [name for name in SECTIONS if name in found]
+    return {name: found[name] for name in [*order, *(n for n in found if n not in order)]}
 
 
-def markdown(results: list[Result]) -> str:
-    """All results: claim, machine, tables."""
-    return "\n".join(_section(result) for result in results)
+def present(results: Mapping[str, Result]) -> list[Chart]:
+    """The charts that have something to show."""
+    return [chart for chart in CHARTS if chart.panels(results)]
 
 
-def replaced(readme: str, tables: str) -> str:
+def unwanted(results: Mapping[str, Result], folder: Path) -> list[Path]:
+    """Plots of what is not there any more."""
+    wanted = {name for chart in present(results) for name in names(chart)}
+    return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
+
+
+def face(results: Mapping[str, Result]) -> str:
+    """The tables that decide, and the plots beside them."""
+    lines: list[str] = []
+    for name in dict.fromkeys(one.result for one in FACES):
+        tables = [one for one in FACES if one.result == name and one.rows(results)]
+        if tables:
+            lines += [f"**{SECTIONS[name]}.** {_claim(results[name])}", ""]
+            for chart in present(results):
+                if chart.result == name and chart.face:
+                    lines += [_picture(chart, "benchmarks/results/plots"), ""]
+            lines += [_shown(one, results) for one in tables]
+    shown = [
+        results[name] for name in dict.fromkeys(one.result for one in FACES if one.rows(results))
+    ]
+    return "\n".join([*lines, *_places(shown)])
+
+
+def full(results: Mapping[str, Result]) -> str:
+    """Every result: its claim, conditions, plots and tables."""
+    return "\n".join(_section(name, result, results) for name, result in results.items())
+
+
+def replaced(readme: str, tables: str, name: str = "README.md") -> str:
     """The text with what stands between the markers replaced.
 
     Raises:
@@ -61,30 +119,94 @@ def replaced(readme: str, tables: str) -> str:
     above, begin, rest = readme.partition(BEGIN)
     _, end, below = rest.partition(END)
     if not begin or not end:
-        raise MarkerError(f"README.md needs the lines {BEGIN!r} and {END!r}, in this order")
+        raise MarkerError(f"{name} needs the lines {BEGIN!r} and {END!r}, in this order")
     return f"{above}{BEGIN}\n{tables}\n{END}{below}"
 
 
-def _section(result: Result) -> str:
+def _shown(one: Face, results: Mapping[str, Result]) -> str:
+    return f"{one.caption}:\n\n{_table(one.rows(results))}"
+
+
+def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
+    lines = [f"### {SECTIONS.get(name, name)}", "", _claim(result), ""]
+    for chart in present(results):
+        if chart.result == name:
+            lines += [_picture(chart, "results/plots"), ""]
+    for title, rows in result.tables.items():
+        if rows:
+            lines += _folded(title, rows)
+    return "\n".join([*lines, *_conditions(name, result)])
+
+
+def _places(results: list[Result]) -> Iterator[str]:
+    """On which machines, and from when to when."""
+    machines = [tuple(one.machine.get(fact) for fact in _MACHINE) for one in results]
+    for machine in dict.fromkeys(machines):
+        dates = [
+            text(one.machine.get("date"))[:10]
+            for one, its in zip(results, machines, strict=True)
+            if its == machine
+        ]
+        days = " to ".join(dict.fromkeys((min(dates), max(dates))))
+        facts = [
+            text(value) if name == "processor" else f"{text(value)} {name}"
+            for name, value in zip(_MACHINE, machine, strict=True)
+            if value is not None
+        ]
+        yield f"<sub>Measured on {', '.join(facts)}; {days}.</sub>\n"
+
+
+def _claim(result: Result) -> str:
+    return result.claim if result.claim.endswith(".") else f"{result.claim}."
+
+
+def _conditions(name: str, result: Result) -> Iterator[str]:
     machine = result.machine
-    conditions = f"{machine['processor']}, {machine['cores']} cores, {machine['date']}"
-    tables = "\n".join(_table(title, rows) for title, rows in result.tables.items() if rows)
-    return f"{result.claim} (`python -m benchmarks.{result.benchmark}`; {conditions}).\n\n{tables}"
+    command = machine.get("command") or f"python -m benchmarks.{result.benchmark}"
+    yield f"`{command}`"
+    facts = [f"{name} {text(machine[name])}" for name in _SHOWN if machine.get(name) is not None]
+    run = machine.get("run seconds")
+    if run is not None:
+        facts.append(f"ran {text(run)} s")
+    versions = [f"{k} {v}" for k, v in machine.items() if isinstance(v, str) and v[:1].isdigit()]
+    versions = [one for one in versions if not one.startswith(("date", "commit"))]
+    yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
 
 
-def _table(title: str, rows: list[Row]) -> str:
+def _picture(chart: Chart, folder: str) -> str:
+    """The plot, light or dark as the reader's page is."""
+    light, dark, _ = names(chart)
+    return (
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'
+        f'<img alt="{chart.title}" src="{folder}/{light}"></picture>'
+    )
+
+
+def _folded(title: str, rows: list[Row]) -> list[str]:
+    if len(rows) <= _LONG:
+        return [f"**{title}**", "", _table(rows)]
+    summary = f"<details><summary><b>{title}</b>, {len(rows)} rows</summary>"
+    return [summary, "", _table(rows), "</details>", ""]
+
+
+def _table(rows: list[Row]) -> str:
     """A Markdown table; columns without any value are left out."""
-    columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    known = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in known if any(row.get(name) is not None for row in rows)]
     lines = [
         f"| {' | '.join(columns)} |",
         f"|{'|'.join(' --: ' if _is_number(rows, name) else ' --- ' for name in columns)}|",
-        *(f"| {' | '.join(text(row[name]) for name in columns)} |" for row in rows),
+        *(f"| {' | '.join(_cell(row.get(name)) for name in columns)} |" for row in rows),
     ]
-    return f"**{title}**\n\n" + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: Cell) -> str:
+    return text(cell).replace("|", "\\|")
 
 
 def _is_number(rows: list[Row], column: str) -> bool:
-    values: list[Cell] = [row[column] for row in rows if row[column] is not None]
+    values: list[Cell] = [row[column] for row in rows if row.get(column) is not None]
     return sum(isinstance(value, int | float) for value in values) * 2 > len(values)
 
 

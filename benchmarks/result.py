@@ -1,7 +1,9 @@
 """Result: what a benchmark found, as tables of plain rows; written as JSON, shown by rich.
 
-One schema for all benchmarks: the terminal, the JSON file and the Markdown of README.md are three
-renderings of the same rows, so no figure is ever typed.
+One schema for all benchmarks: the terminal, the JSON file, the Markdown of the two READMEs and the
+plots are renderings of the same rows, so no figure is ever typed. A file says where its figures
+come from: machine, load, versions, date, the command as it was given, how long it ran, and the
+commit, with a mark when the sources had changed since (what the reports write is no source).
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass, field
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from time import perf_counter
 
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +26,13 @@ from rich.table import Table
 Cell = str | int | float | bool | None
 Row = dict[str, Cell]
 
-_PACKAGES = ("numpy", "numba", "kuzu", "duckdb")
+# The engine's own, then the peers'; those that are not installed are not named.
+_PACKAGES = (
+    *("numpy", "numba", "pyarrow", "pyspark"),
+    *("kuzu", "real_ladybug", "ladybug", "duckdb", "pathway", "pydbsp", "networkx", "igraph"),
+)
+_ROOT = Path(__file__).parents[1]
+_RENDERED = (":!benchmarks/results", ":!README.md", ":!benchmarks/README.md")
 
 
 @dataclass(frozen=True)
@@ -31,10 +43,24 @@ class Result:
     claim: str
     tables: dict[str, list[Row]]
     machine: dict[str, Cell] = field(default_factory=lambda: conditions())
+    begun: float = field(default_factory=perf_counter, repr=False, compare=False)
 
     def write(self, path: Path) -> None:
+        """As JSON, with the seconds since the result was begun."""
+        machine = {**self.machine, "run seconds": round(perf_counter() - self.begun)}
+        fields = {
+            "benchmark": self.benchmark,
+            "claim": self.claim,
+            "tables": self.tables,
+            "machine": machine,
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Result:
+        """What `write` wrote."""
+        return cls(**json.loads(path.read_text()))
 
     def show(self, console: Console | None = None) -> None:
         """Print every table with rows."""
@@ -54,15 +80,58 @@ def terminal() -> Console:
 
 
 def conditions() -> dict[str, Cell]:
-    """Machine, load and versions at this moment."""
+    """Machine, load, versions, commit and command at this moment."""
+    versions = {name: _version(name) for name in _PACKAGES}
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "command": command(),
         "processor": _processor(),
         "cores": os.cpu_count(),
+        "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "system": f"{platform.system()} {platform.release()}",
         "load average before": round(os.getloadavg()[0], 2),
         "Python": platform.python_version(),
-        **{name: _version(name) for name in _PACKAGES},
+        **{name: found for name, found in versions.items() if found is not None},
     }
+
+
+def commit(root: Path = _ROOT) -> str | None:
+    """The commit that is checked out, "+ changes" if a source differs; None without a repository.
+
+    Result files and the READMEs are left out, or of several benchmarks only the first were clean.
+    """
+    name = _git(root, "describe", "--always", "--tags", "--abbrev=10")
+    if name is None:
+        return None
+    changed = _git(root, "status", "--porcelain", "--", ".", *_RENDERED)
+    return f"{name} + changes" if changed else name
+
+
+def command() -> str:
+    """What was typed, with paths that are told from the checkout: none names this machine.
+
+    >>> command().startswith("python ")
+    True
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    script = Path(sys.argv[0]).name
+    began = ["-m", spec.name.removesuffix(".__main__")] if spec is not None else [script]
+    return shlex.join(["python", *began, *map(portable, sys.argv[1:])])
+
+
+def portable(argument: str) -> str:
+    """An argument as it could be typed in any checkout.
+
+    >>> portable("--threads"), portable(str(_ROOT / "benchmarks")), portable("/elsewhere/graph")
+    ('--threads', 'benchmarks', '…/graph')
+    """
+    option, equals, path = argument.rpartition("=") if argument[:2] == "--" else ("", "", argument)
+    if not Path(path).is_absolute():
+        return argument
+    inside = Path(path).is_relative_to(_ROOT)
+    return option + equals + (os.path.relpath(path, _ROOT) if inside else f"…/{Path(path).name}")
 
 
 def text(cell: Cell) -> str:
@@ -82,6 +151,15 @@ def text(cell: Cell) -> str:
             return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
         case _:
             return cell
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _processor() -> str:

@@ -15,14 +15,13 @@ import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import circuits, formulas, live, lsqb, race, report, static
+from benchmarks import circuits, formulas, live, lsqb, race, static
 from benchmarks.counter import count
 from benchmarks.edge import edge
 from benchmarks.engine import Counted, count_once
 from benchmarks.graph import PUBLISHED, Graph, generated, read
 from benchmarks.peers import PEERS
 from benchmarks.recomputed import Recomputed
-from benchmarks.result import Result
 from benchmarks.rmat import candidates, rmat
 from benchmarks.scaling import scaling
 from benchmarks.verdict import Verdict
@@ -310,29 +309,3 @@ def test_recomputation_deletes_rows_by_all_their_columns() -> None:
 
     assert tables.step({"e": rows.slice(1, 1)}, -1, total).answer == 6
     assert tables.step({"e": rows.slice(1, 1)}, 1, total).answer == 9
-
-
-def test_the_report_renders_rows_as_markdown_and_drops_empty_columns() -> None:
-    rows: list[dict[str, str | int | float | bool | None]] = [
-        {"graph": "small", "edges": 12345, "ratio": None}
-    ]
-
-    text = report.markdown([Result("static", "Claim", {"BULK": rows})])
-
-    assert "| graph | edges |\n| --- | --: |\n| small | 12,345 |" in text
-
-
-def test_the_report_says_which_markers_are_missing() -> None:
-    with pytest.raises(report.MarkerError, match="needs the lines '<!-- benchmarks: begin"):
-        report.replaced("no markers", "tables")
-
-
-def test_the_tables_of_the_readme_are_those_of_the_result_files() -> None:
-    readme = Path(report.__file__).parents[1] / "README.md"
-    if report.BEGIN not in readme.read_text():
-        pytest.skip("README.md has no benchmark tables yet")
-
-    with pytest.raises(typer.Exit) as stop:
-        report.main(check=True)
-
-    assert stop.value.exit_code == 0, "run `python -m benchmarks.report`"

@@ -1,0 +1,199 @@
+"""Charts: what is plotted of which result, as data; `benchmarks.plots` draws them.
+
+A chart of a result file, table or column that is not there has no panels and is not drawn, so
+charts can be written before what they show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from benchmarks.result import Cell, Result, Row, text
+
+
+class Point(NamedTuple):
+    """A point of a line, or a bar; ``open`` when the truth lies above."""
+
+    x: Cell
+    y: float
+    open: bool = False
+
+
+class Mark(NamedTuple):
+    """A level to compare with, and what it is."""
+
+    y: float
+    text: str
+
+
+Lines = dict[str, list[Point]]
+Panels = dict[str, Lines]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A plot of one table.
+
+    Args:
+        name: Of its files.
+        result: Name of the result file, without its ending.
+        table: Title of the table.
+        title: What is to be seen.
+        x: Column along the axis, with its label.
+        y: Columns that are drawn, by what they are called in the legend.
+        y_label: Quantity and unit.
+        lines: Columns whose values make a line, or a kind of bar, each.
+        panel: Column whose values make a panel each, ...
+        panel_title: ... and how such a value is said.
+        where: For some columns the values that a row must have one of.
+        log: Which axes are logarithmic.
+        kind: Lines, or bars over values of ``x`` that are no numbers.
+        marks: Levels to compare with.
+        stopped: A column and its value in a row whose ``y`` is a lower bound.
+        face: Whether README.md shows the chart, too.
+    """
+
+    name: str
+    result: str
+    table: str
+    title: str
+    x: tuple[str, str]
+    y: Mapping[str, str]
+    y_label: str
+    lines: tuple[str, ...] = ()
+    panel: str | None = None
+    panel_title: str = "{}"
+    where: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)
+    log: Literal["", "x", "y", "xy"] = ""
+    kind: Literal["lines", "bars"] = "lines"
+    marks: tuple[Mark, ...] = ()
+    stopped: tuple[str, Cell] | None = None
+    face: bool = False
+
+    @property
+    def x_label(self) -> str:
+        """Quantity and unit along the axis."""
+        return self.x[1]
+
+    def panels(self, results: Mapping[str, Result]) -> Panels:
+        """The points by panel and line; none if there is nothing to show.
+
+        >>> rows = [{"n": n, "kind": k, "ms": 2.0 * n} for n in (1, 2) for k in "ab"]
+        >>> found = {"race": Result("race", "Claim", {"Times": rows})}
+        >>> chart = Chart("a", "race", "Times", "", ("n", "n"), {"ms": ""}, "ms", lines=("kind",))
+        >>> chart.panels(found)[""]["b"]
+        [Point(x=1, y=2.0, open=False), Point(x=2, y=4.0, open=False)]
+        """
+        result = results.get(self.result)
+        panels: Panels = {}
+        for row in [] if result is None else result.tables.get(self.table, []):
+            if all(row.get(name) in values for name, values in self.where.items()):
+                self._add(panels, row)
+        return panels
+
+    def _add(self, panels: Panels, row: Row) -> None:
+        x = row.get(self.x[0])
+        for column, called in self.y.items():
+            y = row.get(column)
+            if x is None or not isinstance(y, int | float):
+                continue
+            label = ", ".join([*(text(row.get(name)) for name in self.lines), called]).strip(", ")
+            panel = "" if self.panel is None else text(row.get(self.panel))
+            stopped = self.stopped is not None and row.get(self.stopped[0]) == self.stopped[1]
+            lines = panels.setdefault(panel, {})
+            lines.setdefault(label, []).append(Point(x, float(y), stopped))
+
+
+CHARTS: tuple[Chart, ...] = (
+    Chart(
+        "live-rate",
+        "live",
+        "LIVE",
+        "Edges that a live count of triangles takes in, one thread",
+        ("batch", "edges in a step"),
+        {
+            "edges/CPU s": "dbsp-wcoj",
+            "dogsdogsdogs here": "differential dataflow, dogsdogsdogs (published, placed)",
+        },
+        "edges per CPU second",
+        panel="graph",
+        where={"change": ("insert",)},
+        log="xy",
+        face=True,
+    ),
+    Chart(
+        "live-latency",
+        "live",
+        "LIVE",
+        "How long a step takes",
+        ("batch", "edges in a step"),
+        {"p50 ms": "median", "p99 ms": "99 %", "largest ms": "largest"},
+        "milliseconds",
+        panel="graph",
+        where={"change": ("insert",)},
+        log="xy",
+    ),
+    Chart(
+        "bulk",
+        "static",
+        "BULK",
+        "One count of triangles from scratch, against Kùzu's worst-case-optimal plan, two threads",
+        ("graph", ""),
+        {"seconds": ""},
+        "seconds",
+        lines=("system",),
+        where={"threads": (2,)},
+        log="y",
+        kind="bars",
+        stopped=("count", "stopped"),
+    ),
+    Chart(
+        "bulk-binary",
+        "static-binary",
+        "BULK",
+        "One count of triangles from scratch, against plans of binary joins",
+        ("graph", ""),
+        {"seconds": ""},
+        "seconds",
+        lines=("system",),
+        log="y",
+        kind="bars",
+        stopped=("count", "stopped"),
+    ),
+    Chart(
+        "circuits",
+        "circuits",
+        "SQL views",
+        "A step of 100 rows, and DuckDB's query over all rows",
+        ("query", "LSQB query"),
+        {"step ms": "dbsp-wcoj, step", "DuckDB query ms": "DuckDB, query"},
+        "milliseconds",
+        kind="bars",
+    ),
+    Chart(
+        "sink-overhead",
+        "sink",
+        "Overhead of a durable sink",
+        "A micro-batch through the durable sink",
+        ("rows/batch", "rows in a micro-batch"),
+        {"sink ms": "durable sink", "bare ms": "rows fetched only", "bar ms": "bar"},
+        "milliseconds",
+        panel="view keeps",
+        panel_title="the view keeps {} of the rows",
+        where={"on_delta": (None,), "rows/batch": (1_000, 100_000, 1_000_000)},
+        log="xy",
+    ),
+    Chart(
+        "sink-restart",
+        "sink",
+        "Restart",
+        "Back to work after a restart",
+        ("rows", "rows of state"),
+        {"with a first micro-batch s": "restart", "rebuild s": "rebuild from the rows"},
+        "seconds",
+        where={"columns": ("int64",)},
+        log="xy",
+    ),
+)

@@ -1,0 +1,240 @@
+"""Plots of charts: an SVG for light pages, one for dark pages, and a PNG.
+
+Colours are those of Okabe and Ito, which people with any colour vision tell apart; lines differ in
+mark and dash as well. The same data gives the same bytes: no date, fixed ids. Each SVG names the
+digest of what it shows, so whether it is up to date is known without drawing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from textwrap import fill
+from typing import Final
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from benchmarks.charts import Chart, Lines, Panels
+from benchmarks.result import Cell, Result, text
+
+# Raised when drawing changes, so that plots are drawn anew.
+EDITION: Final = 1
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
+_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_MOST_ACROSS = 4  # panels in a row
+_DECADES = 300  # a larger range has a tick for each power of ten only
+_PNG_DPI = 140
+_TITLE_LETTERS = 10.5  # to the inch, of the title
+_LEGEND_LETTERS = 13.0  # of the legend, with its marks
+
+
+@dataclass(frozen=True)
+class _Theme:
+    ink: str
+    pale: str
+    ground: str
+
+
+_LIGHT = _Theme("#1f2328", "#d8dee4", "#ffffff")
+_DARK = _Theme("#e6edf3", "#30363d", "#0d1117")
+
+
+def names(chart: Chart) -> tuple[str, str, str]:
+    """The files of a chart: for light pages, for dark ones, and the PNG."""
+    return f"{chart.name}.svg", f"{chart.name}-dark.svg", f"{chart.name}.png"
+
+
+def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
+    """Whether the files are there and show what the results say."""
+    digest = _digest(chart, chart.panels(results))
+    files = [folder / name for name in names(chart)]
+    if not all(path.is_file() for path in files):
+        return False
+    return all(digest in path.read_text() for path in files[:2]) and digest.encode() in (
+        files[2].read_bytes()
+    )
+
+
+def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
+    """Write the files of a chart."""
+    folder.mkdir(parents=True, exist_ok=True)
+    panels = chart.panels(results)
+    digest = _digest(chart, panels)
+    light, dark, png = names(chart)
+    for name, theme in ((light, _LIGHT), (dark, _DARK), (png, _LIGHT)):
+        with rc_context(_settings(theme, digest)):
+            figure = _figure(chart, panels)
+            metadata = {"Description": digest}
+            if name != png:
+                metadata |= {"Date": None, "Creator": None}
+            figure.savefig(folder / name, metadata=metadata, dpi=_PNG_DPI)
+    for name in (light, dark):
+        path = folder / name
+        path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+
+
+def _digest(chart: Chart, panels: Panels) -> str:
+    return sha256(repr((EDITION, chart, panels)).encode()).hexdigest()[:20]
+
+
+def _settings(theme: _Theme, digest: str) -> dict[str, object]:
+    """What matplotlib is told: no user's settings get in."""
+    return {
+        "svg.hashsalt": digest,
+        "svg.fonttype": "none",  # paths for letters would make the files ten times as long
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans", "Arial", "sans-serif"],
+        "font.size": 9,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.edgecolor": theme.ink,
+        "axes.facecolor": theme.ground,
+        "figure.facecolor": theme.ground,
+        "savefig.facecolor": theme.ground,
+        "xtick.color": theme.ink,
+        "ytick.color": theme.ink,
+        "grid.color": theme.pale,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+        "legend.labelcolor": theme.ink,
+        "lines.linewidth": 1.6,
+        "lines.markersize": 4.5,
+        "hatch.linewidth": 0.8,
+    }
+
+
+def _figure(chart: Chart, panels: Panels) -> Figure:
+    across = min(len(panels), _MOST_ACROSS)
+    down = -(-len(panels) // across)
+    width = max(3.2 * across, 6.4) if chart.kind == "lines" else max(4.2 * across, 6.4)
+    figure = Figure(figsize=(width, 2.7 * down + 1.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    title = fill(chart.title, int(width * _TITLE_LETTERS))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
+    places = list(grid.flat)
+    for axes, (title, lines) in zip(places, panels.items(), strict=False):
+        axes.set_title(chart.panel_title.format(title), loc="left", fontsize=9)
+        (_bars if chart.kind == "bars" else _lines)(axes, lines, labels)
+        _scales(axes, chart, lines)
+        axes.set_xlabel(chart.x_label)
+    for axes in places[len(panels) :]:
+        axes.set_visible(False)
+    for row in grid:
+        row[0].set_ylabel(chart.y_label)
+    shown = {
+        label: handle
+        for axes in places
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if len(shown) > 1:
+        order = sorted(shown, key=lambda label: labels.index(label) if label in labels else 99)
+        handles = [shown[label] for label in order]
+        columns = max(int(width * _LEGEND_LETTERS / max(map(len, order))), 1)
+        figure.legend(
+            handles, order, loc="outside lower left", ncols=min(columns, len(order)), fontsize=8
+        )
+    return figure
+
+
+def _lines(axes: Axes, lines: Lines, labels: list[str]) -> None:
+    for label, points in lines.items():
+        look = labels.index(label)
+        axes.plot(
+            [point.x for point in points],
+            [point.y for point in points],
+            label=label,
+            color=_COLOURS[look % len(_COLOURS)],
+            marker=_MARKS[look % len(_MARKS)],
+            linestyle=_DASHES[look % len(_DASHES)],
+        )
+
+
+def _bars(axes: Axes, lines: Lines, labels: list[str]) -> None:
+    """Groups of bars; one that is a lower bound is hatched and says so."""
+    groups = list(dict.fromkeys(point.x for points in lines.values() for point in points))
+    width = 0.8 / max(len(lines), 1)
+    for place, (label, points) in enumerate(lines.items()):
+        look = labels.index(label)
+        shift = (place - (len(lines) - 1) / 2) * width
+        drawn = axes.bar(
+            [groups.index(point.x) + shift for point in points],
+            [point.y for point in points],
+            width * 0.92,
+            label=label,
+            color=_COLOURS[look % len(_COLOURS)],
+        )
+        for bar, point in zip(drawn, points, strict=True):
+            if point.open:
+                bar.set_hatch("///")
+                bar.set_edgecolor(axes.get_facecolor())
+            said = f"> {text(point.y)}" if point.open else text(point.y)
+            axes.annotate(
+                said,
+                (bar.get_x() + bar.get_width() / 2, point.y),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+            )
+    axes.set_xticks(range(len(groups)), [_tick(group) for group in groups])
+    axes.grid(axis="x", visible=False)
+
+
+def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
+    for axis in chart.log:
+        (axes.set_xscale if axis == "x" else axes.set_yscale)("log")
+    shown = FuncFormatter(lambda value, _: _tick(value))
+    if chart.kind == "lines":
+        values = sorted({point.x for points in lines.values() for point in points})
+        axes.xaxis.set_major_formatter(shown)
+        if len(values) <= 8:
+            axes.set_xticks(values)
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(shown)
+    if "y" in chart.log:
+        axes.margins(y=0.12)
+        low, high = axes.get_ylim()
+        subs = (1.0,) if high / low > _DECADES else (1.0, 2.0, 5.0)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(6))
+        axes.set_ylim(bottom=0)
+    for mark in chart.marks:
+        axes.axhline(mark.y, color=_COLOURS[-1], linewidth=1.2, linestyle=(0, (2, 2)))
+        axes.annotate(
+            mark.text,
+            (1.0, mark.y),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=7,
+        )
+
+
+def _tick(value: Cell) -> str:
+    """A number with a letter for thousands; 0.001 and less as a power.
+
+    >>> [_tick(value) for value in (0.01, 1.0, 25.0, 100000, 8e6, 2e8, "a")]
+    ['0.01', '1', '25', '100k', '8M', '200M', 'a']
+    """
+    if isinstance(value, str | bool) or value is None:
+        return text(value)
+    for letter, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"

@@ -1,0 +1,184 @@
+"""The READMEs and the plots say what the result files say, and a change of a file is noticed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks import report, result
+from benchmarks.charts import CHARTS, Chart, Mark
+from benchmarks.face import FACES, Face
+from benchmarks.plots import draw, is_drawn, names
+from benchmarks.result import Result, Row
+
+ROWS: list[Row] = [
+    {"graph": graph, "system": system, "edges": edges, "ms": edges * factor, "of": None, "end": end}
+    for graph in ("small", "large")
+    for edges in (1_000, 20_000)
+    for system, factor, end in (("ours", 0.01, "done"), ("theirs", 0.5, "stopped"))
+]
+FOUND = {"race": Result("race", "Ours is faster", {"Times": ROWS})}
+LINES = Chart(
+    "lines",
+    "race",
+    "Times",
+    "Milliseconds by edges",
+    ("edges", "edges"),
+    {"ms": ""},
+    "milliseconds",
+    lines=("system",),
+    panel="graph",
+    log="xy",
+    marks=(Mark(100.0, "bar"),),
+)
+BARS = Chart(
+    "bars",
+    "race",
+    "Times",
+    "Milliseconds by graph",
+    ("graph", ""),
+    {"ms": ""},
+    "milliseconds",
+    lines=("system",),
+    where={"edges": (1_000,)},
+    kind="bars",
+    stopped=("end", "stopped"),
+)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The READMEs' markers and one result file."""
+    FOUND["race"].write(tmp_path / "benchmarks" / "results" / "live.json")
+    for readme in ("README.md", "benchmarks/README.md"):
+        (tmp_path / readme).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
+    return tmp_path
+
+
+def status(root: Path) -> int:
+    with pytest.raises(typer.Exit) as stop:
+        report.main(root, check=True)
+    return stop.value.exit_code
+
+
+def test_the_readmes_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
+    assert status(Path(report.__file__).parents[1]) == 0, "run `python -m benchmarks.report`"
+
+
+def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "CHARTS", (LINES,))
+    monkeypatch.setattr(report, "FACES", (Face("live", "Times", "By system", ("graph", "ms")),))
+    path = checkout / "benchmarks" / "results" / "live.json"
+
+    before = status(checkout)
+    report.main(checkout)
+    made = status(checkout)
+    fields = json.loads(path.read_text())
+    fields["tables"]["Times"][0]["ms"] *= 2
+    path.write_text(json.dumps(fields))
+
+    assert (before, made, status(checkout)) == (1, 0, 1)
+    assert "| small | 10 |" in (checkout / "README.md").read_text()
+
+
+def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw(LINES, FOUND, tmp_path)
+    other = {"race": Result("race", "", {"Times": [{**row, "ms": 1.0} for row in ROWS]})}
+    monkeypatch.setattr(report, "CHARTS", (LINES,))
+
+    assert is_drawn(LINES, FOUND, tmp_path)
+    assert not is_drawn(LINES, other, tmp_path)
+    assert report.unwanted(FOUND, tmp_path) == []
+    assert sorted(path.name for path in report.unwanted({}, tmp_path)) == sorted(names(LINES))
+
+
+@pytest.mark.parametrize("chart", [LINES, BARS], ids=["lines", "bars"])
+def test_a_chart_drawn_twice_gives_the_same_bytes(chart: Chart, tmp_path: Path) -> None:
+    draw(chart, FOUND, tmp_path / "once")
+    draw(chart, FOUND, tmp_path / "twice")
+
+    for name in names(chart):
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
+
+
+def test_a_chart_has_a_panel_for_each_graph_and_tells_lower_bounds() -> None:
+    panels = LINES.panels(FOUND)
+    bars = BARS.panels(FOUND)[""]
+
+    assert {graph: list(lines) for graph, lines in panels.items()} == {
+        "small": ["ours", "theirs"],
+        "large": ["ours", "theirs"],
+    }
+    assert [point.open for point in bars["theirs"]] == [True, True]
+    assert [point.open for point in bars["ours"]] == [False, False]
+
+
+def test_charts_and_faces_of_what_is_not_there_show_nothing() -> None:
+    none: dict[str, Result] = {}
+    other = {one.result: Result(one.result, "", {"Other": ROWS}) for one in (*CHARTS, *FACES)}
+
+    for found in (none, other):
+        assert report.present(found) == []
+        assert all(one.rows(found) == [] for one in FACES)
+        assert report.face(found) == ""
+
+
+def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
+    rows: list[Row] = [{"query": "a | b", "edges": 12345, "ratio": None}]
+
+    assert report._table(rows) == "| query | edges |\n| --- | --: |\n| a \\| b | 12,345 |\n"
+
+
+def test_long_tables_are_folded() -> None:
+    found = {"race": Result("race", "Claim", {"Times": ROWS * 2})}
+
+    assert "<details><summary><b>Times</b>, 16 rows</summary>" in report.full(found)
+    assert "<details>" not in report.full(FOUND)
+
+
+def test_the_report_says_which_markers_are_missing() -> None:
+    with pytest.raises(report.MarkerError, match="needs the lines '<!-- benchmarks: begin"):
+        report.replaced("no markers", "tables")
+
+
+def test_a_result_that_was_written_is_read_with_where_it_comes_from(tmp_path: Path) -> None:
+    FOUND["race"].write(tmp_path / "race.json")
+
+    read = Result.read(tmp_path / "race.json")
+
+    assert read.tables == FOUND["race"].tables
+    assert {"date", "command", "processor", "cores", "memory GB", "numpy"} <= set(read.machine)
+    assert str(tmp_path.anchor) + "tmp" not in str(read.machine["command"])
+
+
+def test_the_commit_is_marked_when_a_source_differs_but_not_for_what_is_rendered(
+    tmp_path: Path,
+) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True)
+
+    assert result.commit(tmp_path) is None
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    for name in ("source.py", "README.md", "benchmarks/results/live.json"):
+        (tmp_path / name).write_text("first")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    clean = result.commit(tmp_path)
+    for name in ("README.md", "benchmarks/results/live.json"):
+        (tmp_path / name).write_text("second")
+    rendered = result.commit(tmp_path)
+    (tmp_path / "source.py").write_text("second")
+
+    assert clean is not None
+    assert clean == rendered
+    assert result.commit(tmp_path) == f"{clean} + changes"
