@@ -42,22 +42,25 @@ def assemble(plan: TermPlan) -> Int64Array:
     ]
     head_start = words.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
-    depths_start = blocks_start + levels
+    depths_start = blocks_start + levels + 1
     fixed[words.HEAD] = head_start
     fixed[words.BLOCKS] = blocks_start
     fixed[words.ATOM_DEPTHS] = depths_start
     position = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
-    pairs = _sums_pairs(plan)
+    summed = _sums_two(plan)
     for level in range(levels):
         block = _block(plan, level)
-        if pairs and level == levels - 2:
-            block[words.SUMMED] = words.SUM_CLOSING if _closes(plan) else words.SUM_PAIRS
-        if not (pairs and level == levels - 1):
+        if summed and level == levels - 2:
+            block[words.SUMMED] = summed
+        if not (summed and level == levels - 1):
             block[words.SEPARATOR] = _separator(plan, level)
         starts.append(position + len(blocks))
         blocks += block
+    starts.append(position + len(blocks))
+    if summed == words.SUM_SHARED:
+        blocks += _block(plan, levels - 1, without=plan.order[-2])
     return np.array(
         fixed
         + [plan.order.index(name) for name in plan.head]
@@ -68,35 +71,38 @@ def assemble(plan: TermPlan) -> Int64Array:
     )
 
 
-def _sums_pairs(plan: TermPlan) -> bool:
-    """Whether the last two variables are both summed and the last is a sum over two atoms."""
+def _sums_two(plan: TermPlan) -> int:
+    """How the last two variables are summed together, if they are; else `NOT_SUMMED`.
+
+    ``SUM_PAIRS`` where the last is a sum over two atoms. ``SUM_CLOSING`` where of these two one
+    comes from the variable before, at which it meets one atom more, and nothing is compared.
+    ``SUM_SHARED`` where one comes from there and meets several that do not.
+    """
     last = len(plan.order) - 1
     # The innermost variable is not walked by itself then, so it cannot be the one that is split.
     if last < 1 or last - 1 < plan.emitted or plan.split == last:
-        return False
-    block = _block(plan, last)
-    return block[words.SUMMED] == words.SUM_LAST and block[words.PARTICIPANTS] == 2
-
-
-def _closes(plan: TermPlan) -> bool:
-    """Whether the last two variables close a cycle (`dbsp_wcoj.kernels.closing`).
-
-    Two atoms meet at the first of them, one complete there and one that goes on to the innermost,
-    where it meets an atom that the first variable does not move; no comparison is made there, whose
-    ranges would depend on it.
-    """
-    before, last = plan.order[-2:]
+        return words.NOT_SUMMED
+    before, innermost = plan.order[-2:]
     bound = [[f.variables[k] for k in f.order[: f.depth]] for f in plan.factors]
+    at_last = {i for i, names in enumerate(bound) if innermost in names}
+    if any(len(bound[i]) < len(plan.factors[i].variables) for i in at_last):
+        return words.NOT_SUMMED
     meeting = {i for i, names in enumerate(bound) if before in names}
-    going_on = {i for i in meeting if last in bound[i]}
-    others = {i for i, names in enumerate(bound) if last in names} - going_on
-    compared = any(last in comparison.variables for comparison in plan.comparisons)
-    shape = (len(meeting), len(going_on), len(others))
-    complete = all(bound[i][-1] == before for i in meeting - going_on)
-    return shape == (2, 1, 1) and complete and not compared
+    moving = meeting & at_last
+    compared = [c.variables for c in plan.comparisons if innermost in c.variables]
+    if len(at_last) == 2:
+        unequal = any(c.op == "!=" and innermost in c.variables for c in plan.comparisons)
+        if unequal:
+            return words.NOT_SUMMED
+        closes = len(meeting) == 2 and len(moving) == 1 and not compared
+        return words.SUM_CLOSING if closes else words.SUM_PAIRS
+    if len(at_last) > 2 and len(moving) == 1 and not any(before in names for names in compared):
+        return words.SUM_SHARED
+    return words.NOT_SUMMED
 
 
-def _block(plan: TermPlan, level: int) -> list[int]:
+def _block(plan: TermPlan, level: int, *, without: str | None = None) -> list[int]:
+    """The block of a level; of its atoms those that do not bind ``without``."""
     name = plan.order[level]
     participants: list[int] = []
     count = 0
@@ -104,6 +110,8 @@ def _block(plan: TermPlan, level: int) -> list[int]:
     for index, factor in enumerate(plan.factors):
         if name in factor.variables:
             bound = [factor.variables[k] for k in factor.order[: factor.depth]]
+            if without in bound:
+                continue
             depth = bound.index(name)
             participants += [index, depth, int(depth == factor.depth - 1)]
             at_leaves &= depth == len(factor.variables) - 1

@@ -30,7 +30,7 @@ class Stack:
         """Room for nothing yet."""
         self._state: Int64Array = np.empty(0, np.int64)
         self._out: Int64Array = np.empty(1, np.int64)
-        self._marks: Int64Array = np.zeros(words.MARK_WORDS, np.int64)
+        self._marks: Int64Array = np.zeros(words.MARKS_WORDS, np.int64)
         self._sums: Int64Array = np.zeros(0, np.int64)
         # What the kernel is given: addresses of cursors, output, bitmap and remembered sums.
         self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -1,8 +1,6 @@
 """The last two variables of a cycle, summed: marked lists, several runs, weights, comparisons.
 
-The laws' domains are too small for these paths, which begin at lists of 8 values held against 4
-others. So the graphs here have degrees around 20, arrive in steps that leave several runs behind,
-and lie where a bitmap can mark them or not. Which path a term takes is asked of its program.
+Which path a term takes is asked of its program.
 """
 
 from __future__ import annotations
@@ -13,8 +11,7 @@ import pytest
 from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.kernels import program as words
 from tests import columnar, naive
-
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
+from tests.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sums_of
 
 # Whether some term closes a cycle in one loop, and whether some term sums pairs another way.
 TRIANGLES = {
@@ -26,44 +23,11 @@ TRIANGLES = {
     "n() :- e(a, b), e(b, c), e(a, c), a != c, c >= b": (False, True),
     "n() :- e(a, b), f(b, c), g(a, c)": (True, False),
 }
-NODES = 90
-LAYOUTS = {
-    "dense": lambda v: v,
-    "negative": lambda v: v - 45,
-    "lowest": lambda v: LOWEST + v,
-    "below the highest": lambda v: HIGHEST - NODES + v,
-    "too wide to mark": lambda v: v * (1 << 21),
-    "over all of int64": lambda v: (v - NODES // 2) * (1 << 57),
-}
-WEIGHTS = {
-    "one": lambda rng, size: np.ones(size, np.int64),
-    "uniform in each step": lambda rng, size: np.full(size, rng.choice([-2, -1, 1, 3])),
-    "mixed": lambda rng, size: rng.integers(-2, 4, size),
-}
-
-
-def steps(seed: int, layout: str, weights: str, names: set[str]) -> list[dict[str, ZSet]]:
-    """Steps of falling size: two runs stay, beside the run of the step."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for size in (1_800, 140, 12, 1):
-        step = {}
-        for name in names:
-            source, target = LAYOUTS[layout](rng.integers(0, NODES, (2, size)))
-            source[: size // 12] = source[0]  # a hub: its list is the one to mark
-            step[name] = ZSet.from_columns([source, target], WEIGHTS[weights](rng, size))
-        made.append(step)
-    return made
 
 
 def paths(view: DeltaQuery) -> tuple[bool, bool]:
     """Whether a term closes a cycle, and whether one sums pairs but does not."""
-    found = set()
-    for term in view._schedule.terms:
-        code = term.product._program
-        for level in range(int(code[words.LEVELS])):
-            block = int(code[int(code[words.BLOCKS]) + level])
-            found.add(int(code[block + words.SUMMED]))
+    found = sums_of(view)
     return words.SUM_CLOSING in found, words.SUM_PAIRS in found
 
 

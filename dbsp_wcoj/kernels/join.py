@@ -61,6 +61,7 @@ from dbsp_wcoj.kernels.program import (
     SPLIT,
     SUM_CLOSING,
     SUM_PAIRS,
+    SUM_SHARED,
     SUMMED,
     TOTAL,
     TOTAL_BEFORE,
@@ -70,6 +71,7 @@ from dbsp_wcoj.kernels.program import (
     WRITTEN,
 )
 from dbsp_wcoj.kernels.remember import recall, remember
+from dbsp_wcoj.kernels.shared import sum_shared
 from dbsp_wcoj.kernels.sums import sum_one, sum_pairs, sum_two
 
 
@@ -87,13 +89,17 @@ def emit(program, state, levels, weight, out, capacity):
 
 
 @njit(nogil=True)
-def sum_rest(program, state, cells, levels, level, proposer, count, marks, counters):
+def sum_rest(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """The sum over this level and those after it, for a level that is not listed."""
     block = load(program, load(program, BLOCKS) + level)
     counters += COUNTER_BYTES * level
     summed = load(program, block + SUMMED)
     if summed == SUM_CLOSING:
         return sum_closing(program, state, cells, levels, level, proposer, count, marks, counters)
+    if summed == SUM_SHARED:
+        return sum_shared(
+            program, state, cells, levels, level, proposer, count, least, most, marks, counters
+        )
     if summed == SUM_PAIRS:
         return sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters)
     count_up(counters, PROPOSALS, count)
@@ -119,7 +125,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
-        marks: bitmap of `MOST_MARKS` bits, all zero before and after.
+        marks: bitmap of `MOST_MARKS` bits, all zero before and after, then room for a list.
         sums: room for remembered sums (`dbsp_wcoj.kernels.remember`), if a level has a separator.
         counters: proposals and intersections of each level are added here.
 
@@ -183,7 +189,17 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                     total = np.int64(0)
                 if found and summed != NOT_SUMMED:
                     part = sum_rest(
-                        program, state, cells, levels, level, proposer, count, marks, counters
+                        program,
+                        state,
+                        cells,
+                        levels,
+                        level,
+                        proposer,
+                        count,
+                        least,
+                        most,
+                        marks,
+                        counters,
                     )
                     if separator >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)

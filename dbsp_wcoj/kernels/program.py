@@ -14,7 +14,7 @@ HEAD_SIZE = 3
 HEAD = 4  # where the level of each head column is listed
 DEPTHS = 5  # largest number of bound columns of an atom
 SPLIT = 6  # level whose values may be restricted to a range, to share the work
-BLOCKS = 7  # where the start of each level's block is listed
+BLOCKS = 7  # where the start of each level's block is listed, and of one more
 ATOM_DEPTHS = 8  # where the number of bound columns of each atom is listed
 PROGRAM_WORDS = 9
 
@@ -27,9 +27,11 @@ PARTICIPANTS = 2
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 
-# block[SUMMED]: listed; the innermost variable, summed; the one before it, with the innermost; and
-# that where the two close a cycle (`dbsp_wcoj.kernels.closing`).
-NOT_SUMMED, SUM_LAST, SUM_PAIRS, SUM_CLOSING = range(4)
+# block[SUMMED]: listed; the innermost variable, summed; the one before it, with the innermost; that
+# where the two close a cycle (`dbsp_wcoj.kernels.closing`); and where they close a clique
+# (`dbsp_wcoj.kernels.shared`): then one more block, after those of the levels, is the innermost
+# variable's without the atom that comes from the one before it.
+NOT_SUMMED, SUM_LAST, SUM_PAIRS, SUM_CLOSING, SUM_SHARED = range(5)
 
 LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
 CONSTANT, VARIABLE = range(2)
@@ -90,6 +92,10 @@ SUMS_WORDS = FIRST_SUM + SUM_WORDS * MOST_SUMS
 # Values that the bitmap of a join can tell apart: a quarter of a typical second-level cache's bits.
 MOST_MARKS = 1 << 23
 MARK_WORDS = MOST_MARKS >> 6
+
+# Behind the bitmap: the values of a shared intersection, then their weights.
+LIST_WORDS = 1 << 15
+MARKS_WORDS = MARK_WORDS + 2 * LIST_WORDS
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

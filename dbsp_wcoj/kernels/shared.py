@@ -1,0 +1,404 @@
+"""The last two variables of a clique, summed with the intersection that they share.
+
+    sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) * g(c) * … )
+
+As in `dbsp_wcoj.kernels.closing` one atom, ``m``, goes on from the first of the two variables to
+the innermost; but there it meets several atoms that ``v`` does not move. Their product
+``f * g * …`` is worked out once for the prefix, as a list of values with weights, and each ``v``
+holds its list of ``m`` against it. In a clique the values of ``v`` are often that very list: the
+same runs are read below the same prefix, so the intersection is shared between the levels as well.
+
+Cost: one intersection for the prefix, then for each ``v`` the shorter of the two lists, scanned
+against a bitmap or galloped through. Without the sharing, a k-clique intersects k - 1 lists for
+each clique of k - 1.
+
+A product of more than `LIST_WORDS` values is taken in pieces, for the sum is linear in it.
+"""
+
+import numpy as np
+from numba import njit
+
+from dbsp_wcoj.kernels import layout
+from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
+from dbsp_wcoj.kernels.cursors import (
+    HIGHEST,
+    LOWEST,
+    bind_value,
+    count_up,
+    enter,
+    excluded,
+    fetch,
+    next_value,
+    value_range,
+)
+from dbsp_wcoj.kernels.intersect import GALLOP_RATIO, count_common, leaf_weight
+from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.program import (
+    BLOCKS,
+    CELL_BYTES,
+    COUNTER_BYTES,
+    DEPTHS,
+    END,
+    FIRST_SLOT,
+    HIGH,
+    INTERSECTIONS,
+    LEVEL_STATE_WORDS,
+    LEVELS,
+    LIST_WORDS,
+    LOW,
+    MARK_WORDS,
+    MOST_MARKS,
+    OFFSETS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    VALUE,
+    VALUES,
+)
+from dbsp_wcoj.kernels.search import root_seek, seek
+from dbsp_wcoj.kernels.sums import MARKED_LENGTH, MARKED_USES, SCAN_RATIO, count_marked, set_marks
+
+
+@njit(nogil=True)
+def only_list(program, state, cells, word):
+    """Return the cell of a participant's only list of one weight, 0 when it is not so."""
+    depths = load(program, DEPTHS)
+    atom = load(program, word)
+    depth = load(program, word + 1)
+    only = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(cell, LOW) < load(cell, HIGH):
+            if only != 0 or load(load(cell, RUN), layout.WEIGHTS) != 0:
+                return np.int64(0)
+            only = cell
+    return only
+
+
+@njit(nogil=True)
+def write_common(a, i, end_a, b, j, end_b, out):
+    """Write the values that two lists have in common, and return how many.
+
+    ``out`` may be ``a`` itself, for it is never ahead of ``i``.
+    """
+    common = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a:
+            value = load(a, i)
+            j = seek(b, j, end_b, value)
+            if j >= end_b:
+                break
+            if load(b, j) == value:
+                store(out, common, value)
+                common += 1
+            i += 1
+    elif (end_b - j) * GALLOP_RATIO < end_a - i:
+        while j < end_b:
+            value = load(b, j)
+            i = seek(a, i, end_a, value)
+            if i >= end_a:
+                break
+            if load(a, i) == value:
+                store(out, common, value)
+                common += 1
+            j += 1
+    else:
+        while i < end_a and j < end_b:
+            x = load(a, i)
+            y = load(b, j)
+            if x == y:
+                store(out, common, x)
+            common += np.int64(x == y)
+            i += np.int64(x <= y)
+            j += np.int64(y <= x)
+    return common
+
+
+@njit(nogil=True)
+def collect_lists(program, state, cells, fixed, room, counters):
+    """The product of single lists of one weight each; return ``(done, values, weight)``."""
+    participants = load(program, fixed + PARTICIPANTS)
+    shortest = np.int64(0)
+    weight = np.int64(1)
+    first = fixed + PARTICIPANTS + 1
+    for index in range(participants):
+        cell = only_list(program, state, cells, first + PARTICIPANT_WORDS * index)
+        if cell == 0:
+            return False, np.int64(0), weight
+        weight = multiply(weight, load(load(cell, RUN), layout.UNIFORM))
+        size = load(cell, END) - load(cell, POSITION)
+        if shortest == 0 or size < load(shortest, END) - load(shortest, POSITION):
+            shortest = cell
+    size = load(shortest, END) - load(shortest, POSITION)
+    if size > LIST_WORDS or weight == OVERFLOWED:
+        return False, np.int64(0), weight
+    values, low, high = load(shortest, VALUES), load(shortest, POSITION), load(shortest, END)
+    for index in range(participants):
+        cell = only_list(program, state, cells, first + PARTICIPANT_WORDS * index)
+        if cell == shortest:
+            continue
+        count_up(counters, PROPOSALS, high - low)
+        count_up(counters, INTERSECTIONS, high - low)
+        others = load(cell, VALUES)
+        high = write_common(values, low, high, others, load(cell, POSITION), load(cell, END), room)
+        values, low = room, np.int64(0)
+    return True, high, weight
+
+
+@njit(nogil=True)
+def collect_some(program, state, cells, levels, fixed, proposer, room, counters):
+    """Write the next values of the product and their weights.
+
+    Returns ``(values, weight)``: how many, and the weight of each of them, 0 if they differ.
+    """
+    size = np.int64(0)
+    weight = np.int64(0)
+    while size < LIST_WORDS:
+        found, value = next_value(program, state, cells, fixed, proposer, counters)
+        if not found:
+            break
+        here = bind_value(program, state, cells, fixed, np.int64(1))
+        if here == 0 or excluded(program, state, fixed, levels, value):
+            continue
+        if size == 0:
+            weight = here
+        if here != weight or here == OVERFLOWED:
+            weight = np.int64(0)
+        store(room, size, value)
+        store(room, LIST_WORDS + size, here)
+        size += 1
+    return size, weight
+
+
+@njit(nogil=True)
+def are_shared(program, state, cells, block, fixed, moving):
+    """Whether the level reads just the lists that the product is made of, and compares nothing."""
+    first = block + PARTICIPANTS + 1
+    participants = load(program, block + PARTICIPANTS)
+    other_first = fixed + PARTICIPANTS + 1
+    others = load(program, fixed + PARTICIPANTS)
+    if participants - 1 != others:
+        return False
+    if load(program, first + PARTICIPANT_WORDS * participants) != 0:
+        return False
+    if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
+        return False
+    for index in range(participants):
+        word = first + PARTICIPANT_WORDS * index
+        if load(program, word) == moving:
+            continue
+        cell = only_list(program, state, cells, word)
+        found = False
+        for other in range(others):
+            same = only_list(program, state, cells, other_first + PARTICIPANT_WORDS * other)
+            if cell != 0 and same != 0:
+                found |= (
+                    load(cell, VALUES) == load(same, VALUES)
+                    and load(cell, LOW) == load(same, LOW)
+                    and load(cell, HIGH) == load(same, HIGH)
+                )
+        if not found:
+            return False
+    return True
+
+
+@njit(nogil=True)
+def dot_product(run, values, i, end, room, size, weight):
+    """The sum over the common values of a list and the product, in checked arithmetic."""
+    total = np.int64(0)
+    j = np.int64(0)
+    while i < end and j < size:
+        x = load(values, i)
+        y = load(room, j)
+        if x == y:
+            factor = weight if weight != 0 else load(room, LIST_WORDS + j)
+            total = add(total, multiply(leaf_weight(run, i), factor))
+            i += 1
+            j += 1
+        elif x < y:
+            i = seek(values, i, end, y)
+        else:
+            j = seek(room, j, size, x)
+    return total
+
+
+@njit(nogil=True)
+def hold_against(run, values, first, last, room, size, weight, marks, lowest, highest):
+    """Return the sum over one list of ``m``, against the product or the bitmap of it."""
+    if weight == 0 or load(run, layout.WEIGHTS) != 0:
+        return dot_product(run, values, first, last, room, size, weight)
+    if marks != 0 and last - first <= SCAN_RATIO * size:
+        part = count_marked(marks, lowest, highest, values, first, last)
+    else:
+        part = count_common(room, np.int64(0), size, values, first, last)
+    return multiply(multiply(part, weight), load(run, layout.UNIFORM))
+
+
+@njit(nogil=True)
+def sum_values(program, state, cells, word, room, size, weight, marks, lowest, highest, counters):
+    """The sum over the values of the product itself, where the level reads the same lists."""
+    depths = load(program, DEPTHS)
+    moving = load(program, word)
+    depth = load(program, word + 1)
+    total = np.int64(0)
+    count_up(counters, PROPOSALS, size)
+    count_up(counters, INTERSECTIONS, size)
+    inner = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        run, values, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
+        below = load(cell + CELL_BYTES, VALUES)
+        at, end = load(cell, POSITION), load(cell, END)
+        direct = depth == 0 and load(run, layout.DIRECTORY) != 0
+        for position in range(size):
+            value = load(room, position)
+            if direct:
+                fetch(run, cell, room, position, size - 1, True)
+                at = root_seek(run, at, end, value)
+            else:
+                at = seek(values, at, end, value)
+            if at >= end:
+                break
+            if load(values, at) != value:
+                continue
+            child, child_end = load(offsets, at), load(offsets, at + 1)
+            inner += min(child_end - child, size)
+            part = hold_against(
+                run, below, child, child_end, room, size, weight, marks, lowest, highest
+            )
+            total = add(total, multiply(part, weight))
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    return total
+
+
+@njit(nogil=True)
+def sum_extensions(
+    program,
+    state,
+    cells,
+    levels,
+    level,
+    proposer,
+    moving,
+    moving_depth,
+    room,
+    size,
+    weight,
+    marks,
+    lowest,
+    highest,
+    counters,
+):
+    """The sum over the extensions of the level, whose cursors have been set."""
+    depths = load(program, DEPTHS)
+    block = load(program, load(program, BLOCKS) + level)
+    total = np.int64(0)
+    inner = np.int64(0)
+    while True:
+        found, value = next_value(program, state, cells, block, proposer, counters)
+        if not found:
+            break
+        store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
+        bound = bind_value(program, state, cells, block, np.int64(1))
+        if bound == 0 or excluded(program, state, block, levels, value):
+            continue
+        for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + moving_depth + 1)
+            child, child_end = load(cell, LOW), load(cell, HIGH)
+            if child >= child_end:
+                continue
+            inner += min(child_end - child, size)
+            part = hold_against(
+                load(cell, RUN),
+                load(cell, VALUES),
+                child,
+                child_end,
+                room,
+                size,
+                weight,
+                marks,
+                lowest,
+                highest,
+            )
+            total = add(total, multiply(part, bound))
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    return total
+
+
+@njit(nogil=True)
+def sum_shared(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
+    """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
+
+    ``least`` and ``most`` are what the level's values are restricted to.
+    """
+    block = load(program, load(program, BLOCKS) + level)
+    fixed = load(program, load(program, BLOCKS) + load(program, LEVELS))
+    room = marks + 8 * MARK_WORDS
+    inner_counters = counters + COUNTER_BYTES
+    low, high = value_range(program, state, fixed, levels, LOWEST, HIGHEST)
+    if low > high:
+        return np.int64(0)
+    fixed_proposer, extensions = enter(program, state, cells, fixed, low, high)
+    if extensions == 0:
+        return np.int64(0)
+    # The only participant that is not complete here goes on.
+    word = block + PARTICIPANTS + 1
+    while load(program, word + 2) != 0:
+        word += PARTICIPANT_WORDS
+    moving, moving_depth = load(program, word), load(program, word + 1)
+    done, size, weight = collect_lists(program, state, cells, fixed, room, inner_counters)
+    shared = (
+        done
+        and least == LOWEST
+        and most == HIGHEST
+        and are_shared(program, state, cells, block, fixed, moving)
+    )
+    whole = done
+    total = np.int64(0)
+    while True:
+        if not whole:
+            size, weight = collect_some(
+                program, state, cells, levels, fixed, fixed_proposer, room, inner_counters
+            )
+            done = size < LIST_WORDS
+        if size == 0:
+            return total
+        lowest, highest = load(room, 0), load(room, size - 1)
+        marked = np.int64(0)
+        spread = np.uint64(highest) - np.uint64(lowest)
+        often = size >= MARKED_LENGTH and count >= MARKED_USES
+        if often and weight != 0 and spread < np.uint64(MOST_MARKS - 1):
+            marked = marks
+            set_marks(marks, room, 0, size, lowest, False)
+        if shared:
+            part = sum_values(
+                program, state, cells, word, room, size, weight, marked, lowest, highest, counters
+            )
+        else:
+            part = sum_extensions(
+                program,
+                state,
+                cells,
+                levels,
+                level,
+                proposer,
+                moving,
+                moving_depth,
+                room,
+                size,
+                weight,
+                marked,
+                lowest,
+                highest,
+                counters,
+            )
+        total = add(total, part)
+        if marked != 0:
+            set_marks(marks, room, 0, size, lowest, True)
+        if done:
+            return total
+        proposer, count = enter(program, state, cells, block, least, most)
