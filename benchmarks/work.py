@@ -1,0 +1,98 @@
+"""Counted work: what small maintained queries do, exactly, against what is recorded.
+
+Claim: no count grows. Candidates (proposals, intersections), joins, rows sorted, put into runs and
+moved by merging, runs and bytes of state are the same on every machine and in every run, so one
+more is a change of the engine and not noise; times are for the other benchmarks.
+
+Inputs: `benchmarks.work_cases`. What is recorded stands in ``results/work.json``. More than that,
+or another answer, ends the run with status 1; less is an improvement, to be
+recorded by ``--record`` (which renders the tables, too), as is a growth that is meant.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks import report
+from benchmarks.result import Cell, Result, Row, terminal
+from benchmarks.work_cases import COUNTED, cases, worked
+
+CLAIM = "Counted work, the same on every machine: no count grows"
+TABLE = "Counted work"
+RECORD = Path(__file__).parent / "results" / "work.json"
+
+
+def main(
+    record: Annotated[bool, typer.Option(help="Record what was counted.")] = False,
+    only: Annotated[str, typer.Option(help="Cases with this in their name.")] = "",
+    json: Annotated[Path, typer.Option(help="Where the record is.")] = RECORD,
+) -> None:
+    """Count; exit status 1 when a count has grown."""
+    console = terminal()
+    chosen = [case for case in cases() if only in case]
+    if not chosen:
+        raise typer.BadParameter(f"no case with {only!r}; cases are {'; '.join(cases())}")
+    if record and only:
+        raise typer.BadParameter("record all cases together, without --only")
+    rows = [worked(case).row(case) for case in chosen]
+    result = Result("work", CLAIM, {TABLE: rows})
+    known = recorded(json)
+    changes = [change for row in rows for change in compared(row, known.get(str(row["case"])))]
+    result.show(console)
+    Result("work", CLAIM, {"Changes": changes}).show(console)
+    grown = [change for change in changes if change["is"] != "better"]
+    console.print(
+        f"{len(rows)} cases, {len(changes)} counts changed, {len(grown)} of them for the worse"
+    )
+    if record:
+        result.write(json)
+        console.print(f"wrote {json.name}")
+        if json == RECORD:
+            report.main()
+    elif grown:
+        console.print(
+            "if it is meant, and why is in the commit: python -m benchmarks.work --record"
+        )
+        raise typer.Exit(1)
+    elif changes:
+        console.print("an improvement: python -m benchmarks.work --record")
+
+
+def recorded(path: Path) -> dict[str, Row]:
+    """The record by case; nothing if there is none."""
+    if not path.is_file():
+        return {}
+    return {str(row["case"]): row for row in Result.read(path).tables[TABLE]}
+
+
+def compared(row: Row, known: Row | None) -> list[Row]:
+    """What differs from the record.
+
+    >>> compared({"case": "a", "joins": 3}, {"case": "a", "joins": 4})
+    [{'case': 'a', 'count': 'joins', 'recorded': 4, 'now': 3, 'is': 'better'}]
+    """
+    if known is None:
+        return [_change(row, "", None, None, "not recorded")]
+    changes = []
+    for name, now in row.items():
+        before = known.get(name)
+        if name == "case" or now == before:
+            continue
+        if name not in COUNTED:
+            changes.append(_change(row, name, before, now, "another answer"))
+        elif isinstance(before, int) and isinstance(now, int) and now < before:
+            changes.append(_change(row, name, before, now, "better"))
+        else:
+            changes.append(_change(row, name, before, now, "worse"))
+    return changes
+
+
+def _change(row: Row, count: str, before: Cell, now: Cell, what: str) -> Row:
+    return {"case": row["case"], "count": count, "recorded": before, "now": now, "is": what}
+
+
+if __name__ == "__main__":
+    typer.run(main)

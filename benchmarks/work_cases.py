@@ -1,0 +1,176 @@
+"""What is counted: small maintained queries over generated graphs, and how much each does.
+
+Every case loads most of a skewed graph in one step, then inserts the rest in steps of 1 and of 32
+rows, deletes as many in another order, and last moves edges (a step that deletes and inserts). Same
+seeds, same rows, same steps: every count is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.graph import Graph, generated
+from benchmarks.result import Row
+from circuits import Circuit, compile_sql
+from circuits.operators.join import JoinRows
+from dbsp_wcoj import DeltaQuery, Trace, ZSet
+from dbsp_wcoj.profiler import Profiler
+
+TRIANGLE: Final = "e(a, b), e(b, c), e(a, c)"
+CLIQUE: Final = f"{TRIANGLE}, e(a, d), e(b, d), e(c, d)"
+CYCLE: Final = "e(a, b), e(b, c), e(c, d), e(d, a)"
+PATH: Final = "e(a, b), e(b, c), e(c, d), e(d, f)"
+
+# Name: the query and its formula.
+QUERIES: Final[Mapping[str, tuple[str, str]]] = {
+    "triangles, counted": (f"n() :- {TRIANGLE}", "collapsed"),
+    "triangles, listed": (f"tri(a, b, c) :- {TRIANGLE}", "collapsed"),
+    "triangles, recursive": (f"n() :- {TRIANGLE}", "recursive_flipped"),
+    "4-cliques, counted": (f"n() :- {CLIQUE}", "collapsed"),
+    "4-cliques, listed": (f"q(a, b, c, d) :- {CLIQUE}", "collapsed"),
+    "4-cycles, counted": (f"n() :- {CYCLE}", "collapsed"),
+    "paths of 4, counted": (f"n() :- {PATH}", "collapsed"),
+    "2-paths by end": ("n(a, c) :- e(a, b), e(b, c), a != c", "collapsed"),
+}
+SQL: Final = """
+    SELECT x.src, count(*) AS n, sum(y.dst) AS total
+    FROM e x JOIN e y ON x.dst = y.src
+    WHERE NOT EXISTS (SELECT 1 FROM e k WHERE k.src = x.src AND k.dst = y.dst)
+    GROUP BY x.src
+"""
+SQL_NAME: Final = "SQL: aggregate over an antijoin"
+
+_SINGLES, _BATCHES, _BATCH = 24, 12, 32
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stream of steps did, and the absolute weights that came out, which is the answer."""
+
+    out: int
+    joins: int
+    proposals: int
+    intersections: int
+    sorted: int
+    built: int
+    merged: int
+    runs: int
+    bytes: int
+
+    def row(self, case: str) -> Row:
+        """As a row of the table."""
+        return {
+            "case": case,
+            "weight out": self.out,
+            "joins": self.joins,
+            "proposals": self.proposals,
+            "intersections": self.intersections,
+            "rows sorted": self.sorted,
+            "rows into runs": self.built,
+            "rows merged": self.merged,
+            "runs": self.runs,
+            "bytes": self.bytes,
+        }
+
+
+#: The columns that must not grow.
+COUNTED: Final = tuple(Work(*([0] * 9)).row(""))[2:]
+
+
+def worked(case: str) -> Work:
+    """Run a case."""
+    if case == SQL_NAME:
+        return _circuit(_graph())
+    query, formula = QUERIES[case]
+    return _query(query, formula, _graph())
+
+
+def cases() -> tuple[str, ...]:
+    """All names."""
+    return (*QUERIES, SQL_NAME)
+
+
+def steps(graph: Graph) -> Iterator[tuple[Graph, int | list[int]]]:
+    """The edges of each step, with their weight or weights."""
+    changed = _SINGLES + _BATCHES * _BATCH
+    kept, rest = graph.take(slice(changed, None)), graph.take(slice(0, changed))
+    sizes = [1] * _SINGLES + [_BATCH] * _BATCHES
+    yield kept, 1
+    for edges, sign in ((rest, 1), (rest.shuffled(2), -1)):
+        at = 0
+        for size in sizes:
+            yield edges.take(slice(at, at + size)), sign
+            at += size
+    for at in range(0, 4 * _BATCH, _BATCH):
+        # The edges of the first half move to where those of the second half come from.
+        gone = kept.take(slice(at, at + _BATCH // 2))
+        came = rest.take(slice(at, at + _BATCH // 2))
+        both = Graph(
+            graph.name,
+            np.concatenate([gone.source, came.source]),
+            np.concatenate([gone.target, came.target]),
+        )
+        yield both, [-1] * gone.edges + [1] * came.edges
+
+
+def _graph() -> Graph:
+    return generated(8, 2_400, 11).shuffled(1)
+
+
+def _query(query: str, formula: str, graph: Graph) -> Work:
+    view = DeltaQuery(query, formula=formula)
+
+    def step(edges: Graph, weights: list[int]) -> int:
+        delta = view.step({"e": ZSet.from_columns([edges.source, edges.target], weights)})
+        return int(np.abs(delta.weights).sum())
+
+    return _counted(graph, step, lambda: ([view], view._relations.traces.values()))
+
+
+def _circuit(graph: Graph) -> Work:
+    columns = [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")]
+    circuit = compile_sql(SQL, {"e": pa.schema(columns)})
+
+    def step(edges: Graph, weights: list[int]) -> int:
+        table = pa.table({"src": edges.source, "dst": edges.target, "weight": weights})
+        return int(np.abs(circuit.step({"e": table})["view"]["weight"].to_numpy()).sum())
+
+    return _counted(graph, step, lambda: (joins_of(circuit), circuit._graph.traces.values()))
+
+
+def joins_of(circuit: Circuit) -> list[DeltaQuery]:
+    """The maintained joins of a circuit."""
+    operators = [node.operator for node in circuit._graph.nodes]
+    return [operator.delta_query for operator in operators if isinstance(operator, JoinRows)]
+
+
+def _counted(
+    graph: Graph,
+    step: Callable[[Graph, list[int]], int],
+    held: Callable[[], tuple[list[DeltaQuery], object]],
+) -> Work:
+    """Run all steps; no time is taken, the profiler only counts."""
+    out = 0
+    with Profiler(lambda: 0.0) as profiler:
+        for edges, weight in steps(graph):
+            out += step(edges, [weight] * edges.edges if isinstance(weight, int) else weight)
+    views, traces = held()
+    stats = [view.stats for view in views]
+    spines = [a.spine for trace in traces if isinstance(trace, Trace) for a in trace.arrangements]
+    rows = {name: phase.rows for name, phase in profiler.phases.items()}
+    return Work(
+        out=out,
+        joins=sum(one.joins for one in stats),
+        proposals=sum(one.proposals for one in stats),
+        intersections=sum(one.intersections for one in stats),
+        sorted=rows.get("sort", 0) + rows.get("collect", 0),
+        built=rows.get("build runs", 0),
+        merged=rows.get("merge", 0),
+        runs=sum(len(spine.runs) for spine in spines),
+        bytes=sum(spine.nbytes for spine in spines),
+    )
