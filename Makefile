@@ -45,18 +45,14 @@ lint: $(VENV)/.test
 SHARED := $(or $(DBSP_WCOJ_SHARED),../shared)
 graph = $(addprefix --graph ,$(wildcard $(SHARED)/data/graphs/$(1).parquet))
 RMAT := --rmat 20 8000000
-WEB := $(call graph,web-NotreDame) $(call graph,uk-2007-05-100000) $(RMAT)
 LSQB := $(addprefix --lsqb ,$(wildcard $(SHARED)/data/lsqb/ldbc-snb-sample))
 RESULTS := benchmarks/results
 
-bench: $(VENV)/.bench $(VENV)/.kernel $(VENV)/.java
+bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	@mkdir -p $(RESULTS)
 	$(BIN)/python -m benchmarks.live $(call graph,soc-Epinions1) $(call graph,uk-2007-05-100000) \
 		$(RMAT) --place --scaling --json $(RESULTS)/live.json
-	$(BIN)/python -m benchmarks.static $(WEB) --peers kuzu --peer-repeat 1 \
-		--json $(RESULTS)/static.json
-	$(BIN)/python -m benchmarks.static $(WEB) --peers duckdb,kuzu-binary --threads 2 --limit 150 \
-		--peer-repeat 1 --json $(RESULTS)/static-binary.json
+	$(BIN)/python -m benchmarks.peers --json $(RESULTS)/peers.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
@@ -89,6 +85,20 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.bench: EXTRAS = demo,bench
 $(VENV)/.bench: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
+
+# Peers whose requirements are not ours get an environment each: Pathway another pyarrow, pydbsp a
+# newer Python. What cannot be installed is left out and reported so by benchmarks.peers.
+PYTHON312 ?= $(shell for python in python3.12 python3.13 python3.14 \
+	$$HOME/.pyenv/versions/3.1[2-9]*/bin/python; do \
+	if $$python -c '' 2>/dev/null; then echo $$python; break; fi; done)
+
+$(VENV)/.peers: constraints.txt | $(BIN)/python
+	@echo "Installing peers with environments of their own into $(VENV)/peers (once) ..."
+	-@$(BIN)/python -m venv $(VENV)/peers/pathway && \
+		$(VENV)/peers/pathway/bin/pip install --quiet pathway==0.33.0 || rm -rf $(VENV)/peers/pathway
+	-@[ -n "$(PYTHON312)" ] && $(PYTHON312) -m venv $(VENV)/peers/pydbsp && \
+		$(VENV)/peers/pydbsp/bin/pip install --quiet pydbsp==2.1.0 numpy==2.4.6 || rm -rf $(VENV)/peers/pydbsp
+	@touch $@
 
 # Exit status 3 says that no Java 17 or newer was found, neither installed nor as a wheel.
 $(VENV)/.java: $(BIN)/python | $(VENV)/.demo

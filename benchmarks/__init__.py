@@ -1,6 +1,6 @@
 """Benchmarks: each states a claim, names its inputs, checks its own answers and writes JSON.
 
-``python -m benchmarks.static``    BULK: one count from arrays in memory, against Kùzu and DuckDB
+``python -m benchmarks.peers``     the same work by this engine and by its peers, BULK and LIVE
 ``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
 ``python -m benchmarks.formulas``  the six delta formulas on three shapes of query
 ``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them

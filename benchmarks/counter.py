@@ -1,4 +1,4 @@
-"""An independent count of ``e(a, b), e(b, c), e(a, c)``: what the engine is checked against.
+"""Independent counts of triangles and other patterns: what engine and peers are checked against.
 
 Plain adjacency arrays and one mark per node; it shares no code and no idea with the engine: no
 tries, no galloping, no delta. Successors of a are marked, then for each successor b either b's
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from benchmarks.rmat import Column
 
@@ -20,14 +21,10 @@ _MUCH_LONGER = 16  # a binary search costs about as much as so many look-ups amo
 
 
 def count(source: Column, target: Column) -> int:
-    """Rows of the query over distinct edges with node numbers from 0; any order of the edges."""
+    """Rows of ``e(a, b), e(b, c), e(a, c)`` over distinct edges in any order; nodes from 0."""
     if not len(source):
         return 0
-    nodes = int(max(source.max(), target.max())) + 1
-    order = np.argsort(source * nodes + target)
-    offsets = np.zeros(nodes + 1, np.int64)
-    np.cumsum(np.bincount(source, minlength=nodes), out=offsets[1:])
-    return int(_count(offsets, target[order].astype(np.int32)))
+    return int(_count(*_adjacency(source, target)))
 
 
 @njit(cache=True, nogil=True)
@@ -53,4 +50,124 @@ def _count(offsets, heads):  # type: ignore[no-untyped-def]
                     total += k < len(successors) and successors[k] == c
         for i in range(first, last):
             marked[heads[i]] = False
+    return total
+
+
+def count_cliques(source: Column, target: Column) -> int:
+    """Rows of ``e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)`` over distinct edges.
+
+    >>> count_cliques(np.array([1, 1, 1, 2, 2, 3]), np.array([2, 3, 4, 3, 4, 4]))
+    1
+    """
+    return int(_count_cliques(*_adjacency(source, target))) if len(source) else 0
+
+
+def count_diamonds(source: Column, target: Column) -> int:
+    """Pairs of paths ``a -> b -> c``, ``a -> d -> c`` with ``b < d`` and ``a != c``.
+
+    >>> count_diamonds(np.array([1, 1, 2, 3]), np.array([2, 3, 4, 4]))
+    1
+    """
+    return int(_count_diamonds(*_adjacency(source, target))) if len(source) else 0
+
+
+def count_rings(source: Column, target: Column, length: int) -> int:
+    """Directed cycles over ``length`` different nodes, each once.
+
+    >>> count_rings(np.array([1, 2, 3, 4]), np.array([2, 3, 4, 1]), 4)
+    1
+    """
+    return int(_count_rings(*_adjacency(source, target), length)) if len(source) else 0
+
+
+def _adjacency(source: Column, target: Column) -> tuple[Column, NDArray[np.int32]]:
+    """Where each node's successors begin, and all successors in ascending order."""
+    nodes = int(max(source.max(), target.max())) + 1
+    order = np.argsort(source * nodes + target)
+    offsets = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(source, minlength=nodes), out=offsets[1:])
+    return offsets, target[order].astype(np.int32)
+
+
+@njit(cache=True, nogil=True)
+def _count_cliques(offsets, heads):  # type: ignore[no-untyped-def]
+    # `near` marks the successors of a, `both` those that are also successors of b.
+    nodes = len(offsets) - 1
+    near, both = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_)
+    common = np.empty(nodes, np.int32)
+    total = 0
+    for a in range(nodes):
+        first, last = offsets[a], offsets[a + 1]
+        for i in range(first, last):
+            near[heads[i]] = True
+        for i in range(first, last):
+            b = heads[i]
+            low, high = offsets[b], offsets[b + 1]
+            size = 0
+            for j in range(low, high):
+                if near[heads[j]]:
+                    common[size] = heads[j]
+                    both[heads[j]] = True
+                    size += 1
+            for j in range(size):
+                c = common[j]
+                begin, end = offsets[c], offsets[c + 1]
+                if end - begin <= _MUCH_LONGER * size:
+                    for k in range(begin, end):
+                        total += both[heads[k]]
+                else:
+                    successors = heads[begin:end]
+                    for k in range(size):
+                        d = common[k]
+                        at = np.searchsorted(successors, d)
+                        total += at < len(successors) and successors[at] == d
+            for j in range(size):
+                both[common[j]] = False
+        for i in range(first, last):
+            near[heads[i]] = False
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _count_diamonds(offsets, heads):  # type: ignore[no-untyped-def]
+    nodes = len(offsets) - 1
+    paths = np.zeros(nodes, np.int64)
+    total = 0
+    for a in range(nodes):
+        for i in range(offsets[a], offsets[a + 1]):
+            for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
+                c = heads[j]
+                if c != a:
+                    total += paths[c]  # pairs with the paths that came before
+                    paths[c] += 1
+        for i in range(offsets[a], offsets[a + 1]):
+            for j in range(offsets[heads[i]], offsets[heads[i] + 1]):
+                paths[heads[j]] = 0
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _count_rings(offsets, heads, length):  # type: ignore[no-untyped-def]
+    # A depth-first walk from each node over larger ones; `at` is the next edge of each depth.
+    nodes = len(offsets) - 1
+    walked = np.zeros(nodes, np.bool_)
+    path, at = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    total = 0
+    for start in range(nodes):
+        depth = 0
+        path[0], at[0] = start, offsets[start]
+        while depth >= 0:
+            node = path[depth]
+            if at[depth] == offsets[node + 1]:
+                walked[node] = False
+                depth -= 1
+                continue
+            following = heads[at[depth]]
+            at[depth] += 1
+            if depth == length - 1:
+                total += following == start
+            elif following > start and not walked[following]:
+                depth += 1
+                path[depth], at[depth] = following, offsets[following]
+                walked[following] = True
     return total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +14,18 @@ import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import circuits, formulas, live, lsqb, race, static
+from benchmarks import circuits, formulas, live, lsqb
 from benchmarks.counter import count
 from benchmarks.edge import edge
-from benchmarks.engine import Counted, count_once
-from benchmarks.graph import PUBLISHED, Graph, generated, read
-from benchmarks.peers import PEERS
+from benchmarks.engine import count_once
+from benchmarks.graph import Graph, generated, read
 from benchmarks.recomputed import Recomputed
 from benchmarks.rmat import candidates, rmat
 from benchmarks.scaling import scaling
 from benchmarks.verdict import Verdict
 
 TINY = generated(7, 600, 3)
-MODULES = sorted(path.stem for path in Path(static.__file__).parent.glob("[a-z]*.py"))
+MODULES = sorted(path.stem for path in Path(live.__file__).parent.glob("[a-z]*.py"))
 
 
 def by_sparse_product(graph: Graph) -> int:
@@ -105,50 +103,6 @@ def test_the_engine_counts_once_what_the_counter_counts(threads: int) -> None:
     assert counted.index.wall > 0
 
 
-def test_bulk_writes_the_rows_that_it_shows(tmp_path: Path) -> None:
-    path = tmp_path / "static.json"
-
-    static.main(rmat=(7, 600), threads=[1], peers="", repeat=2, seed=3, json=path)
-
-    (row,) = json.loads(path.read_text())["tables"]["BULK"]
-    assert row["count"] == by_sparse_product(TINY)
-    assert row["edges"] == TINY.edges
-
-
-def test_bulk_ends_with_status_1_and_writes_nothing_on_a_wrong_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def wrong(graph: Graph, threads: int) -> Counted:
-        counted = count_once(graph, threads)
-        return replace(counted, answer=counted.answer + 1)
-
-    monkeypatch.setattr(static, "count_once", wrong)
-
-    with pytest.raises(typer.Exit) as stop:
-        static.main(rmat=(7, 600), threads=[1], peers="", repeat=1, json=tmp_path / "no.json")
-
-    assert stop.value.exit_code == 1
-    assert "wrong" in capsys.readouterr().out
-    assert not (tmp_path / "no.json").exists()
-
-
-def test_bulk_ends_with_status_1_when_a_published_count_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    TINY.write(tmp_path / "known.parquet")
-    monkeypatch.setitem(PUBLISHED, "known", 1)
-
-    with pytest.raises(typer.Exit) as stop:
-        static.main(graph=[tmp_path / "known.parquet"], threads=[1], peers="", repeat=1)
-
-    assert stop.value.exit_code == 1
-
-
-def test_bulk_refuses_an_unknown_peer() -> None:
-    with pytest.raises(typer.BadParameter, match="no peer 'oracle'; choose from kuzu"):
-        static.main(peers="oracle")
-
-
 def test_live_brings_the_state_back_for_every_batch(tmp_path: Path) -> None:
     path = tmp_path / "live.json"
 
@@ -212,36 +166,6 @@ def test_all_formulas_agree_and_run_their_joins(shape: str) -> None:
     assert len(rows) == 6
     assert verdict.comparisons == 5 * 3 + 6
     assert not verdict.differences
-
-
-def test_a_peer_that_takes_too_long_is_stopped_and_its_cpu_seconds_are_reported() -> None:
-    busy = "import time; print('{\"begun\": 0.0}', flush=True)\nwhile True: time.process_time()"
-
-    raced = race._watch(["-c", busy, "busy"], 3, 0.5)
-
-    assert (raced.answer, raced.counts) == (None, 0)
-    assert raced.cost.cpu > 0
-    assert 0.5 <= raced.cost.wall < 30
-
-
-def test_a_peer_that_fails_is_an_error_with_its_last_words() -> None:
-    with pytest.raises(race.PeerError, match="out of memory"):
-        race._watch(["-c", "raise SystemExit('out of memory')", "poor"], 1, 60.0)
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_a_peer_gives_the_same_count_with_the_plan_it_stands_for(name: str) -> None:
-    if importlib.util.find_spec(name.split("-")[0]) is None:
-        pytest.skip(f"{name} is not installed; the extra 'bench' has it")
-
-    raced = race.race(name, TINY, 1, repeat=2, limit=60.0)
-
-    assert (raced.answer, raced.counts) == (by_sparse_product(TINY), 2)
-
-
-def test_a_plan_of_the_wrong_kind_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="kuzu should run a plan with INTERSECT"):
-        PEERS["kuzu"].check("HASH_JOIN_PROBE over HASH_JOIN_BUILD")
 
 
 def small_circuits(json: Path | None = None) -> None:

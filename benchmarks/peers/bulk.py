@@ -1,0 +1,232 @@
+"""BULK: one count from scratch, by the engine and by each peer, checked.
+
+The engine gets the edges in random order, in arrays, and pays for sorting and for its index; a
+peer gets them sorted, and its loading is not counted. The engine runs before and after the peers
+of each case, so that a change of the machine's load hits both; medians. A peer that was stopped
+on one graph is not asked for a larger one with the same pattern, and one whose plan is not
+worst-case optimal may use an allowance of time in all, and runs with the largest number of
+threads only.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.cost import Cost, median
+from benchmarks.graph import Graph
+from benchmarks.peers.job import Job
+from benchmarks.peers.pattern import TRIANGLES, Pattern
+from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.systems import ENGINE, KUZU, Edges, System
+from benchmarks.peers.truth import truth
+from benchmarks.result import Row
+from benchmarks.verdict import Verdict
+
+BAR = 10.0  # times faster than a worst-case-optimal plan
+_WCO = "WCO plan"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pattern on a graph; ``known`` are counts from elsewhere, directed and undirected."""
+
+    pattern: Pattern
+    graph: Graph
+    known: int | None = None
+    known_undirected: int | None = None
+
+
+@dataclass
+class Bulk:
+    """The settings of a run, and what it has learned about its peers.
+
+    Attributes:
+        peers: In the order in which they run.
+        threads: Numbers of threads.
+        limit: Seconds for one count.
+        allowance: Seconds that a peer without a worst-case-optimal plan may use in all.
+        memory: Bytes for one system.
+        verdict: Collects the answers.
+        progress: Told what runs.
+        repeat: Counts by each system, unless they are long.
+        again: The engine runs after the peers as well.
+    """
+
+    peers: Sequence[System]
+    threads: Sequence[int]
+    limit: float
+    allowance: float
+    memory: int
+    verdict: Verdict
+    progress: Callable[[str], None]
+    repeat: int = 3
+    again: bool = True
+    _gone: dict[tuple[str, str], str] = field(default_factory=dict)
+    _used: dict[str, float] = field(default_factory=dict)
+
+    def run(self, cases: Iterable[Case]) -> list[Row]:
+        """The rows of all cases, in order of size for each pattern."""
+        rows: list[Row] = []
+        for case in cases:
+            rows += self._case(case)
+        return rows
+
+    def _case(self, case: Case) -> list[Row]:
+        edges = np.stack([case.graph.source, case.graph.target])
+        self._learn(case, edges)
+        rows: list[Row] = []
+        with tempfile.TemporaryDirectory() as folder:
+            np.save(Path(folder, "edges.npy"), edges)
+            for threads in self.threads:
+                self.progress(
+                    f"{case.pattern.name} on {case.graph.name}: "
+                    f"{case.graph.edges:,} edges, threads: {threads} ..."
+                )
+                rows += self._compare(case, threads, Path(folder))
+        return rows
+
+    def _compare(self, case: Case, threads: int, folder: Path) -> list[Row]:
+        first = self._count(case, ENGINE, threads, folder)
+        ended: list[tuple[System, Ended | str]] = []
+        for peer in self.peers:
+            if peer.method == _WCO or threads == max(self.threads):
+                ended.append((peer, self._peer(case, peer, threads, folder)))
+        counted = first.said("counted")
+        if self.peers and self.again:
+            counted = counted + self._count(case, ENGINE, threads, folder).said("counted")
+        engine = median([_cost(one) for one in counted]) if counted else None
+        index = min((one["wall"] for one in first.said("indexed")), default=None)
+        answer = counted[0]["answer"] if counted else None
+        rows = [_row(case, ENGINE, threads, engine, answer=answer, index=index, note=first.failure)]
+        return rows + [_peer_row(case, peer, threads, end, engine) for peer, end in ended]
+
+    def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> Ended | str:
+        """What came of it, or why it was not tried."""
+        left = self.allowance - self._used.get(peer.name, 0.0)
+        gone = self._gone.get((peer.name, case.pattern.name))
+        if gone and gone != case.graph.name:
+            return f"not run: failed on {gone}"
+        if peer.method != _WCO and left <= 0:
+            return f"not run: its {self.allowance:.0f} s are used up"
+        ended = self._count(case, peer, threads, folder)
+        spent = sum(one["wall"] for one in ended.said("counted"))
+        if ended.failure:
+            spent += ended.cost.wall
+            self._gone[peer.name, case.pattern.name] = case.graph.name
+        self._used[peer.name] = self._used.get(peer.name, 0.0) + spent
+        return ended
+
+    def _count(self, case: Case, system: System, threads: int, folder: Path) -> Ended:
+        used = Path(tempfile.mkdtemp(dir=folder))
+        (used / "edges.npy").symlink_to(folder / "edges.npy")
+        job = Job(
+            folder=used,
+            system=system.name,
+            pattern=case.pattern.name,
+            kind="bulk",
+            threads=threads,
+            memory=self.memory,
+            seconds=2.0,
+            repeat=self.repeat,
+        )
+        ended = run(job, system, limit=self.limit)
+        name = _truth(case, system)
+        for one in ended.said("counted"):
+            self.verdict.compare(f"{system.name}, {threads} threads", name, one["answer"])
+        self.progress(f"  {system.name}: {_told(ended)}")
+        return ended
+
+    def _learn(self, case: Case, edges: Edges) -> None:
+        known = case.known
+        self.verdict.truth(_truth(case, ENGINE), known, truth(case.pattern, edges))
+        for peer in self.peers:
+            if peer.undirected and _truth(case, peer) not in self.verdict.truths:
+                found = truth(case.pattern, edges, undirected=True)
+                self.verdict.truth(_truth(case, peer), case.known_undirected, found)
+
+
+def _truth(case: Case, system: System) -> str:
+    kind = "undirected " if system.undirected else ""
+    return f"{kind}{case.pattern.name} of {case.graph.name}"
+
+
+def _cost(message: Message) -> Cost:
+    return Cost(message["wall"], message["cpu"])
+
+
+def _told(ended: Ended) -> str:
+    counted = ended.said("counted")
+    fastest = f"{min(one['wall'] for one in counted):.3g} s" if counted else ""
+    return ended.failure or fastest
+
+
+def _peer_row(case: Case, peer: System, threads: int, end: Ended | str, engine: Cost | None) -> Row:
+    if isinstance(end, str):
+        return _row(case, peer, threads, None, engine=engine, note=end)
+    counted = end.said("counted")
+    if counted:
+        cost = median([_cost(one) for one in counted])
+        answer = counted[0]["answer"]
+        return _row(case, peer, threads, cost, engine=engine, answer=answer, note=end.failure)
+    stopped = end.failure is not None and end.failure.startswith("stopped")
+    loaded = bool(end.said("count"))
+    cost = end.cost if stopped and loaded else None
+    return _row(case, peer, threads, cost, engine=engine, note=end.failure)
+
+
+def _row(
+    case: Case,
+    system: System,
+    threads: int,
+    cost: Cost | None,
+    *,
+    answer: int | None = None,
+    index: float | None = None,
+    engine: Cost | None = None,
+    note: str | None = None,
+) -> Row:
+    """One row; where a peer was stopped its ratios are lower bounds."""
+    faster = cost.wall / engine.wall if cost and engine else None
+    bar = BAR if system.method == _WCO else None
+    within = None if bar is None or faster is None else faster >= bar
+    if within is False and answer is None:
+        within = None  # it was stopped before the bar was reached
+    return {
+        "graph": case.graph.name,
+        "edges": case.graph.edges,
+        "query": case.pattern.name,
+        "system": system.name,
+        "method": system.method,
+        "threads": threads,
+        "seconds": cost.wall if cost else None,
+        "of which index": index,
+        "CPU seconds": cost.cpu if cost else None,
+        "count": answer,
+        "times faster": faster,
+        "by CPU": cost.cpu / engine.cpu if cost and engine else None,
+        "bar": bar,
+        "within": within,
+        "note": note,
+    }
+
+
+def placed(graph: Graph, *, memory: int = 8 << 30) -> Cost:
+    """Kùzu's count of triangles, one thread, median of three: how fast a machine is.
+
+    Raises:
+        RuntimeError: Kùzu failed; why is in the message.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        np.save(path / "edges.npy", np.stack([graph.source, graph.target]))
+        job = Job(path, "kuzu", TRIANGLES.name, "bulk", 1, memory, math.inf, repeat=3)
+        ended = run(job, KUZU, limit=600.0)
+    if ended.failure:
+        raise RuntimeError(f"Kùzu {ended.failure}")
+    return median([_cost(one) for one in ended.said("counted")])

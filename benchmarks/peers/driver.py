@@ -1,0 +1,153 @@
+"""Driver: the child process. Loads one system, measures it, and says so in JSON, one line each.
+
+A job is a folder with ``job.json`` and arrays. Every line tells what has begun or what it came to,
+so that the parent knows what took too long (`benchmarks.peers.process`). BULK counts until
+``repeat`` counts or ``seconds`` are spent; LIVE runs each phase for at most ``seconds`` (but one
+step at least), so a slow system takes fewer steps and says how many.
+
+Phases of LIVE start from the same state and lead back to it: inserts, deletes of what was
+inserted (in another order), updates (each step deletes and inserts as many edges) and their
+reverse.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.job import Job
+from benchmarks.peers.pattern import PATTERNS
+from benchmarks.peers.roster import SYSTEMS
+from benchmarks.peers.systems import Edges, Maintainer, Resources
+from benchmarks.peers.usage import cpu_seconds
+
+
+def main() -> None:
+    """Run the job of the folder that is the only argument."""
+    job = Job.read(Path(sys.argv[1]))
+    (_bulk if job.kind == "bulk" else _live)(job)
+
+
+def _bulk(job: Job) -> None:
+    system = SYSTEMS[job.system]
+    edges: Edges = np.load(job.folder / "edges.npy")
+    _say("load")
+    with system.counter(PATTERNS[job.pattern], edges, _resources(job)) as counter:
+        system.check(counter.plan)
+        spent = 0.0
+        for number in range(job.repeat):
+            if number and spent > job.seconds:
+                break
+            _say("count")
+            wall, cpu = time.perf_counter(), cpu_seconds()
+            answer = counter.count()
+            wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+            spent += wall
+            _say("counted", answer=answer, wall=wall, cpu=cpu)
+        index = getattr(counter, "index", None)
+        if index is not None:
+            _say("indexed", wall=index().wall)
+
+
+def _live(job: Job) -> None:
+    system = SYSTEMS[job.system]
+    held: Edges = np.load(job.folder / "edges.npy")
+    rest: Edges = np.load(job.folder / "rest.npy")
+    _say("load")
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    with system.maintainer(PATTERNS[job.pattern], held, _resources(job)) as maintainer:
+        _say("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
+        _stir(maintainer, rest)
+        random = np.random.default_rng(2)
+        for batch in job.batches:
+            steps = max(1, min(job.steps, job.rows // batch, rest.shape[1] // batch))
+            plus = [_part(rest, batch, step) for step in range(steps)]
+            if "insert" in job.changes:
+                done = _phase(maintainer, job, batch, "insert", [(new, None) for new in plus])
+                if "delete" in job.changes:
+                    rows = np.concatenate(plus[:done], axis=1)
+                    rows = rows[:, random.permutation(rows.shape[1])]
+                    minus = [_part(rows, batch, step) for step in range(done)]
+                    _phase(
+                        maintainer, job, batch, "delete", [(None, gone) for gone in minus], all=True
+                    )
+            if "update" in job.changes and batch > 1:
+                half = batch // 2
+                pairs = [(_part(rest, half, i), _part(held, half, i)) for i in range(steps)]
+                done = _phase(maintainer, job, batch, "update", pairs)
+                back = [(gone, new) for new, gone in pairs[:done]]
+                _phase(maintainer, job, batch, "update back", back, all=True)
+
+
+def _phase(
+    maintainer: Maintainer,
+    job: Job,
+    batch: int,
+    change: str,
+    steps: list[tuple[Edges | None, Edges | None]],
+    *,
+    all: bool = False,
+) -> int:
+    """Run the steps, each of inserts and deletes; gives how many were done."""
+    prepared = [_weighted(new, gone) for new, gone in steps]
+    _say("phase", batch=batch, change=change)
+    gc.collect()
+    seconds: list[float] = []
+    answer = 0
+    cpu, begun = cpu_seconds(), time.perf_counter()
+    for edges, weights in prepared:
+        before = time.perf_counter()
+        if seconds and not all and before - begun > job.seconds:
+            break
+        answer = maintainer.step(edges, weights)
+        seconds.append(time.perf_counter() - before)
+    wall, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
+    _say(
+        "measured",
+        batch=batch,
+        change=change,
+        steps=len(seconds),
+        rows=sum(edges.shape[1] for edges, _ in prepared[: len(seconds)]),
+        wall=wall,
+        cpu=cpu,
+        p50=float(np.median(seconds)),
+        p99=float(np.quantile(seconds, 0.99, method="higher")),
+        answer=answer,
+    )
+    return len(seconds)
+
+
+def _stir(maintainer: Maintainer, rest: Edges) -> None:
+    """One small step there and, where deletes are taken, one back; not counted."""
+    raise NotImplementedError
+
+
+def _weighted(new: Edges | None, gone: Edges | None) -> tuple[Edges, NDArray[np.int64]]:
+    parts = [part for part in (gone, new) if part is not None]
+    signs = [sign for part, sign in ((gone, -1), (new, 1)) if part is not None]
+    weights = [np.full(part.shape[1], sign) for part, sign in zip(parts, signs, strict=True)]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)), np.concatenate(weights)
+
+
+def _part(edges: Edges, batch: int, number: int) -> Edges:
+    return edges[:, number * batch : (number + 1) * batch]
+
+
+def _resources(job: Job) -> Resources:
+    return Resources(job.threads, job.memory, job.folder)
+
+
+def _say(event: str, **fields: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, "cpu so far": cpu_seconds(), **fields}) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Patterns: what is counted, as atoms over one relation of edges, and in each peer's language.
+
+A pattern is a list of atoms ``e(x, y)`` over distinct loop-free directed edges, with comparisons.
+Its atoms stand in the order that a left-deep plan of binary joins should take them: each shares a
+variable with those before it, and an atom whose variables are both bound comes as early as it can.
+So a system that joins two at a time in the order of the text gets a good order; one that
+plans by itself, as this engine, Kùzu and DuckDB do, does not depend on it.
+
+The deltas of the SQL peers are the terms of the collapsed formula,
+``old_1 ... old_{i-1} d_i new_{i+1} ... new_n``, the same that the engine uses by default.
+
+This module and `systems` import neither numba nor pyarrow: they also run in the environments of
+their own that some peers need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+Atom = tuple[str, str]
+Comparison = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Atoms and comparisons under a name; the answer is the number of rows.
+
+    >>> TRIANGLES.datalog
+    'n() :- e(a, b), e(b, c), e(a, c)'
+    >>> TRIANGLES.sql(["o", "d", "n"])
+    'FROM o t0, d t1, n t2 WHERE t1.src = t0.dst AND t2.src = t0.src AND t2.dst = t1.dst'
+    """
+
+    name: str
+    atoms: tuple[Atom, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def datalog(self) -> str:
+        """The query of this engine."""
+        return f"n() :- {self.body}"
+
+    @property
+    def body(self) -> str:
+        """Atoms and comparisons, as the tables show them."""
+        atoms = [f"e({x}, {y})" for x, y in self.atoms]
+        return ", ".join(atoms + [" ".join(one) for one in self.comparisons])
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """In the order of their first occurrence."""
+        return tuple(dict.fromkeys(variable for atom in self.atoms for variable in atom))
+
+    def sql(self, relations: Sequence[str]) -> str:
+        """FROM and WHERE, with the relation that each atom reads, as ``t0``, ``t1``, ..."""
+        first: dict[str, str] = {}
+        equal: list[str] = []
+        for position, atom in enumerate(self.atoms):
+            for variable, column in zip(atom, ("src", "dst"), strict=True):
+                here = f"t{position}.{column}"
+                if variable in first:
+                    equal.append(f"{here} = {first[variable]}")
+                else:
+                    first[variable] = here
+        compared = [f"{first[x]} {_SQL[sign]} {first[y]}" for x, sign, y in self.comparisons]
+        tables = ", ".join(f"{relation} t{i}" for i, relation in enumerate(relations))
+        return f"FROM {tables} WHERE {' AND '.join(equal + compared)}"
+
+    @property
+    def count_sql(self) -> str:
+        """The count from scratch, over the table ``e``."""
+        return f"SELECT count(*) {self.sql(['e'] * len(self.atoms))}"
+
+    @property
+    def delta_sql(self) -> str:
+        """The change of the count: the collapsed terms over ``o``, ``d``, ``n`` with weights w."""
+        weight = " * ".join(f"t{i}.w" for i in range(len(self.atoms)))
+        terms = [
+            f"SELECT coalesce(sum({weight}), 0) AS w {self.sql(relations)}"
+            for relations in self.terms
+        ]
+        return f"SELECT sum(w) FROM ({' UNION ALL '.join(terms)})"
+
+    @property
+    def terms(self) -> list[list[str]]:
+        """For each delta term, which of ``o``, ``d``, ``n`` each atom reads."""
+        size = len(self.atoms)
+        return [["o"] * i + ["d"] + ["n"] * (size - i - 1) for i in range(size)]
+
+    def order_from(self, start: int) -> list[int]:
+        """Positions of the atoms, first ``start``, then the ones with the fewest new variables.
+
+        >>> TRIANGLES.order_from(1)
+        [1, 0, 2]
+        """
+        order, bound = [start], set(self.atoms[start])
+        while len(order) < len(self.atoms):
+            rest = [i for i in range(len(self.atoms)) if i not in order]
+            following = min(rest, key=lambda i: (len(set(self.atoms[i]) - bound), i))
+            order.append(following)
+            bound |= set(self.atoms[following])
+        return order
+
+    def cypher(self, *, binary: bool) -> str:
+        """One MATCH, or with ``binary`` one for each atom, which makes Kùzu join them in turn.
+
+        >>> TRIANGLES.cypher(binary=False)
+        'MATCH (a:N)-[:E]->(b:N), (b)-[:E]->(c:N), (a)-[:E]->(c) RETURN count(*)'
+        """
+        bound: list[str] = []
+        parts: list[str] = []
+        for x, y in self.atoms:
+            ends = [variable if variable in bound else f"{variable}:N" for variable in (x, y)]
+            bound += [variable for variable in (x, y) if variable not in bound]
+            parts.append(f"({ends[0]})-[:E]->({ends[1]})")
+            if binary:
+                parts[-1] = f"MATCH {parts[-1]} WITH {', '.join(bound)}"
+        compared = " AND ".join(f"{x}.id {_SQL[sign]} {y}.id" for x, sign, y in self.comparisons)
+        text = " ".join(parts) if binary else f"MATCH {', '.join(parts)}"
+        if binary:
+            text = text.rpartition(" WITH ")[0]
+        return f"{text}{f' WHERE {compared}' if compared else ''} RETURN count(*)"
+
+
+_SQL = {"<": "<", "!=": "<>"}
+
+
+def ring(length: int) -> Pattern:
+    """A cycle over ``length`` different nodes, each counted once: from its smallest node.
+
+    >>> ring(4).body
+    'e(a, b), e(b, c), e(c, d), e(d, a), a < b, a < c, a < d, b != d'
+    """
+    nodes = "abcdfg"[:length]
+    atoms = tuple((x, nodes[(i + 1) % length]) for i, x in enumerate(nodes))
+    smallest = tuple(("a", "<", other) for other in nodes[1:])
+    apart = tuple(
+        (x, "!=", y) for i, x in enumerate(nodes[1:]) for y in nodes[1:][i + 2 :]
+    )  # neighbours differ already: no edge is a loop
+    return Pattern(f"{length}-rings", atoms, smallest + apart)
+
+
+TRIANGLES = Pattern("triangles", (("a", "b"), ("b", "c"), ("a", "c")))
+CLIQUES = Pattern(
+    "4-cliques", (("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("b", "d"), ("c", "d"))
+)
+# Two paths from a to c over different middle nodes.
+DIAMONDS = Pattern(
+    "diamonds",
+    (("a", "b"), ("b", "c"), ("a", "d"), ("d", "c")),
+    (("b", "<", "d"), ("a", "!=", "c")),
+)
+
+PATTERNS = {
+    pattern.name: pattern
+    for pattern in (TRIANGLES, CLIQUES, DIAMONDS, *(ring(length) for length in (3, 4, 5, 6)))
+}

@@ -1,0 +1,151 @@
+"""Process: a driver in a process of its own, watched while it runs.
+
+A system that takes too long for what it has begun, or holds more memory than it may, is stopped
+with all its children; what it said until then counts. Memory is watched from outside and not
+limited by the system call, for some systems reserve addresses by the terabyte.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.cost import Cost
+from benchmarks.peers.job import Job
+from benchmarks.peers.systems import System
+from benchmarks.peers.usage import charged, resident
+
+Message = dict[str, Any]
+
+LOADING = 120.0  # seconds a system may take to load
+_GLANCE = 0.1  # seconds between two looks at the memory
+_CLOSING = 20.0  # seconds that a system may take to close after its last message
+_ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a driver said, and why it did not say all: ``failure`` is None when it did.
+
+    ``cost`` is that of the thing that was under way when it was stopped, ``peak`` the most bytes
+    that were seen in use.
+    """
+
+    messages: list[Message]
+    failure: str | None
+    cost: Cost
+    peak: int
+
+    def said(self, event: str) -> list[Message]:
+        return [message for message in self.messages if message["event"] == event]
+
+
+def watch(
+    arguments: list[str],
+    *,
+    limit: float,
+    memory: int,
+    interpreter: str = sys.executable,
+    loading: float = LOADING,
+) -> Ended:
+    """Run Python with the arguments until it ends, is too slow or too large.
+
+    Args:
+        arguments: Of the interpreter.
+        limit: Seconds between two messages.
+        memory: Bytes that the process and its children may hold.
+        interpreter: The Python to run.
+        loading: Seconds until the message after the one of event ``load``.
+    """
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            [interpreter, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env=os.environ | _ENVIRONMENT,
+            start_new_session=True,  # so that it can be stopped with its children
+        )
+        assert process.stdout is not None
+        lines: queue.Queue[str | None] = queue.Queue()
+        reader = threading.Thread(target=_forward, args=(process.stdout, lines))
+        reader.start()
+        messages: list[Message] = []
+        failure: str | None = None
+        since, used, peak, allowed = time.perf_counter(), 0.0, 0, loading
+        try:
+            while True:
+                try:
+                    line = lines.get(timeout=_GLANCE)
+                except queue.Empty:
+                    held = resident(process.pid)
+                    peak = max(peak, held)
+                    if held > memory:
+                        failure = f"out of memory at {memory / (1 << 30):.3g} GB"
+                    elif time.perf_counter() - since > allowed:
+                        failure = f"stopped after {allowed:.3g} s"
+                    if failure:
+                        break
+                    continue
+                if line is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=_CLOSING)
+                    break
+                messages.append(message := json.loads(line))
+                allowed = loading if message["event"] == "load" else limit
+                since, used = time.perf_counter(), message.get("cpu so far", 0.0)
+            cost = Cost(time.perf_counter() - since, charged(process.pid) - used)
+        finally:
+            _end(process)
+            reader.join()
+            process.stdout.close()
+        if failure is None and process.returncode not in (0, -signal.SIGKILL):
+            failure = f"failed: {_last_line(complaints, process.returncode)}"
+    if failure and failure.startswith("stopped") and messages[-1:] and allowed == loading:
+        failure = f"{failure} of loading"
+    return Ended(messages, failure, cost, peak)
+
+
+def _forward(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    """Lines that are a JSON object; None says that the process has closed its output."""
+    for line in stream:
+        if line.startswith("{"):
+            lines.put(line)
+    lines.put(None)
+
+
+def _last_line(complaints: IO[bytes], status: int) -> str:
+    complaints.seek(0)
+    lines = complaints.read().decode(errors="replace").split("\n")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), f"exit {status}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Stop it, and what it has left behind."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def run(job: Job, system: System, *, limit: float, loading: float = LOADING) -> Ended:
+    """Write the job and have the driver do it, in the environment of the system's package."""
+    if not system.installed:
+        return Ended([], f"not installed: {system.package}", Cost(0.0, 0.0), 0)
+    job.write()
+    arguments = ["-m", "benchmarks.peers.driver", str(job.folder)]
+    interpreter = system.interpreter
+    return watch(
+        arguments, limit=limit, memory=job.memory, interpreter=interpreter, loading=loading
+    )

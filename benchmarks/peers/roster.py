@@ -1,0 +1,7 @@
+"""Roster: every system by name, and which take part in which table."""
+
+from __future__ import annotations
+
+from benchmarks.peers.systems import BULK, ENGINE, LIVE, System
+
+SYSTEMS: dict[str, System] = {system.name: system for system in (ENGINE, *BULK, *LIVE)}

@@ -1,0 +1,154 @@
+"""Systems: the engine and its peers, one module each, told apart here.
+
+A module gives ``counter`` (BULK), ``maintainer`` (LIVE) or both, as context managers:
+
+``counter(pattern, edges, resources, **options)``     -> an object with ``plan`` and ``count()``
+``maintainer(pattern, edges, resources, **options)``  -> an object with ``step(edges, weights)``,
+                                                         which gives the count after the step
+
+Loading ends when the context is entered. A plan is checked, not assumed: one that should be
+worst-case optimal must hold the word that says so, one that should be binary must not.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.pattern import Pattern
+
+Edges = NDArray[np.int64]  # two rows: sources and targets
+
+
+class Counter(Protocol):
+    """A system with the edges in it."""
+
+    plan: str
+
+    def count(self) -> int:
+        """The answer, from scratch."""
+
+
+class Maintainer(Protocol):
+    """A system with the edges in it and the count known."""
+
+    def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
+        """The count after these edges were inserted (weight 1) or deleted (-1)."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a system may use: threads, bytes of memory, a folder for files."""
+
+    threads: int
+    memory: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class System:
+    """A way of doing the work.
+
+    Attributes:
+        name: As it stands in the tables.
+        module: The driver in this package.
+        package: What has to be installed.
+        method: How it does it, in a few words.
+        options: Given to the driver.
+        present, absent: Words that its plan must hold and must not hold.
+        undirected: It counts undirected patterns, an easier problem; its truth is another.
+        deletes: Whether it takes deletes.
+        patterns: Those that it can count; None means all.
+    """
+
+    name: str
+    module: str
+    package: str
+    method: str
+    options: dict[str, str] = field(default_factory=dict)
+    present: str = ""
+    absent: str = ""
+    undirected: bool = False
+    deletes: bool = True
+    patterns: tuple[str, ...] | None = None
+
+    @property
+    def interpreter(self) -> str:
+        """That of the environment which the package has to itself, else of this process."""
+        own = Path(sys.prefix, "peers", self.package, "bin", "python")
+        return str(own) if own.exists() else sys.executable
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package is there, in this environment or in its own."""
+        return self.interpreter != sys.executable or self.version() is not None
+
+    def check(self, plan: str) -> None:
+        """Raises RuntimeError when the plan is not of the kind that the system stands for."""
+        if (self.present and self.present not in plan) or (self.absent and self.absent in plan):
+            raise RuntimeError(
+                f"{self.name} should run a plan with {self.present or 'anything'} and without "
+                f"{self.absent or 'nothing'}, but it is:\n{plan}"
+            )
+
+    def version(self) -> str | None:
+        """Of the package, where this process can see it."""
+        try:
+            return version(self.package)
+        except PackageNotFoundError:
+            return None
+
+    def driver(self) -> ModuleType:
+        return importlib.import_module(f"benchmarks.peers.systems.{self.module}")
+
+    def counter(
+        self, pattern: Pattern, edges: Edges, resources: Resources
+    ) -> AbstractContextManager[Counter]:
+        make: Callable[..., AbstractContextManager[Counter]] = self.driver().counter
+        return make(pattern, edges, resources, **self.options)
+
+    def maintainer(
+        self, pattern: Pattern, edges: Edges, resources: Resources
+    ) -> AbstractContextManager[Maintainer]:
+        make: Callable[..., AbstractContextManager[Maintainer]] = self.driver().maintainer
+        return make(pattern, edges, resources, **self.options)
+
+
+ENGINE = System("dbsp_wcoj", "engine", "dbsp-wcoj", "generic join")
+
+KUZU = System("kuzu", "kuzu", "kuzu", "WCO plan", {}, "INTERSECT")
+
+BULK = (
+    KUZU,
+    System("ladybug", "kuzu", "ladybug", "WCO plan", {"package": "ladybug"}, "INTERSECT"),
+    System(
+        "kuzu-binary", "kuzu", "kuzu", "binary joins", {"plan": "binary"}, "HASH_JOIN", "INTERSECT"
+    ),
+    System(
+        "ladybug-binary",
+        "kuzu",
+        "ladybug",
+        "binary joins",
+        {"package": "ladybug", "plan": "binary"},
+        "HASH_JOIN",
+        "INTERSECT",
+    ),
+    System("duckdb", "duckdb", "duckdb", "hash joins", {}, "", "INTERSECT"),
+    System("igraph", "igraph", "igraph", "library, undirected", undirected=True),
+    System("networkx", "networkx", "networkx", "library, undirected", undirected=True),
+)
+
+LIVE: tuple[System, ...] = (
+    System("duckdb-delta", "duckdb", "duckdb", "delta SQL", {"method": "delta"}),
+    System("duckdb-recompute", "duckdb", "duckdb", "recount", {"method": "recompute"}),
+)

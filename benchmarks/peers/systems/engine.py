@@ -1,0 +1,67 @@
+"""This engine, measured by the same driver as its peers.
+
+BULK begins with arrays in random order and pays for sorting and for its index; ``index`` gives
+the cost of both apart, built once more by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.cost import Clock, Cost
+from benchmarks.engine import parts, weight, workers
+from benchmarks.peers.pattern import Pattern
+from benchmarks.peers.systems import Edges, Resources
+from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
+
+_WARM = 1_000  # edges that are enough to load the kernels
+
+
+class _Counter:
+    plan = "generic join"
+
+    def __init__(self, pattern: Pattern, edges: Edges, threads: int) -> None:
+        self._query, self._threads = pattern.datalog, threads
+        self._edges = edges[:, np.random.default_rng(1).permutation(edges.shape[1])]
+
+    def count(self) -> int:
+        with workers(self._threads) as executor:
+            edges = ZSet.from_columns(list(self._edges))
+            used = parts(self._threads)
+            return weight(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
+
+    def index(self) -> Cost:
+        """What it costs to sort the edges and to build the tries of both directions."""
+        clock = Clock()
+        Trace(2).update(ZSet.from_columns(list(self._edges)))
+        return clock.read()
+
+
+class _Maintainer:
+    def __init__(self, view: DeltaQuery) -> None:
+        self._view, self._count = view, 0
+
+    def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
+        delta = self._view.step({"e": ZSet.from_columns(list(edges), weights)})
+        self._count += weight(delta)
+        return self._count
+
+
+@contextmanager
+def counter(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Counter]:
+    _Counter(pattern, edges[:, :_WARM], resources.threads).count()
+    yield _Counter(pattern, edges, resources.threads)
+
+
+@contextmanager
+def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
+    with workers(resources.threads) as executor:
+        used = parts(resources.threads)
+        for part in (edges[:, :_WARM], edges):
+            one = _Maintainer(DeltaQuery(pattern.datalog, executor=executor, parts=used))
+            one.step(part, np.ones(part.shape[1], np.int64))
+        yield one

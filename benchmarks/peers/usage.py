@@ -1,0 +1,56 @@
+"""Usage: CPU seconds and resident bytes of a process with all its children (Spark's JVM is one)."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds() -> float:
+    """Of this process so far, all threads, and of its children, to a hundredth of a second."""
+    times = os.times()
+    reaped = times.children_user + times.children_system
+    return time.process_time() + reaped + sum(_charged(child) for child in _below(os.getpid()))
+
+
+def charged(process: int) -> float:
+    """CPU seconds of a process and its children that still run."""
+    return sum(_charged(one) for one in [process, *_below(process)])
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process and its children hold."""
+    total = 0
+    for one in [process, *_below(process)]:
+        try:
+            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * _PAGE
+        except (OSError, IndexError):
+            continue  # it has just ended
+    return total
+
+
+def _charged(process: int) -> float:
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS
+
+
+def _below(process: int) -> list[int]:
+    """All processes that it started, and they."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found = list(children.get(process, []))
+    for one in found:  # grows while it is walked
+        found += children.get(one, [])
+    return found

@@ -1,0 +1,224 @@
+"""Peers at tiny sizes: every driver is right, limits are told, a wrong answer is fatal."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from benchmarks.graph import Graph, generated
+from benchmarks.peers import __main__ as command
+from benchmarks.peers import bulk, process, truth, workload
+from benchmarks.peers.job import Job
+from benchmarks.peers.pattern import CLIQUES, DIAMONDS, PATTERNS, TRIANGLES, Pattern
+from benchmarks.peers.roster import SYSTEMS
+from benchmarks.peers.systems import BULK, KUZU, Edges, Resources, System
+
+TINY = generated(5, 160, 3)
+EDGES = np.stack([TINY.source, TINY.target])
+MODULES = ("bulk", "job", "pattern", "truth", "usage", "workload")
+FEW = 8 << 30
+
+
+def by_assignments(pattern: Pattern, edges: Edges) -> int:
+    """Every assignment of nodes to variables, tried one by one."""
+    there = set(zip(*edges.tolist(), strict=True))
+    nodes = sorted(set(edges.ravel().tolist()))
+    total = 0
+    for values in itertools.product(nodes, repeat=len(pattern.variables)):
+        bound = dict(zip(pattern.variables, values, strict=True))
+        total += all((bound[x], bound[y]) in there for x, y in pattern.atoms) and all(
+            bound[x] < bound[y] if sign == "<" else bound[x] != bound[y]
+            for x, sign, y in pattern.comparisons
+        )
+    return total
+
+
+def installed(system: System) -> System:
+    if importlib.util.find_spec(system.package.replace("-", "_")) is None:
+        pytest.skip(f"{system.package} is not installed; the extra 'bench' has it")
+    return system
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_examples_in_the_docstrings_hold(module: str) -> None:
+    failures, _ = doctest.testmod(importlib.import_module(f"benchmarks.peers.{module}"))
+
+    assert failures == 0
+
+
+@pytest.mark.parametrize("name", ["triangles", "4-cliques", "diamonds", "3-rings", "4-rings"])
+def test_the_truth_is_what_trying_all_assignments_gives(name: str) -> None:
+    few = generated(4, 60, 1)
+    edges = np.stack([few.source, few.target])
+
+    assert truth.truth(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
+
+
+@pytest.mark.parametrize("name", ["5-rings", "6-rings"])
+def test_the_truth_of_long_rings_is_what_trying_all_assignments_gives(name: str) -> None:
+    few = generated(3, 60, 1)
+    edges = np.stack([few.source, few.target])
+
+    assert truth.truth(PATTERNS[name], edges) == by_assignments(PATTERNS[name], edges) > 0
+
+
+def test_undirected_truth_counts_each_pattern_once() -> None:
+    both = np.array([[1, 2, 2, 3, 1, 3, 9], [2, 1, 3, 2, 3, 1, 1]])
+
+    assert truth.truth(TRIANGLES, both, undirected=True) == 1
+    assert truth.truth(TRIANGLES, both) == 6
+
+
+def bulk_answer(system: System, pattern: Pattern, folder: Path) -> int:
+    np.save(folder / "edges.npy", EDGES)
+    job = Job(folder, system.name, pattern.name, "bulk", 1, FEW, 0.0)
+    ended = process.run(job, installed(system), limit=60.0)
+    assert ended.failure is None, ended.failure
+    (counted,) = ended.said("counted")
+    return counted["answer"]
+
+
+# Kùzu and its fork cannot be loaded into one process: their symbols have the same names.
+@pytest.mark.parametrize("name", [one.name for one in BULK if one.module == "kuzu"])
+def test_a_driver_in_its_own_process_counts_triangles_with_the_plan_it_stands_for(
+    name: str, tmp_path: Path
+) -> None:
+    assert bulk_answer(SYSTEMS[name], TRIANGLES, tmp_path) == truth.truth(TRIANGLES, EDGES)
+
+
+@pytest.mark.parametrize("pattern", [CLIQUES, DIAMONDS], ids=lambda one: one.name)
+def test_kuzu_counts_other_patterns(pattern: Pattern, tmp_path: Path) -> None:
+    assert bulk_answer(KUZU, pattern, tmp_path) == truth.truth(pattern, EDGES)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.values(), ids=lambda one: one.name)
+@pytest.mark.parametrize("name", ["dbsp_wcoj", "duckdb"])
+def test_a_driver_counts_every_pattern(name: str, pattern: Pattern, tmp_path: Path) -> None:
+    system = installed(SYSTEMS[name])
+
+    with system.counter(pattern, EDGES, Resources(1, FEW, tmp_path)) as counter:
+        found = counter.count()
+
+    assert found == truth.truth(pattern, EDGES)
+
+
+@pytest.mark.parametrize("pattern", [TRIANGLES, CLIQUES], ids=lambda one: one.name)
+@pytest.mark.parametrize("name", [one.name for one in BULK if one.undirected])
+def test_a_library_counts_undirected_patterns(name: str, pattern: Pattern, tmp_path: Path) -> None:
+    system = installed(SYSTEMS[name])
+
+    with system.counter(pattern, EDGES, Resources(1, FEW, tmp_path)) as counter:
+        assert counter.count() == truth.truth(pattern, EDGES, undirected=True)
+
+
+def test_a_plan_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="kuzu should run a plan with INTERSECT"):
+        KUZU.check("HASH_JOIN_PROBE over HASH_JOIN_BUILD")
+
+
+def test_a_system_that_takes_too_long_is_stopped_with_its_children_and_its_cost_is_told() -> None:
+    busy = (
+        "import subprocess, sys\n"
+        'print(\'{"event": "count"}\', flush=True)\n'
+        "subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    )
+
+    ended = process.watch(["-c", busy], limit=0.6, memory=FEW)
+
+    assert ended.failure == "stopped after 0.6 s"
+    assert [message["event"] for message in ended.messages] == ["count"]
+    assert ended.cost.cpu > 0.1
+    assert 0.6 <= ended.cost.wall < 10
+
+
+def test_a_system_that_holds_too_much_memory_is_stopped() -> None:
+    greedy = (
+        "held = []\n"
+        'print(\'{"event": "count"}\', flush=True)\n'
+        "while True: held.append(b'x' * 1_000_000)"
+    )
+
+    ended = process.watch(["-c", greedy], limit=20.0, memory=200 << 20)
+
+    assert ended.failure == "out of memory at 0.195 GB"
+    assert ended.peak > 200 << 20
+
+
+def test_a_system_that_fails_leaves_its_last_line() -> None:
+    ended = process.watch(["-c", "raise SystemExit('cannot go on')"], limit=20.0, memory=FEW)
+
+    assert ended.failure == "failed: cannot go on"
+
+
+def test_a_package_that_is_missing_is_told_as_such(tmp_path: Path) -> None:
+    np.save(tmp_path / "edges.npy", EDGES)
+    missing = System("nothing", "no_such_driver", "no-such-package", "none")
+    job = Job(tmp_path, "kuzu", "triangles", "bulk", 1, FEW, 1.0)
+
+    ended = process.run(job, missing, limit=10.0)
+
+    assert ended.failure == "not installed: no-such-package"
+
+
+def quick(tmp_path: Path, **options: object) -> dict:
+    path = tmp_path / "peers.json"
+    command.main(quick=True, json=path, **options)
+    return json.loads(path.read_text())["tables"]
+
+
+def test_a_quick_bulk_run_writes_the_rows_with_their_bars(tmp_path: Path) -> None:
+    installed(KUZU)
+
+    rows = quick(tmp_path, part="bulk", peers="kuzu", threads=[1])["BULK"]
+
+    assert [(row["query"], row["system"]) for row in rows] == [
+        ("triangles", "dbsp_wcoj"),
+        ("triangles", "kuzu"),
+        ("4-cliques", "dbsp_wcoj"),
+        ("4-cliques", "kuzu"),
+    ]
+    assert [row["bar"] for row in rows] == [None, 10.0, None, 10.0]
+    assert all(row["within"] == (row["times faster"] >= 10) for row in rows[1::2])
+
+
+def test_a_wrong_answer_ends_the_race_with_status_1_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bulk, "truth", lambda *_, **__: -1)
+
+    with pytest.raises(typer.Exit) as stop:
+        quick(tmp_path, part="bulk", peers="none", threads=[1])
+
+    assert stop.value.exit_code == 1
+    assert "wrong" in capsys.readouterr().out
+    assert not (tmp_path / "peers.json").exists()
+
+
+def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: Path) -> None:
+    installed(KUZU)
+    verdict = command.Verdict()
+    race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 1 << 20, verdict, lambda text: None)
+    small, larger = TINY, Graph("larger", TINY.source, TINY.target)
+
+    rows = race.run([bulk.Case(TRIANGLES, small), bulk.Case(TRIANGLES, larger)])
+
+    notes = [row["note"] for row in rows if row["system"] == "kuzu"]
+    assert notes[0].startswith("out of memory")
+    assert notes[1] == f"not run: failed on {TINY.name}"
+    assert all(row["times faster"] is None for row in rows)
+
+
+def test_a_union_of_graphs_has_the_sum_of_their_counts() -> None:
+    both = workload.disjoint([TINY, TINY])
+
+    assert both.edges == 2 * TINY.edges
+    once = truth.truth(TRIANGLES, EDGES)
+    assert truth.truth(TRIANGLES, np.stack([both.source, both.target])) == 2 * once
