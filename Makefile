@@ -51,11 +51,13 @@ RESULTS := benchmarks/results
 bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	@mkdir -p $(RESULTS)
 	$(BIN)/python -m benchmarks.live $(call graph,soc-Epinions1) $(call graph,uk-2007-05-100000) \
-		$(RMAT) --place --scaling --json $(RESULTS)/live.json
+		$(RMAT) --place --json $(RESULTS)/live.json
 	$(BIN)/python -m benchmarks.peers --json $(RESULTS)/peers.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
+	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
+	$(BIN)/python -m benchmarks.work --record
 	$(BIN)/python -m benchmarks.report
 
 $(BIN)/python:

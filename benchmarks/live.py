@@ -4,7 +4,7 @@ Claim: at least 8 times the edges per CPU second of dogsdogsdogs in steps of 100
 5 times in steps of 1 and 10, one thread; deletes within 15 % of inserts; loading 90 % at once at
 least 20 times faster; at most 40 bytes per edge; a step of one row on 8 million edges takes
 0.3 ms (median), 2 ms (99 %) and never 50 ms; its cost follows the delta, not the state
-(``--scaling``).
+(`benchmarks.growth`).
 
 Inputs: an RMAT of scale 20 with 8 million samples, uk-2007-05-100000, soc-Epinions1; distinct
 loop-free edges in random order by seed. 90 % are one step (the backfill). For each batch size B
@@ -28,7 +28,6 @@ from benchmarks.engine import QUERY, parts, warm_up, workers
 from benchmarks.graph import Graph, generated, graphs
 from benchmarks.peers.bulk import placed
 from benchmarks.result import Result, Row, terminal
-from benchmarks.scaling import scaling
 from benchmarks.stream import Phase, delete, insert
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery
@@ -50,12 +49,11 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows streamed for small batches.")] = 20_000,
     threads: int = 1,
     place: Annotated[bool, typer.Option(help="Place this machine by Kùzu.")] = False,
-    scales: Annotated[bool, typer.Option("--scaling", help="Cost by size of the state.")] = False,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Maintain the count; exit status 1 when it is ever wrong."""
-    if not graph and rmat is None and not scales:
+    if not graph and rmat is None:
         rmat = (16, 500_000)
     verdict = Verdict()
     tables: dict[str, list[Row]] = {"LIVE": [], "Backfill and state": []}
@@ -80,8 +78,6 @@ def main(
         )
         tables["LIVE"] += steps
         tables["Backfill and state"].append(state)
-    if scales:
-        tables["Scaling"] = scaling(seed, verdict)
     verdict.close(result, json)
 
 

@@ -39,11 +39,12 @@ from dbsp_wcoj.schedule import Schedule
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["COLLECT", "HOOKS", "JOIN", "MERGE", "Hook", "Phase", "Profiler", "TermProfile"]
+__all__ = ["COLLECT", "HOOKS", "JOIN", "MERGE", "PLAN", "Hook", "Phase", "Profiler", "TermProfile"]
 
 JOIN: Final = "join"
 COLLECT: Final = "collect"
 MERGE: Final = "merge"
+PLAN: Final = "plan"
 SORT: Final = "sort"
 
 # Runs of a term that are asked for the sizes of what they read.
@@ -101,7 +102,7 @@ HOOKS: Final = (
     ),
     Hook(delta_query, "accumulate", COLLECT),
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
-    Hook(Schedule, "ready", "plan"),
+    Hook(Schedule, "ready", PLAN),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),
     Hook(Run, "merged_tail", MERGE, lambda runs, _: sum(r.rows for r in runs[0][runs[2] :])),

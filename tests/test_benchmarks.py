@@ -21,7 +21,6 @@ from benchmarks.engine import count_once
 from benchmarks.graph import Graph, generated, read
 from benchmarks.recomputed import Recomputed
 from benchmarks.rmat import candidates, rmat
-from benchmarks.scaling import scaling
 from benchmarks.verdict import Verdict
 
 TINY = generated(7, 600, 3)
@@ -145,16 +144,6 @@ def test_live_gives_ratios_once_the_machine_is_placed(monkeypatch: pytest.Monkey
     assert there["dogsdogsdogs here"] == 2.0
     assert there["times faster"] == pytest.approx(float(there["edges/CPU s"] or 0) / 2)
     assert state["dogsdogsdogs here"] == 2.5
-
-
-def test_scaling_leaves_nothing_behind() -> None:
-    verdict = Verdict()
-
-    rows = scaling(0, verdict, (8, 9))
-
-    assert {row["batch"] for row in rows} == {1, 1000}
-    assert verdict.comparisons == len(rows) == 8
-    assert not verdict.differences
 
 
 @pytest.mark.parametrize("shape", formulas.QUERIES)

@@ -1,0 +1,131 @@
+"""``python -m benchmarks.growth``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.engine import warm_up
+from benchmarks.growth.dimensions import by_delta, by_skew, by_state, by_threads, by_views
+from benchmarks.growth.fit import fitted
+from benchmarks.result import Result, Row, terminal
+from benchmarks.verdict import Verdict
+
+CLAIM = (
+    "Growth: at a fixed delta and degree a step takes at most twice as long over 10⁸ rows of state "
+    "as over 10⁶"
+)
+STATE, DELTA, SKEW, VIEWS, THREADS = "State", "Delta", "Skew", "Views", "Threads"
+EXPONENTS = "Growth exponents"
+PARTS = ("state", "delta", "skew", "views", "threads")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything: rows of state, and by rows of a step how many steps."""
+
+    state: tuple[int, ...]
+    skewed: tuple[int, ...]
+    state_steps: dict[int, int]
+    other: int  # rows of state of the other parts
+    delta_steps: dict[int, int]
+    exponents: tuple[float, ...]
+    views: tuple[int, ...]
+    threads: tuple[int, ...]
+    threads_steps: dict[int, int]
+    batch: int
+    steps: int
+
+
+FULL = Sizes(
+    state=(100_000, 1_000_000, 10_000_000, 100_000_000),
+    skewed=(100_000, 1_000_000, 10_000_000, 100_000_000),
+    state_steps={1: 2_000, 100: 200, 1_000: 40},
+    other=1_000_000,
+    delta_steps={1: 2_000, 10: 400, 100: 100, 1_000: 40, 10_000: 10, 100_000: 3},
+    exponents=(0.0, 0.25, 0.5, 0.75, 1.0),
+    views=(1, 2, 4, 8, 16),
+    threads=(1, 2),
+    threads_steps={10_000: 10, 100_000: 3},
+    batch=1_000,
+    steps=40,
+)
+QUICK = Sizes(
+    state=(10_000, 100_000, 1_000_000),
+    skewed=(10_000,),
+    state_steps={1: 100, 1_000: 3},
+    other=20_000,
+    delta_steps={1: 50, 100: 5, 5_000: 2},
+    exponents=(0.0, 1.0),
+    views=(1, 4),
+    threads=(1, 2),
+    threads_steps={5_000: 2},
+    batch=100,
+    steps=5,
+)
+
+
+def main(
+    part: Annotated[list[str], typer.Option(help=f"Of {', '.join(PARTS)}; all.")] = list(PARTS),  # noqa: B006
+    most: Annotated[int, typer.Option(help="Leave out states of more rows.")] = 10**9,
+    quick: Annotated[bool, typer.Option(help="Small sizes.")] = False,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+) -> None:
+    """Measure; exit status 1 when an answer is wrong."""
+    unknown = set(part) - set(PARTS)
+    if unknown:
+        raise typer.BadParameter(f"no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    measure(QUICK if quick else FULL, part=part, most=most, seed=seed, json=json)
+
+
+def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path | None) -> None:
+    """The parts, each with its table, and the exponents of all."""
+    verdict = Verdict()
+    tables: dict[str, list[Row]] = {}
+    result = Result("growth", CLAIM, tables)
+    say = terminal().print
+    warm_up(max(sizes.threads))
+    size, batch, steps = sizes.other, sizes.batch, sizes.steps
+    fits: list[Row] = []
+    if "state" in part:
+        tables[STATE] = []
+        for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
+            chosen = tuple(rows for rows in states if rows <= most)
+            found = by_state(
+                chosen, sizes.state_steps, skew=skew, seed=seed, verdict=verdict, say=say
+            )
+            tables[STATE] += found
+            for one in sizes.state_steps:
+                same = [row for row in found if row["batch"] == one]
+                what = f"{same[0]['graph']}, steps of {one:,}" if same else ""
+                fits += [fitted(what, same, "rows", "step ms")] if same else []
+            fits.append(fitted("memory of state", same, "rows", "MB"))
+    if "delta" in part:
+        tables[DELTA] = by_delta(size, sizes.delta_steps, seed=seed, verdict=verdict, say=say)
+        fits.append(fitted("delta", tables[DELTA], "batch", "step ms"))
+    if "skew" in part:
+        tables[SKEW] = by_skew(
+            size, sizes.exponents, batch, steps, seed=seed, verdict=verdict, say=say
+        )
+        fits.append(fitted("skew", tables[SKEW], "candidates/row", "step ms"))
+    if "views" in part:
+        tables[VIEWS] = by_views(
+            size, sizes.views, batch, steps, seed=seed, verdict=verdict, say=say
+        )
+        fits.append(fitted("views", tables[VIEWS], "views", "step ms"))
+        fits.append(fitted("views", tables[VIEWS], "views", "MB"))
+    if "threads" in part:
+        tables[THREADS] = by_threads(
+            size, sizes.threads, sizes.threads_steps, seed=seed, verdict=verdict, say=say
+        )
+        fits.append(fitted("threads", tables[THREADS], "threads", "step ms"))
+    tables[EXPONENTS] = fits
+    verdict.close(result, json)
+
+
+if __name__ == "__main__":
+    typer.run(main)

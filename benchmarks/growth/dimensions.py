@@ -1,0 +1,236 @@
+"""One table for each thing that a step's cost could grow with."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.counter import count
+from benchmarks.engine import QUERY, workers
+from benchmarks.growth.edges import Keys, columns, edges, split
+from benchmarks.growth.held import Held, Steps, peak
+from benchmarks.result import Row
+from benchmarks.verdict import Verdict
+
+BAR: Final = 2.0
+# The state that others are compared with, and the largest that is counted independently.
+BASE: Final = 1_000_000
+COUNTED: Final = 1_000_000
+
+# Views that read the relation in the same two orders.
+QUERIES: Final = (
+    QUERY,
+    "n() :- e(a, b), e(b, c), e(c, a)",
+    "n() :- e(a, b), e(b, c), a != c",
+    "n() :- e(a, b), e(b, c), e(a, c), a < c",
+)
+
+Say = Callable[[str], None]
+
+
+def by_state(
+    sizes: tuple[int, ...],
+    batches: dict[int, int],
+    *,
+    skew: float,
+    seed: int,
+    verdict: Verdict,
+    say: Say,
+) -> list[Row]:
+    """Steps of each batch over each size of state.
+
+    Args:
+        sizes: Rows of state, ascending.
+        batches: Rows of a step, and how many steps there.
+        skew: Exponent of Zipf's law.
+        seed: Of the graphs.
+        verdict: Gets the answers.
+        say: Gets the progress.
+    """
+    graph = "uniform" if skew == 0.0 else f"Zipf {skew:g}"
+    rows: list[Row] = []
+    base: dict[int, float] = {}
+    for size in sizes:
+        say(f"state, {graph}, {size:,} rows ...")
+        most = max(batch * steps for batch, steps in batches.items())
+        held, kept, streamed, seconds = _loaded([QUERY], size, skew, seed, min(most, size // 4))
+        for batch, steps in batches.items():
+            there = held.there_and_back(streamed, batch, steps)
+            _check(verdict, f"{graph}, {size}, {batch}", there)
+            if size <= COUNTED:
+                _check_count(verdict, f"{graph}, {size}, {batch}", kept, streamed, there)
+            middle = there.quantile(0.5)
+            if size == BASE:
+                base[batch] = middle
+            growth = middle / base[batch] if batch in base else None
+            bar = BAR if skew == 0.0 and size > BASE else None
+            rows.append(
+                {
+                    "graph": graph,
+                    "rows": size,
+                    "batch": batch,
+                    "steps": len(there.seconds),
+                    "step ms": middle,
+                    "p99 ms": there.quantile(0.99),
+                    "largest ms": there.quantile(1.0),
+                    "mean CPU ms": 1000 * there.cpu / len(there.seconds),
+                    "growth": growth,
+                    "bar": bar,
+                    "within": None if bar is None or growth is None else growth <= bar,
+                    **_bound(there),
+                    **_memory(held, size),
+                    "load s": seconds,
+                    "peak GB": peak(),
+                }
+            )
+        del held, kept, streamed
+        gc.collect()
+    return rows
+
+
+def by_delta(
+    size: int, batches: dict[int, int], *, seed: int, verdict: Verdict, say: Say
+) -> list[Row]:
+    """Steps of more and more rows over one state."""
+    say(f"delta, {size:,} rows of state ...")
+    most = max(batch * steps for batch, steps in batches.items())
+    held, _, streamed, _ = _loaded([QUERY], size, 0.0, seed, most)
+    rows: list[Row] = []
+    for batch, steps in batches.items():
+        there = held.there_and_back(streamed, batch, steps)
+        _check(verdict, f"delta {batch}", there)
+        middle = there.quantile(0.5)
+        rows.append(
+            {
+                "rows": size,
+                "batch": batch,
+                "steps": len(there.seconds),
+                "step ms": middle,
+                "p99 ms": there.quantile(0.99),
+                "µs/row": 1000 * middle / batch,
+                **_bound(there),
+            }
+        )
+    return rows
+
+
+def by_skew(
+    size: int, exponents: tuple[float, ...], batch: int, steps: int, *, seed: int, verdict: Verdict,
+    say: Say,
+) -> list[Row]:  # fmt: skip
+    """Steps over states that have ever larger hubs."""
+    rows: list[Row] = []
+    for skew in exponents:
+        say(f"skew, Zipf's exponent {skew:g} ...")
+        held, _, streamed, _ = _loaded([QUERY], size, skew, seed, batch * steps)
+        there = held.there_and_back(streamed, batch, steps)
+        _check(verdict, f"skew {skew}", there)
+        rows.append(
+            {
+                "Zipf": skew,
+                "rows": size,
+                "batch": batch,
+                "step ms": there.quantile(0.5),
+                "p99 ms": there.quantile(0.99),
+                **_bound(there),
+                **_memory(held, size),
+            }
+        )
+    return rows
+
+
+def by_views(
+    size: int, numbers: tuple[int, ...], batch: int, steps: int, *, seed: int, verdict: Verdict,
+    say: Say,
+) -> list[Row]:  # fmt: skip
+    """Steps through ever more views over one relation, of which four kinds take turns."""
+    rows: list[Row] = []
+    for views in numbers:
+        say(f"{views} views ...")
+        queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
+        held, _, streamed, _ = _loaded(queries, size, 0.0, seed, batch * steps)
+        there = held.there_and_back(streamed, batch, steps)
+        _check(verdict, f"{views} views", there)
+        rows.append(
+            {
+                "views": views,
+                "rows": size,
+                "batch": batch,
+                "step ms": there.quantile(0.5),
+                "ms/view": there.quantile(0.5) / views,
+                **_bound(there),
+                **_memory(held, size),
+            }
+        )
+    return rows
+
+
+def by_threads(
+    size: int, threads: tuple[int, ...], batches: dict[int, int], *, seed: int, verdict: Verdict,
+    say: Say,
+) -> list[Row]:  # fmt: skip
+    """Steps by one thread and by several, over a skewed state, whose hubs are hard to share out."""
+    rows: list[Row] = []
+    first: dict[int, float] = {}
+    most = max(batch * steps for batch, steps in batches.items())
+    for used in threads:
+        say(f"{used} threads ...")
+        with workers(used) as executor:
+            held, _, streamed, _ = _loaded([QUERY], size, 0.75, seed, most, executor, used)
+            for batch, steps in batches.items():
+                there = held.there_and_back(streamed, batch, steps)
+                _check(verdict, f"{used} threads, {batch}", there)
+                middle = there.quantile(0.5)
+                first.setdefault(batch, middle)
+                rows.append(
+                    {
+                        "threads": used,
+                        "rows": size,
+                        "batch": batch,
+                        "step ms": middle,
+                        "times faster": first[batch] / middle,
+                        **_bound(there),
+                    }
+                )
+    return rows
+
+
+def _loaded(
+    queries: list[str], size: int, skew: float, seed: int, streamed: int, *workers: Any
+) -> tuple[Held, Keys, Keys, float]:
+    """Views over rows; the rows if they are few enough to be counted; rows to stream; seconds."""
+    held = Held(queries, *workers)
+    kept, rest = split(edges(size + streamed, exponent=skew, seed=seed), streamed, seed + 1)
+    seconds = held.load(kept)
+    return held, kept if size <= COUNTED else kept[:0], rest, seconds
+
+
+def _bound(there: Steps) -> Row:
+    """How far from the work that must be done."""
+    return {"candidates/row": there.candidates / there.rows, "ns/candidate": there.nanoseconds}
+
+
+def _memory(held: Held, rows: int) -> Row:
+    """Bytes by row, and by row and arrangement against 8 for each of two columns."""
+    by_row = held.bytes / rows
+    return {
+        "MB": held.bytes / 1e6,
+        "bytes/row": by_row,
+        "by 8 a column": by_row / (16 * held.arrangements),
+    }
+
+
+def _check(verdict: Verdict, what: str, there: Steps) -> None:
+    verdict.truth("nothing left", 0)
+    verdict.compare(what, "nothing left", there.change)
+
+
+def _check_count(verdict: Verdict, what: str, kept: Keys, streamed: Keys, there: Steps) -> None:
+    """Compare the change of inserting with independent counts before and after."""
+    after = np.concatenate([kept, streamed[: there.rows // 2]])
+    truth = f"{what}, counted"
+    verdict.truth(truth, count(*columns(after)) - count(*columns(kept)))
+    verdict.compare(what, truth, there.changed)

@@ -1,0 +1,80 @@
+"""Edges by the hundred million: distinct, loop-free, as sorted packed keys.
+
+A key is ``source << 32 | target``, so distinct rows need one sort of one column in place: 10⁸ keys
+take 0.8 GB and some ten seconds. Ends have ranks by Zipf's law, cut at the number of nodes and
+drawn by inverting its continuous form; ranks are scattered over the node numbers, since hubs that
+are neighbours would be in the cache together.
+
+>>> keys = edges(1_000, exponent=0.0, seed=1)
+>>> len(keys), bool((keys[1:] > keys[:-1]).all())
+(1000, True)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.int64]
+
+DEGREE: Final = 8
+BITS: Final = 32
+
+_ROUND: Final = 1 << 20
+# A prime beyond every number of nodes, so that multiplying by it permutes them.
+_SCATTER: Final = 2_147_483_647
+
+
+def edges(rows: int, *, exponent: float, seed: int) -> Keys:
+    """So many distinct edges of a graph of `DEGREE` edges per node, sorted.
+
+    Samples are drawn until there are enough; of too many, random ones go.
+    """
+    nodes = max(rows // DEGREE, 2)
+    generator = np.random.default_rng(seed)
+    keys = np.empty(0, np.int64)
+    while len(keys) < rows:
+        missing = rows - len(keys)
+        more = np.empty(len(keys) + missing + missing // 50 + 64, np.int64)
+        more[: len(keys)] = keys
+        for start in range(len(keys), len(more), _ROUND):
+            part = more[start : start + _ROUND]
+            part[:] = _ends(generator, len(part), nodes, exponent) << BITS
+            part |= _ends(generator, len(part), nodes, exponent)
+        keys = distinct(more)
+    surplus = generator.choice(len(keys), len(keys) - rows, replace=False, shuffle=False)
+    return np.delete(keys, surplus) if len(surplus) else keys
+
+
+def distinct(keys: Keys) -> Keys:
+    """The keys without loops and duplicates, sorted in place first."""
+    keys.sort()
+    keep = (keys >> BITS) != (keys & ((1 << BITS) - 1))
+    keep[1:] &= keys[1:] != keys[:-1]
+    return keys[keep]
+
+
+def split(keys: Keys, streamed: int, seed: int) -> tuple[Keys, Keys]:
+    """The keys without so many random ones, sorted, and those, in random order."""
+    chosen = np.random.default_rng(seed).choice(len(keys), streamed, replace=False)
+    return np.delete(keys, chosen), keys[chosen]
+
+
+def columns(keys: Keys) -> list[Keys]:
+    """Source and target of each key."""
+    return [keys >> BITS, keys & ((1 << BITS) - 1)]
+
+
+def _ends(generator: np.random.Generator, count: int, nodes: int, exponent: float) -> Keys:
+    draw = generator.random(count)
+    if exponent == 0.0:
+        rank = (draw * nodes).astype(np.int64)
+    elif exponent == 1.0:
+        rank = (np.power(float(nodes), draw) - 1.0).astype(np.int64)
+    else:
+        power = 1.0 - exponent
+        rank = (np.power(1.0 + draw * (nodes**power - 1.0), 1.0 / power) - 1.0).astype(np.int64)
+    scattered: Keys = np.minimum(rank, nodes - 1) * _SCATTER % nodes
+    return scattered

@@ -1,0 +1,43 @@
+"""Growth exponents: the slope of a line through points in logarithms, by least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.result import Row
+
+
+def exponent(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """``(slope, R²)`` of log y over log x; y grows as x to the slope.
+
+    >>> exponent([1, 10, 100], [3.0, 30.0, 300.0])
+    (1.0, 1.0)
+    """
+    log_x, log_y = np.log(x), np.log(y)
+    slope, offset = np.polyfit(log_x, log_y, 1)
+    left = float(((log_y - slope * log_x - offset) ** 2).sum())
+    whole = float(((log_y - log_y.mean()) ** 2).sum())
+    return round(float(slope), 6), round(1.0 - left / whole, 6) if whole > 0 else 1.0
+
+
+def fitted(what: str, rows: Sequence[Row], x: str, y: str) -> Row:
+    """The row of the table of exponents for two columns."""
+    points = [
+        (float(row[x]), float(row[y]))
+        for row in rows
+        if isinstance(row.get(x), int | float) and isinstance(row.get(y), int | float)
+    ]
+    points = [(a, b) for a, b in points if a > 0 and b > 0]
+    slope, fit = exponent(*zip(*points, strict=True)) if len(points) > 1 else (None, None)
+    return {
+        "what": what,
+        "of": y,
+        "by": x,
+        "from": points[0][0] if points else None,
+        "to": points[-1][0] if points else None,
+        "points": len(points),
+        "exponent": slope,
+        "R²": fit,
+    }

@@ -1,0 +1,121 @@
+"""State that is loaded without being counted, and steps there and back over it, timed.
+
+The views share one `Relations`. Loading stages and commits rows and evaluates no view: what is
+measured is the steps after it, and joining 10⁸ rows would take longer than all of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.engine import parts, weight
+from benchmarks.growth.edges import Keys, columns
+from dbsp_wcoj import DeltaQuery, Relations, ZSet
+
+# Rows of a step that loads.
+PIECE: Final = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Timed steps: seconds of each, CPU seconds in all, candidates touched, the sum of changes."""
+
+    rows: int
+    seconds: NDArray[np.float64]
+    cpu: float
+    candidates: int
+    change: int
+    changed: int
+
+    def quantile(self, share: float) -> float:
+        """Milliseconds."""
+        return float(np.quantile(self.seconds, share, method="higher")) * 1000
+
+    @property
+    def nanoseconds(self) -> float | None:
+        """For each candidate, of the CPU."""
+        return 1e9 * self.cpu / self.candidates if self.candidates else None
+
+
+class Held:
+    """Views over one relation ``e`` of two columns.
+
+    Args:
+        queries: The views.
+        executor: Threads, if any, ...
+        threads: ... and how many.
+    """
+
+    def __init__(
+        self, queries: Sequence[str], executor: Executor | None = None, threads: int = 1
+    ) -> None:
+        self.relations = Relations()
+        self.views = [
+            DeltaQuery(query, relations=self.relations, executor=executor, parts=parts(threads))
+            for query in queries
+        ]
+
+    def load(self, keys: Keys) -> float:
+        """Put rows into the state; the seconds it took."""
+        begun = time.perf_counter()
+        for start in range(0, len(keys), PIECE):
+            rows = ZSet.from_columns(columns(keys[start : start + PIECE]))
+            self.relations.stage({"e": rows}).commit()
+        return time.perf_counter() - begun
+
+    def there_and_back(self, keys: Keys, batch: int, steps: int) -> Steps:
+        """Insert the first keys in steps of ``batch``, delete them again; once untimed before."""
+        streamed = keys[: batch * steps]
+        self._pass(streamed, batch)
+        gc.collect()
+        before = self._candidates()
+        clock = time.process_time()
+        seconds, change, changed = self._pass(streamed, batch)
+        cpu = time.process_time() - clock
+        touched = self._candidates() - before
+        return Steps(2 * len(streamed), np.array(seconds), cpu, touched, change, changed)
+
+    @property
+    def bytes(self) -> int:
+        """Of all runs."""
+        spines = [a.spine for a in self.relations.traces["e"].arrangements]
+        return sum(spine.nbytes for spine in spines)
+
+    @property
+    def arrangements(self) -> int:
+        """Column orders that are kept."""
+        return len(self.relations.traces["e"].arrangements)
+
+    def _pass(self, keys: Keys, batch: int) -> tuple[list[float], int, int]:
+        seconds = []
+        change = changed = 0
+        for sign in (1, -1):
+            for start in range(0, len(keys), batch):
+                given = columns(keys[start : start + batch])
+                weights = np.full(len(given[0]), sign, np.int64)
+                begun = time.perf_counter()
+                step = self.relations.stage({"e": ZSet.from_columns(given, weights)})
+                deltas = [weight(view.evaluate(step)) for view in self.views]
+                step.commit()
+                seconds.append(time.perf_counter() - begun)
+                change += sum(deltas)
+                changed += sum(deltas) if sign > 0 else 0
+        return seconds, change, changed
+
+    def _candidates(self) -> int:
+        stats = [view.stats for view in self.views]
+        return sum(one.proposals + one.intersections for one in stats)
+
+
+def peak() -> float:
+    """The most memory that this process has had, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
