@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.peers``     the same work by this engine and by its peers, BULK and LIVE
 ``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
-``python -m benchmarks.formulas``  the six delta formulas on three shapes of query
+``python -m benchmarks.formulas``  the six delta formulas, and the choice among them
 ``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them
 ``python -m benchmarks.sink``      the durable sink: overhead, events per second, restart, writes
 ``python -m benchmarks.report``    the tables in README.md, rendered from ``results/*.json``

@@ -119,6 +119,28 @@ FACES: tuple[Face, ...] = (
         where={"batch": (1_000,)},
     ),
     Face(
+        "formulas",
+        "Verdict",
+        "What was said of the formulas, and what is measured",
+        ("the seed says", "measured"),
+    ),
+    Face(
+        "formulas",
+        "Choice",
+        "A step of each formula by the fastest of the six, over all cases",
+        ("formula", "cases", "stopped", "within 10 %", "by the fastest, mean", "worst"),
+    ),
+    Face(
+        "formulas",
+        "Crossover",
+        "From how many relations on a recursion is faster than `collapsed`, by rows in a step",
+        (
+            *("shape", "changed", "batch"),
+            *("fewer joins from n", "faster from n, uniform", "faster from n, skewed"),
+        ),
+        where={"batch": (1, 1_000, 100_000), "changed": ("one", "all")},
+    ),
+    Face(
         "circuits",
         "SQL views",
         "A step of 100 rows against DuckDB's query alone",

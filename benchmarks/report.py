@@ -24,6 +24,7 @@ END = "<!-- benchmarks: end -->"
 
 _HERE = Path(__file__).parent
 _LONG = 12  # rows of a table that is folded
+_MOST = 1_000  # rows of a table that is shown at all
 _MACHINE = ("processor", "cores", "memory GB")
 _SHOWN = ("commit", "date", "processor", "cores", "memory GB")
 
@@ -185,6 +186,8 @@ def _picture(chart: Chart, folder: str) -> str:
 def _folded(title: str, rows: list[Row]) -> list[str]:
     if len(rows) <= _LONG:
         return [f"**{title}**", "", _table(rows)]
+    if len(rows) > _MOST:
+        return [f"**{title}**: {len(rows):,} rows, in the result file only.", ""]
     summary = f"<details><summary><b>{title}</b>, {len(rows)} rows</summary>"
     return [summary, "", _table(rows), "</details>", ""]
 

@@ -50,6 +50,7 @@ from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
+from dbsp_wcoj.choice import formula_of
 
 __all__ = ["Circuit", "CircuitStep"]
 
@@ -63,7 +64,7 @@ class Circuit:
         outputs: The views that ``step`` returns; all of them when not given.
         materialize: Which views and inputs are kept whole, for `views` and `query`: a collection of
             names, or True for all.
-        formula: The delta formula of every join.
+        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
@@ -97,13 +98,13 @@ class Circuit:
         self.materialized = _chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self.rules = governing(rules or {}, self.inputs)
-        self._joining = Joining(Formula.of(formula), executor, parts)
+        self._joining = Joining(formula_of(formula), executor, parts)
         self.definition = Definition(
             self.plans,
             dict(schemas),
             outputs=self.outputs,
             materialize=self.materialized,
-            formula=Formula.of(formula),
+            formula=formula_of(formula),
             parts=parts,
             rules=self.rules,
         )

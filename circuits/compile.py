@@ -39,7 +39,7 @@ def compile_sql(
         dialect: The dialect of the text, as sqlglot calls it.
         outputs: The views that ``step`` returns; all when not given.
         materialize: Which views and inputs are kept whole, for ``views`` and ``query``.
-        formula: The delta formula of every join.
+        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
@@ -106,7 +106,7 @@ def compile_datalog(
         schemas: The input relations.
         outputs: The heads that ``step`` returns; all when not given.
         materialize: Which heads and inputs are kept whole, for ``views`` and ``query``.
-        formula: The delta formula of every join.
+        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.

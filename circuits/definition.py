@@ -24,6 +24,7 @@ from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
+from dbsp_wcoj.choice import FormulaName
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
@@ -50,7 +51,7 @@ class Definition:
     schemas: Mapping[str, pa.Schema]
     outputs: tuple[str, ...]
     materialize: tuple[str, ...] = ()
-    formula: Formula = Formula.collapsed
+    formula: FormulaName = Formula.collapsed
     parts: int = 1
     rules: Mapping[str, Rules] = field(default_factory=dict)
 

@@ -47,6 +47,7 @@ from circuits.relational import (
     Values,
 )
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
+from dbsp_wcoj.choice import formula_of
 
 __all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
@@ -242,7 +243,7 @@ class Graph:
             operators = {node.name: node.operator for node in self.nodes}
             self._size = size
             self._holdings = Holdings(
-                operators, self.relations, self.codecs, Formula.of(self.joining.formula)
+                operators, self.relations, self.codecs, formula_of(self.joining.formula)
             )
         return self._holdings
 

@@ -21,7 +21,8 @@ from circuits.errors import SnapshotError
 from circuits.operators.join import JoinRows
 from circuits.operators.operator import Operator
 from circuits.operators.payload import PackRows
-from dbsp_wcoj import Formula, Relations
+from dbsp_wcoj import Relations
+from dbsp_wcoj.choice import FormulaName
 from dbsp_wcoj.interner import Interner
 
 __all__ = ["Holdings", "is_payload"]
@@ -44,7 +45,7 @@ class Holdings:
         operators: Mapping[str, Operator | None],
         relations: Relations,
         codecs: Codecs,
-        formula: Formula,
+        formula: FormulaName,
     ) -> None:
         self.traces = {f"relation {name}": trace for name, trace in relations.traces.items()}
         self._payloads: dict[str, Interner] = {}

@@ -25,6 +25,7 @@ from threading import Lock
 from typing import Any
 
 from dbsp_wcoj.bound_term import Partial
+from dbsp_wcoj.choice import FormulaName, formula_of
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
@@ -86,7 +87,8 @@ class DeltaQuery:
 
     Args:
         query: The query, or its text.
-        formula: Name of the delta formula (`Formula`).
+        formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
+            by what it counts (`dbsp_wcoj.choice`).
         executor: Where parts of large steps run at the same time; the engine makes no threads.
         parts: How many parts a large step is cut into; a few per thread balance the load.
         relations: Traces that the view shares with others; it is then evaluated by `evaluate`
@@ -108,13 +110,13 @@ class DeltaQuery:
         self,
         query: Query | str,
         *,
-        formula: Formula | str = Formula.collapsed,
+        formula: FormulaName | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
         relations: Relations | None = None,
     ) -> None:
         self.query = Query.parse(query) if isinstance(query, str) else query
-        self.formula = Formula.of(formula)
+        self.formula = formula_of(formula)
         check_constants(self.query)
         body = body_of(self.query)
         self._never = body.never
@@ -213,7 +215,8 @@ class DeltaQuery:
 
     def explain(self) -> str:
         """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts."""
-        return explain(self.query, self.formula, self._schedule.terms, self._schedule.traces)
+        schedule = self._schedule
+        return explain(self.query, schedule.formula, schedule.terms, schedule.traces)
 
     @property
     def stats(self) -> Stats:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dbsp_wcoj.agm import agm_bound
 from dbsp_wcoj.bound_term import BoundTerm
-from dbsp_wcoj.formulas import PARTIAL, Formula
+from dbsp_wcoj.formulas import PARTIAL
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.trace import ColumnOrder, Trace
 
@@ -15,20 +15,24 @@ __all__ = ["explain"]
 
 def explain(
     query: Query,
-    formula: Formula,
+    formula: str,
     bound: Sequence[BoundTerm],
     traces: Mapping[str, Trace],
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
+
+    The first line of ``formula`` names it, the others tell of the steps that chose one.
 
     In a variable order the variables after ``|`` are summed, not listed. ``e[1,0]:2`` is relation
     ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
     """
     sizes = [_rows(traces, atom.relation) for atom in query.body]
     agm = agm_bound(query, sizes)
+    first, *rest = formula.splitlines()
     lines = [
         str(query),
-        f"formula {formula}, {len(bound)} terms planned",
+        f"formula {first}, {len(bound)} terms planned",
+        *rest,
         f"AGM bound {agm.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
         f" (cover {', '.join(f'{x:g}' for x in agm.cover)})",
     ]

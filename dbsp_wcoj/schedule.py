@@ -18,9 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from dbsp_wcoj.alternatives import Alternatives
 from dbsp_wcoj.bound_term import BoundTerm
+from dbsp_wcoj.choice import FormulaName, candidates, told
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import PARTIAL, Term, View, joins, terms
 from dbsp_wcoj.planner import Body, TermPlan, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Comparison, Query
@@ -45,15 +47,20 @@ NEVER: Final = 1 << 62
 
 
 class Schedule:
-    """All terms of a query under a formula."""
+    """All terms of a query under a formula, or under those that a step may choose."""
 
-    def __init__(self, query: Query, body: Body, formula: Formula, relations: Relations) -> None:
+    def __init__(
+        self, query: Query, body: Body, formula: FormulaName, relations: Relations
+    ) -> None:
         """Plan the terms, and with them decide on the arrangements."""
         self._query = query
         self._body = body
         self._formula = formula
+        self._formulas, self._reason = candidates(formula, body.columns, self.kept)
         self._bound: dict[Term, BoundTerm] = {}
-        self._by_change: dict[tuple[str, ...], tuple[BoundTerm, ...]] = {}
+        self._by_change: dict[tuple[str, ...], Alternatives] = {}
+        # What is to learn from the step that runs.
+        self._counting: Alternatives | None = None
         # The place of each (relation or partial delta, order) among the addresses.
         self._places: dict[tuple[str | int, ColumnOrder], int] = {}
         self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
@@ -61,7 +68,7 @@ class Schedule:
         self._placed: list[int] = []
         self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
         atoms = len(query.body)
-        planned_ahead = joins(formula, atoms) <= PLANNED_AHEAD * atoms
+        planned_ahead = joins(self._formulas[0], atoms) <= PLANNED_AHEAD * atoms
         # With every term planned the arrangements are known; else rows are kept to build them.
         self.traces = {
             name: relations.declare(name, arity, keep_rows=not planned_ahead)
@@ -80,13 +87,19 @@ class Schedule:
         self.retired: Int64Array = np.zeros(2, np.int64)
         relations.read_by(self._orders)
         self._relations = relations
-        for term in terms(formula, atoms) if planned_ahead else ():
-            self._bind(term)
+        for one in self._formulas if planned_ahead else ():
+            for term in terms(one, atoms):
+                self._bind(term)
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:
         """The terms planned so far."""
         return tuple(self._bound.values())
+
+    @property
+    def formula(self) -> str:
+        """The formula, or which ones steps choose from and why; for `explain`."""
+        return told(self._formula, self._formulas, self._reason, self._by_change.items())
 
     @property
     def plans(self) -> dict[str, Any] | None:
@@ -148,17 +161,19 @@ class Schedule:
         Args:
             steps: The staged deltas of the relations that change, none empty.
         """
+        if self._counting is not None:
+            self._counting.learn()
+            self._counting = None
         changed = tuple([name for name in self.traces if name in steps])
+        rows = 0
         for name in changed:
-            self._changes += len(steps[name].delta)
+            rows += len(steps[name].delta)
+        self._changes += rows
         if self._changes >= self._planned_again:
             self._plan_again(steps)
         found = self._by_change.get(changed)
         if found is None:
-            body = self._query.body
-            atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
-            wanted = terms(self._formula, len(body), changed=atoms)
-            found = self._by_change[changed] = tuple(map(self._bind, wanted))
+            found = self._by_change[changed] = self._alternatives(changed)
         for place in self._placed:
             self.deltas[place] = 0
         self._placed.clear()
@@ -167,7 +182,23 @@ class Schedule:
             for order, place in self._places_of.get(name, ()):
                 self.deltas[place] = step.run(order).address
                 self._placed.append(place)
-        return found
+        if found.only is not None:
+            return found.only
+        chosen = found.choose(rows, steps)
+        if found.counting:
+            self._counting = found
+        return chosen
+
+    def _alternatives(self, changed: tuple[str, ...]) -> Alternatives:
+        """The terms of each candidate when these relations change."""
+        body = self._query.body
+        atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
+        return Alternatives(
+            [
+                tuple(map(self._bind, terms(formula, len(body), changed=atoms)))
+                for formula in self._formulas
+            ]
+        )
 
     def kept(self, target: int) -> tuple[str, ...]:
         """The variables of ``D_target``: those bound so far that the head, a later atom or a
@@ -201,6 +232,7 @@ class Schedule:
 
     def _bind_again(self, terms: Sequence[Term]) -> None:
         """Plan and bind these terms, and no others."""
+        self._counting = None
         for bound in self._bound.values():
             self.retired += bound.product.counters.sum(axis=0)
         for place in self._placed:

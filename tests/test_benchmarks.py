@@ -14,7 +14,7 @@ import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import circuits, formulas, live, lsqb
+from benchmarks import circuits, live, lsqb
 from benchmarks.counter import count
 from benchmarks.edge import edge
 from benchmarks.engine import count_once
@@ -144,17 +144,6 @@ def test_live_gives_ratios_once_the_machine_is_placed(monkeypatch: pytest.Monkey
     assert there["dogsdogsdogs here"] == 2.0
     assert there["times faster"] == pytest.approx(float(there["edges/CPU s"] or 0) / 2)
     assert state["dogsdogsdogs here"] == 2.5
-
-
-@pytest.mark.parametrize("shape", formulas.QUERIES)
-def test_all_formulas_agree_and_run_their_joins(shape: str) -> None:
-    verdict = Verdict()
-
-    rows = formulas.compare(TINY, shape, batch=5, steps=2, seed=0, verdict=verdict)
-
-    assert len(rows) == 6
-    assert verdict.comparisons == 5 * 3 + 6
-    assert not verdict.differences
 
 
 def small_circuits(json: Path | None = None) -> None:

@@ -35,7 +35,7 @@ class JoinRows:
         plan: The join.
         names: The relation of each input.
         relations: The traces that the circuit's joins share.
-        formula: The delta formula.
+        formula: The delta formula, or "auto".
         executor: Threads for large steps.
         parts: Into how many parts these are split.
     """

@@ -94,7 +94,9 @@ def demo(
     batches: Annotated[
         int, typer.Option(min=1, help="About how many micro-batches the stream is cut into.")
     ] = 240,
-    formula: Annotated[str, typer.Option(help="Delta formula of the joins.")] = "collapsed",
+    formula: Annotated[
+        str, typer.Option(help="Delta formula of the joins, or auto.")
+    ] = "collapsed",
     work_dir: Annotated[
         Path | None,
         typer.Option(

@@ -1,0 +1,72 @@
+"""The six delta formulas and the choice among them: joins, proposals, intersections, and time.
+
+Claim: all formulas give the same deltas, and their joins are those of the textbook; ``auto`` is
+never more than 10 % slower than the best of them.
+
+Inputs: stars, paths, cycles and cliques of 2 to 10 atoms over generated rows, uniform and skewed
+(RMAT); one of n relations changed, all changed, self-joins; steps of 1 to 100,000 rows
+(`benchmarks.formulas.matrix`). Views of all formulas take the same steps in turns
+(`benchmarks.formulas.contest`).
+
+The way not taken: a time for each formula in a run of its own. On a shared machine two runs differ
+by more than two formulas do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.formulas import tables
+from benchmarks.formulas.contest import FORMULAS, contest
+from benchmarks.formulas.matrix import cases
+from benchmarks.formulas.shape import SHAPES
+from benchmarks.result import Result, Row, terminal
+from benchmarks.verdict import Verdict
+from dbsp_wcoj import warm_up
+
+CLAIM = (
+    "All six formulas give the same deltas, with the joins of the textbook; "
+    "`auto` is at most 10 % slower than the best of them"
+)
+
+
+def main(
+    quick: Annotated[bool, typer.Option(help="A few tiny cases.")] = False,
+    shape: Annotated[list[str] | None, typer.Option(help="Only these shapes.")] = None,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+) -> None:
+    """Compare the formulas; exit status 1 when their deltas or joins are not as they should be."""
+    unknown = set(shape or []) - set(SHAPES)
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)} is none of {', '.join(SHAPES)}")
+    result = Result("formulas", CLAIM, {})
+    warm_up()
+    verdict = Verdict()
+    rows: list[Row] = []
+    wanted = [case for case in cases(quick=quick) if not shape or case.shape in shape]
+    console = terminal()
+    for place, case in enumerate(wanted, 1):
+        rows += contest(case, FORMULAS, verdict, seed=seed)
+        console.print(f"{place} of {len(wanted)}: {case.name}, {case.rows:,} rows")
+    shown = {
+        "Verdict": tables.verdict(rows),
+        "Choice": tables.choice(rows),
+        "Worst choices": tables.worst_choices(rows),
+        "Joins": tables.joins_by_n(rows),
+        "Crossover": tables.crossover(rows),
+        "Times": tables.times(rows),
+    }
+    result.tables.update(shown)
+    verdict.close(result, None)
+    result.tables["Steps"] = rows
+    if json is not None:
+        result.write(json)
+        console.print(f"wrote {json}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,64 @@
+"""The matrix: which cases are measured, and how large.
+
+Not the full cross product of shape, n, what changes, batch size and data. Two sets answer the
+questions: all n at small and middle batch sizes, for the crossover by n; and a few n over all batch
+sizes up to 100,000 rows, on relations that are larger than these, for the crossover by delta size.
+
+Sizes are chosen so that most steps of the slowest formula stay within a second. Walks over a cycle
+or in a path grow with the degree to the power n, so the longer ones have sparser relations. A star
+multiplies degrees: its skewed rows have hubs of so many rows that their n-th power fits an int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.formulas.contest import Case
+
+__all__ = ["cases"]
+
+CHANGED = ("one", "all", "self")
+DATA = ("uniform", "skewed")
+
+SMALL = (1, 100, 1_000)
+ALL = (1, 10, 100, 1_000, 10_000, 100_000)
+
+# By shape: its n, and for each n the values (2 ** scale) and rows of a relation.
+BY_N: dict[str, dict[int, tuple[int, int]]] = {
+    "star": {n: (12, 12_000) for n in range(2, 9)},
+    "path": {n: (12, 8_000) for n in range(2, 9)},
+    "cycle": {3: (11, 8_000), 4: (11, 5_000), **{n: (11, 3_000) for n in (5, 6, 7, 8)}},
+    "clique": {3: (11, 8_000), 6: (11, 8_000), 10: (11, 6_000)},
+}
+BY_BATCH: dict[str, dict[int, tuple[int, int]]] = {
+    "star": {3: (16, 200_000), 6: (16, 200_000)},
+    "path": {3: (17, 200_000), 5: (17, 200_000), 7: (17, 200_000)},
+    "cycle": {4: (17, 200_000)},
+    "clique": {3: (17, 200_000)},
+}
+QUICK: dict[str, tuple[int, int, int]] = {
+    "star": (3, 9, 900),
+    "path": (5, 9, 900),
+    "cycle": (4, 9, 900),
+    "clique": (3, 9, 900),
+}
+
+
+def cases(*, quick: bool = False) -> Iterator[Case]:
+    """The cases, shape by shape.
+
+    >>> len(list(cases())), len(list(cases(quick=True)))
+    (180, 12)
+    """
+    if quick:
+        for shape, (n, scale, rows) in QUICK.items():
+            for changed in CHANGED:
+                data = DATA[changed == "self"]
+                yield Case(shape, n, changed, data, scale, rows, (1, 100))
+        return
+    for sizes, batches in ((BY_N, SMALL), (BY_BATCH, ALL)):
+        for shape, by_n in sizes.items():
+            for n, (scale, rows) in by_n.items():
+                for changed in CHANGED:
+                    for data in DATA:
+                        yield Case(shape, n, changed, data, scale, rows, batches)
