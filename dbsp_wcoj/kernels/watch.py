@@ -1,11 +1,14 @@
 """Watching a running join from another thread: how often it was seen at each level.
 
-The join keeps its level in its state (`dbsp_wcoj.kernels.program.LEVEL`) and holds no GIL, so a
-thread that reads the word every microsecond or so sees where the time goes, also in joins of a few
-microseconds, which a sampler in Python would miss or see at their beginning only.
+The join keeps its level in its state (`dbsp_wcoj.kernels.program.LEVEL`) and holds no GIL. A
+sampler in Python would wait for the GIL, which the join's thread lets go of when a join begins, and
+so see beginnings only; this one sleeps and looks without it. It looks some ten thousand times a
+second and takes a few hundredths of a processor; looking without sleep would take all of one, and
+the cache line that the join writes to.
 """
 
 import numpy as np
+from numba import types
 
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.memory import load
@@ -17,18 +20,14 @@ ROW = 1  # the row of ``seen`` that is its
 STOP = 2
 BOARD_WORDS = 3
 
-# Multiplications between two looks: more looks would take the join's cache line away too often.
-PAUSE = 1000
+PAUSE = 20  # microseconds, to which the system adds some fifty
+
+_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 @compiled
 def watch_levels(board, seen):
-    """Count in ``seen[row, level]`` until ``board[STOP]`` is set; row 0 counts that nothing ran.
-
-    Returns:
-        A number without meaning, which keeps the pauses from being optimised away.
-    """
-    noise = np.int64(1)
+    """Count in ``seen[row, level]`` until ``board[STOP]`` is set; row 0 counts that nothing ran."""
     while board[STOP] == 0:
         state = board[STATE]
         row = np.int64(0)
@@ -36,8 +35,5 @@ def watch_levels(board, seen):
         if state != 0:
             row = board[ROW]
             level = min(max(load(state, LEVEL), np.int64(0)), np.int64(seen.shape[1] - 1))
-        # A store in every round: the board has to be read anew after it.
         seen[row, level] += 1
-        for _ in range(PAUSE):
-            noise = noise * 6364136223846793005 + 1442695040888963407
-    return noise
+        _sleep(PAUSE)

@@ -1,7 +1,8 @@
 """Measuring: the same steps three times, first to be warm, then plainly, then with the profiler.
 
 The plain times are what a step costs; the profiled ones say where it goes, and are longer by what
-telling costs. Both are given. With a state directory each step is written as the sink writes it:
+telling costs. Both are given. Steps are profiled again and again until a second is full, since
+levels of a join are sampled. With a state directory each step is written as the sink writes it:
 deltas, pieces of state, a manifest, with its syncs; Spark's own part of a micro-batch is not here.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from streaming.profiling.rows import Stream
 from streaming.state.store import Store
 
 __all__ = ["Arranged", "Part", "Profile", "TermTimes", "measured"]
+
+ENOUGH: Final = 1.0  # seconds
+MOST_PASSES: Final = 50
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,11 @@ class Part:
 
 @dataclass(frozen=True)
 class TermTimes:
-    """A term of a join: how often it ran, its milliseconds of a step, its levels in a run."""
+    """A term of a join: its runs and milliseconds of a step, its levels in a run."""
 
     join: str
     term: str
-    runs: int
+    runs: float
     ms: float
     levels: list[LevelProfile]
 
@@ -135,19 +139,21 @@ def measured(
         do(tables)
     say(f"{len(stream.steps)} steps ...")
     plain = [do(tables) for tables in stream.steps]
-    say(f"{len(stream.steps)} steps, profiled ...")
+    say(f"{len(stream.steps)} steps, profiled, for a second at most ...")
     hooks = (*hooks_of(circuit), Hook(Store, "write", "write"), Hook(Store, "find", "write"))
     do.out = do.written = 0
     with ThreadPoolExecutor(1) as executor:
         sampling = None if parallel else executor
         with Profiler(perf_counter, sampling, hooks=hooks) as profiler:
             profiled = [do(tables) for tables in stream.steps]
-    steps = len(stream.steps)
+            while sum(profiled) < ENOUGH and len(profiled) < MOST_PASSES * len(stream.steps):
+                profiled += [do(tables) for tables in stream.steps]
+    steps = len(profiled)
     return Profile(
         loaded=stream.rows,
         load_ms=1000 * load,
         batch=stream.batch,
-        steps=steps,
+        steps=len(stream.steps),
         median_ms=1000 * statistics.median(plain),
         p99_ms=1000 * float(np.quantile(plain, 0.99, method="higher")),
         profiled_ms=1000 * statistics.fmean(profiled),
@@ -188,7 +194,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     for key, term in profiler.terms.items():
         name, text = known.get(key, ("", "planned anew since"))
         levels = level_profiles(profiler, term)
-        found.append(TermTimes(name, text, term.calls, 1000 * term.seconds / steps, levels))
+        found.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
     return found
 
 

@@ -101,8 +101,8 @@ def _levels(profile: Profile, name: str, query: str) -> Table:
             continue
         table.add_row(f"{term.term}", "", f"[bold]{_ms(term.ms)}[/]", end_section=not term.levels)
         for place, level in enumerate(term.levels):
-            bound, runs = level.bound, term.runs / profile.steps
-            seconds = None if level.seconds is None else 1000 * level.seconds * runs
+            bound = level.bound
+            seconds = None if level.seconds is None else 1000 * level.seconds * term.runs
             table.add_row(
                 "",
                 level.variable if level.listed else f"{level.variable} (summed)",
