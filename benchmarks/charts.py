@@ -45,13 +45,14 @@ class Chart:
         y: Columns that are drawn, by what they are called in the legend.
         y_label: Quantity and unit.
         lines: Columns whose values make a line, or a kind of bar, each.
-        panel: Column whose values make a panel each, ...
-        panel_title: ... and how such a value is said.
+        panel: Columns whose values make a panel each, ...
+        panel_title: ... and how these are said.
         where: For some columns the values that a row must have one of.
+        legend: What the lines differ in.
         log: Which axes are logarithmic.
         kind: Lines, or bars over values of ``x`` that are no numbers.
         marks: Levels to compare with.
-        stopped: A column and its value in a row whose ``y`` is a lower bound.
+        stopped: A column and how its text begins in a row whose ``y`` is a lower bound.
         face: Whether README.md shows the chart, too.
     """
 
@@ -63,13 +64,14 @@ class Chart:
     y: Mapping[str, str]
     y_label: str
     lines: tuple[str, ...] = ()
-    panel: str | None = None
+    panel: tuple[str, ...] = ()
     panel_title: str = "{}"
     where: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)
+    legend: str | None = None
     log: Literal["", "x", "y", "xy"] = ""
     kind: Literal["lines", "bars"] = "lines"
     marks: tuple[Mark, ...] = ()
-    stopped: tuple[str, Cell] | None = None
+    stopped: tuple[str, str] | None = None
     face: bool = False
 
     @property
@@ -100,8 +102,10 @@ class Chart:
             if x is None or not isinstance(y, int | float):
                 continue
             label = ", ".join([*(text(row.get(name)) for name in self.lines), called]).strip(", ")
-            panel = "" if self.panel is None else text(row.get(self.panel))
-            stopped = self.stopped is not None and row.get(self.stopped[0]) == self.stopped[1]
+            panel = ", ".join(text(row.get(name)) for name in self.panel)
+            stopped = self.stopped is not None and text(row.get(self.stopped[0])).startswith(
+                self.stopped[1]
+            )
             lines = panels.setdefault(panel, {})
             lines.setdefault(label, []).append(Point(x, float(y), stopped))
 
@@ -118,7 +122,7 @@ CHARTS: tuple[Chart, ...] = (
             "dogsdogsdogs here": "differential dataflow, dogsdogsdogs (published, placed)",
         },
         "edges per CPU second",
-        panel="graph",
+        panel=("graph",),
         where={"change": ("insert",)},
         log="xy",
         face=True,
@@ -131,7 +135,7 @@ CHARTS: tuple[Chart, ...] = (
         ("batch", "edges in a step"),
         {"p50 ms": "median", "p99 ms": "99 %", "largest ms": "largest"},
         "milliseconds",
-        panel="graph",
+        panel=("graph",),
         where={"change": ("insert",)},
         log="xy",
     ),
@@ -163,6 +167,48 @@ CHARTS: tuple[Chart, ...] = (
         stopped=("count", "stopped"),
     ),
     Chart(
+        "peers-bulk",
+        "peers",
+        "BULK",
+        "One count from scratch, from arrays in memory to the number",
+        ("graph", ""),
+        {"seconds": ""},
+        "seconds",
+        lines=("system",),
+        panel=("query", "threads"),
+        panel_title="{} thread(s)",
+        log="y",
+        kind="bars",
+        stopped=("note", "stopped"),
+    ),
+    Chart(
+        "peers-live",
+        "peers",
+        "LIVE",
+        "Edges that a maintained count takes in",
+        ("batch", "edges in a step"),
+        {"edges/s": ""},
+        "edges per second",
+        lines=("system",),
+        panel=("query", "graph"),
+        where={"change": ("insert",)},
+        log="xy",
+        face=True,
+    ),
+    Chart(
+        "formulas",
+        "formulas",
+        "Steps",
+        "A step in which all relations change, 100 rows, skewed data, by the number of atoms",
+        ("n", "atoms"),
+        {"ms/step p50": ""},
+        "milliseconds",
+        lines=("formula",),
+        panel=("shape",),
+        where={"changed": ("all",), "batch": (100,), "data": ("skewed",), "stopped": (False,)},
+        log="y",
+    ),
+    Chart(
         "growth-state",
         "growth",
         "State",
@@ -171,6 +217,7 @@ CHARTS: tuple[Chart, ...] = (
         {"step ms": ""},
         "milliseconds, median",
         lines=("graph", "batch"),
+        legend="graph, rows in a step",
         log="xy",
         face=True,
     ),
@@ -238,7 +285,7 @@ CHARTS: tuple[Chart, ...] = (
         ("rows/batch", "rows in a micro-batch"),
         {"sink ms": "durable sink", "bare ms": "rows fetched only", "bar ms": "bar"},
         "milliseconds",
-        panel="view keeps",
+        panel=("view keeps",),
         panel_title="the view keeps {} of the rows",
         where={"on_delta": (None,), "rows/batch": (1_000, 100_000, 1_000_000)},
         log="xy",

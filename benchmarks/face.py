@@ -21,9 +21,10 @@ class Face:
         table: Title of the table.
         caption: What is to be seen, before the table.
         columns: Those to show, in this order, by name; under a name of their own if they need one.
+            All, if none is named.
         where: For some columns the values that a row must have one of.
         across: A column whose values become columns, ...
-        value: ... with the cells of this one.
+        value: ... with the cells of this one; where there is none, the row's note on why.
     """
 
     result: str
@@ -45,7 +46,8 @@ class Face:
         result = results.get(self.result)
         table = [] if result is None else result.tables.get(self.table, [])
         chosen = [row for row in table if _matches(row, self.where)]
-        named = self.columns if isinstance(self.columns, Mapping) else {n: n for n in self.columns}
+        columns = self.columns or tuple(dict.fromkeys(name for row in chosen for name in row))
+        named = columns if isinstance(columns, Mapping) else {n: n for n in columns}
         present = {name: shown for name, shown in named.items() if any(name in r for r in chosen)}
         if self.across is None:
             return [{shown: row.get(name) for name, shown in present.items()} for row in chosen]
@@ -61,8 +63,21 @@ class Face:
         for row in rows:
             key = tuple(row.get(name) for name in kept)
             empty = {**dict(zip(kept.values(), key, strict=True)), **dict.fromkeys(names)}
-            turned.setdefault(key, empty)[text(row[across])] = row[value]
+            turned.setdefault(key, empty)[text(row[across])] = _noted(row, value)
         return list(turned.values())
+
+
+def _noted(row: Row, value: str) -> Cell:
+    """A cell; of a system that was stopped it is a lower bound, and one without says why.
+
+    >>> _noted({"times": 20.0, "note": "stopped after 9 s"}, "times")
+    '> 20'
+    """
+    note = row.get("note")
+    if row.get(value) is None:
+        return note
+    stopped = isinstance(note, str) and note.startswith("stopped")
+    return f"> {text(row[value])}" if stopped else row[value]
 
 
 def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
@@ -110,6 +125,23 @@ FACES: tuple[Face, ...] = (
         "Against plans of binary joins, two threads",
         ("graph", "system", "seconds", "count", "times faster"),
         where={"threads": (2,)},
+    ),
+    Face(
+        "peers",
+        "BULK",
+        "One count from scratch: times faster than each system, by wall time with as many threads",
+        ("query", "graph", "edges", "threads"),
+        across="system",
+        value="times faster",
+    ),
+    Face(
+        "peers",
+        "LIVE",
+        "The count maintained while edges come: times faster than each system, by rows in a step",
+        ("query", "graph", "batch"),
+        where={"change": ("insert",), "batch": (1, 100, 10_000)},
+        across="system",
+        value="times faster",
     ),
     Face(
         "growth",

@@ -24,12 +24,15 @@ from benchmarks.charts import Chart, Lines, Panels
 from benchmarks.result import Cell, Result, text
 
 # Raised when drawing changes, so that plots are drawn anew.
-EDITION: Final = 1
+EDITION: Final = 2
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MOST_ACROSS = 4  # panels in a row
+_MOST_BARS = 24  # in a row of panels
+_BAR_WIDTH = 0.36  # inches
+_WIDEST = 13.0
 _DECADES = 300  # a larger range has a tick for each power of ten only
 _PNG_DPI = 140
 _TITLE_LETTERS = 10.5  # to the inch, of the title
@@ -107,6 +110,7 @@ def _settings(theme: _Theme, digest: str) -> dict[str, object]:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "legend.frameon": False,
+        "legend.title_fontsize": 8,
         "legend.labelcolor": theme.ink,
         "lines.linewidth": 1.6,
         "lines.markersize": 4.5,
@@ -115,9 +119,13 @@ def _settings(theme: _Theme, digest: str) -> dict[str, object]:
 
 
 def _figure(chart: Chart, panels: Panels) -> Figure:
+    bars = max(sum(map(len, lines.values())) for lines in panels.values())
     across = min(len(panels), _MOST_ACROSS)
+    if chart.kind == "bars":
+        across = min(across, max(_MOST_BARS // bars, 1))
     down = -(-len(panels) // across)
-    width = max(3.2 * across, 6.4) if chart.kind == "lines" else max(4.2 * across, 6.4)
+    one = 3.2 if chart.kind == "lines" else min(max(4.2, _BAR_WIDTH * bars), _WIDEST / across)
+    width = max(one * across, 6.4)
     figure = Figure(figsize=(width, 2.7 * down + 1.0), layout="constrained")
     FigureCanvasAgg(figure)
     title = fill(chart.title, int(width * _TITLE_LETTERS))
@@ -144,7 +152,12 @@ def _figure(chart: Chart, panels: Panels) -> Figure:
         handles = [shown[label] for label in order]
         columns = max(int(width * _LEGEND_LETTERS / max(map(len, order))), 1)
         figure.legend(
-            handles, order, loc="outside lower left", ncols=min(columns, len(order)), fontsize=8
+            handles,
+            order,
+            loc="outside lower left",
+            title=chart.legend,
+            ncols=min(columns, len(order)),
+            fontsize=8,
         )
     return figure
 
@@ -212,7 +225,8 @@ def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.yaxis.set_major_locator(MaxNLocator(6))
-        axes.set_ylim(bottom=0)
+        highest = max([axes.get_ylim()[1], *(1.12 * mark.y for mark in chart.marks)])
+        axes.set_ylim(0, highest)
     for mark in chart.marks:
         axes.axhline(mark.y, color=_COLOURS[-1], linewidth=1.2, linestyle=(0, (2, 2)))
         axes.annotate(

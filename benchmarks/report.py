@@ -25,7 +25,7 @@ END = "<!-- benchmarks: end -->"
 _HERE = Path(__file__).parent
 _LONG = 12  # rows of a table that is folded
 _MOST = 1_000  # rows of a table that is shown at all
-_MACHINE = ("processor", "cores", "memory GB")
+_MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
 _SHOWN = ("commit", "date", "processor", "cores", "memory GB")
 
 
@@ -150,7 +150,7 @@ def _places(results: list[Result]) -> Iterator[str]:
         ]
         days = " to ".join(dict.fromkeys((min(dates), max(dates))))
         facts = [
-            text(value) if name == "processor" else f"{text(value)} {name}"
+            f"{text(value)} {_MACHINE[name]}".strip()
             for name, value in zip(_MACHINE, machine, strict=True)
             if value is not None
         ]

@@ -31,7 +31,7 @@ LINES = Chart(
     {"ms": ""},
     "milliseconds",
     lines=("system",),
-    panel="graph",
+    panel=("graph",),
     log="xy",
     marks=(Mark(100.0, "bar"),),
 )

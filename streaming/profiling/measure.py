@@ -73,6 +73,7 @@ class Profile:
     batch: float
     steps: int
     median_ms: float
+    mean_ms: float
     p99_ms: float
     profiled_ms: float
     rows_out: float
@@ -155,6 +156,7 @@ def measured(
         batch=stream.batch,
         steps=len(stream.steps),
         median_ms=1000 * statistics.median(plain),
+        mean_ms=1000 * statistics.fmean(plain),
         p99_ms=1000 * float(np.quantile(plain, 0.99, method="higher")),
         profiled_ms=1000 * statistics.fmean(profiled),
         rows_out=do.out / steps,

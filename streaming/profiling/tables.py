@@ -41,8 +41,8 @@ def show(profile: Profile, console: Console) -> None:
     console.print(
         f"{profile.steps} steps of {profile.batch:,.0f} rows over {profile.loaded:,} rows "
         f"(loaded in {profile.load_ms:,.0f} ms): median [bold]{_ms(profile.median_ms)} ms[/], "
-        f"99 % {_ms(profile.p99_ms)} ms, {profile.rows_out:,.4g} rows out; "
-        f"mean while profiled {_ms(profile.profiled_ms)} ms"
+        f"mean {_ms(profile.mean_ms)} ms, 99 % {_ms(profile.p99_ms)} ms; {profile.rows_out:,.4g} "
+        f"rows out; mean while profiled {_ms(profile.profiled_ms)} ms"
     )
     if profile.written is not None:
         console.print(f"{profile.written:,.0f} bytes written in a step")
