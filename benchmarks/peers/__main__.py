@@ -14,9 +14,10 @@ from typing import Annotated
 import typer
 
 from benchmarks.peers.bulk import Bulk
-from benchmarks.peers.roster import BULK
+from benchmarks.peers.live import Live
+from benchmarks.peers.roster import BULK, LIVE, SYSTEMS
 from benchmarks.peers.systems import System
-from benchmarks.peers.workload import bulk_cases, missing
+from benchmarks.peers.workload import bulk_cases, live_streams, missing
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 
@@ -41,6 +42,11 @@ def main(
     allowance: Annotated[
         float, typer.Option(help="Seconds of BULK for a peer without a WCO plan.")
     ] = 80.0,
+    seconds: Annotated[float, typer.Option(help="Seconds for a phase of LIVE.")] = 1.0,
+    step_limit: Annotated[
+        float, typer.Option(help="Seconds beyond them after which a system is stopped.")
+    ] = 20.0,
+    loading: Annotated[float, typer.Option(help="Seconds for loading, of LIVE.")] = 100.0,
     memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 8.0,
     quick: Annotated[bool, typer.Option(help="Tiny graphs, peers that start fast.")] = False,
     seed: int = 0,
@@ -48,6 +54,9 @@ def main(
 ) -> None:
     """Race the peers; exit status 1 on any wrong answer."""
     names = tuple(peers.split(",")) if peers else (QUICK if quick else ())
+    for name in names:
+        if name not in SYSTEMS:
+            raise typer.BadParameter(f"no peer {name!r}; choose from {', '.join(SYSTEMS)}")
     progress = terminal()
     if (absent := missing()) and not quick:
         progress.print(absent)
@@ -66,6 +75,19 @@ def main(
             again=not quick,
         )
         tables["BULK"] = bulk.run(bulk_cases(graph or [], quick=quick, seed=seed))
+    if part in ("live", "all"):
+        live = Live(
+            _among(LIVE, names),
+            1,
+            seconds if not quick else 0.2,
+            step_limit,
+            loading,
+            bytes_,
+            verdict,
+            progress.print,
+            again=not quick,
+        )
+        tables["LIVE"] = live.run(live_streams(graph or [], quick=quick, seed=seed))
     verdict.close(Result("peers", CLAIM, tables), json)
 
 

@@ -28,6 +28,8 @@ from benchmarks.peers.roster import SYSTEMS
 from benchmarks.peers.systems import Edges, Maintainer, Resources
 from benchmarks.peers.usage import cpu_seconds
 
+_FEW = 10  # edges in the step that is not counted
+
 
 def main() -> None:
     """Run the job of the folder that is the only argument."""
@@ -60,30 +62,35 @@ def _live(job: Job) -> None:
     system = SYSTEMS[job.system]
     held: Edges = np.load(job.folder / "edges.npy")
     rest: Edges = np.load(job.folder / "rest.npy")
+    deletes = "delete" in job.changes
     _say("load")
     wall, cpu = time.perf_counter(), cpu_seconds()
     with system.maintainer(PATTERNS[job.pattern], held, _resources(job)) as maintainer:
         _say("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
-        _stir(maintainer, rest)
-        random = np.random.default_rng(2)
+        # One step that is not counted, and back.
+        few = rest[:, :_FEW]
+        maintainer.step(*_weighted(few, None))
+        added = 0 if deletes else _FEW
+        if deletes:
+            maintainer.step(*_weighted(None, few))
         for batch in job.batches:
-            steps = max(1, min(job.steps, job.rows // batch, rest.shape[1] // batch))
-            plus = [_part(rest, batch, step) for step in range(steps)]
-            if "insert" in job.changes:
-                done = _phase(maintainer, job, batch, "insert", [(new, None) for new in plus])
-                if "delete" in job.changes:
-                    rows = np.concatenate(plus[:done], axis=1)
-                    rows = rows[:, random.permutation(rows.shape[1])]
-                    minus = [_part(rows, batch, step) for step in range(done)]
-                    _phase(
-                        maintainer, job, batch, "delete", [(None, gone) for gone in minus], all=True
-                    )
-            if "update" in job.changes and batch > 1:
+            steps = max(1, min(job.steps, rest.shape[1] // batch))
+            plus = [_part(rest[:, added:], batch, step) for step in range(steps)]
+            plus = [part for part in plus if part.size]
+            done = _phase(maintainer, job, batch, "insert", [(new, None) for new in plus], added)
+            rows = np.concatenate(plus[:done], axis=1)
+            if not deletes:
+                added += rows.shape[1]
+                continue
+            rows = rows[:, np.random.default_rng(2).permutation(rows.shape[1])]
+            minus = [(None, _part(rows, batch, step)) for step in range(done)]
+            _phase(maintainer, job, batch, "delete", minus, rows.shape[1])
+            if batch > 1:
                 half = batch // 2
                 pairs = [(_part(rest, half, i), _part(held, half, i)) for i in range(steps)]
                 done = _phase(maintainer, job, batch, "update", pairs)
                 back = [(gone, new) for new, gone in pairs[:done]]
-                _phase(maintainer, job, batch, "update back", back, all=True)
+                _phase(maintainer, job, batch, "update back", back)
 
 
 def _phase(
@@ -92,10 +99,13 @@ def _phase(
     batch: int,
     change: str,
     steps: list[tuple[Edges | None, Edges | None]],
-    *,
-    all: bool = False,
+    before: int = 0,
 ) -> int:
-    """Run the steps, each of inserts and deletes; gives how many were done."""
+    """Run the steps, each of inserts and deletes; gives how many were done.
+
+    Deletes and the way back of updates run to their end, so that the state is what it was.
+    """
+    forth = change in ("insert", "update")
     prepared = [_weighted(new, gone) for new, gone in steps]
     _say("phase", batch=batch, change=change)
     gc.collect()
@@ -103,30 +113,29 @@ def _phase(
     answer = 0
     cpu, begun = cpu_seconds(), time.perf_counter()
     for edges, weights in prepared:
-        before = time.perf_counter()
-        if seconds and not all and before - begun > job.seconds:
+        now = time.perf_counter()
+        if seconds and forth and now - begun > job.seconds:
             break
         answer = maintainer.step(edges, weights)
-        seconds.append(time.perf_counter() - before)
+        seconds.append(time.perf_counter() - now)
     wall, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
+    rows = sum(edges.shape[1] for edges, _ in prepared[: len(seconds)])
+    added = {"insert": before + rows, "update": rows // 2}.get(change, 0)
     _say(
         "measured",
         batch=batch,
         change=change,
         steps=len(seconds),
-        rows=sum(edges.shape[1] for edges, _ in prepared[: len(seconds)]),
+        rows=rows,
         wall=wall,
         cpu=cpu,
         p50=float(np.median(seconds)),
         p99=float(np.quantile(seconds, 0.99, method="higher")),
         answer=answer,
+        added=added,
+        gone=rows // 2 if change == "update" else 0,
     )
     return len(seconds)
-
-
-def _stir(maintainer: Maintainer, rest: Edges) -> None:
-    """One small step there and, where deletes are taken, one back; not counted."""
-    raise NotImplementedError
 
 
 def _weighted(new: Edges | None, gone: Edges | None) -> tuple[Edges, NDArray[np.int64]]:

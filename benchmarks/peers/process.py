@@ -29,6 +29,7 @@ from benchmarks.peers.usage import charged, resident
 Message = dict[str, Any]
 
 LOADING = 120.0  # seconds a system may take to load
+_STARTING = 60.0  # seconds until its first message
 _GLANCE = 0.1  # seconds between two looks at the memory
 _CLOSING = 20.0  # seconds that a system may take to close after its last message
 _ENVIRONMENT = {"PYTHONUNBUFFERED": "1"}
@@ -84,7 +85,7 @@ def watch(
         reader.start()
         messages: list[Message] = []
         failure: str | None = None
-        since, used, peak, allowed = time.perf_counter(), 0.0, 0, loading
+        since, used, peak, allowed = time.perf_counter(), 0.0, 0, min(limit, _STARTING)
         try:
             while True:
                 try:
@@ -113,8 +114,8 @@ def watch(
             process.stdout.close()
         if failure is None and process.returncode not in (0, -signal.SIGKILL):
             failure = f"failed: {_last_line(complaints, process.returncode)}"
-    if failure and failure.startswith("stopped") and messages[-1:] and allowed == loading:
-        failure = f"{failure} of loading"
+    if failure and failure.startswith("stopped") and messages[-1:]:
+        failure += " of loading" if messages[-1]["event"] == "load" else ""
     return Ended(messages, failure, cost, peak)
 
 

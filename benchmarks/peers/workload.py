@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from benchmarks.graph import Graph, generated, read
 from benchmarks.peers.bulk import Case
-from benchmarks.peers.pattern import CLIQUES, TRIANGLES
+from benchmarks.peers.live import Stream
+from benchmarks.peers.pattern import CLIQUES, DIAMONDS, TRIANGLES, ring
 from benchmarks.peers.truth import CLIQUES_PUBLISHED
 
 SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 GRAPHS = SHARED / "data" / "graphs"
+PAYMENTS = SHARED / "data" / "fraud" / "20K_cycle200.parquet"
 
 WEB = ("web-NotreDame", "uk-2007-05-100000", "cnr-2000")
 UNION = "union of the web graphs"
@@ -48,6 +51,69 @@ def bulk_cases(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Cas
     for path in [_path(name) for name in BULK_CLIQUES if _wanted(name, chosen)] + paths:
         graph = read(path)
         yield Case(CLIQUES, graph, CLIQUES_PUBLISHED.get(graph.name))
+
+
+# What every peer can bear, and what only some can.
+ALL = (
+    "duckdb-delta",
+    "duckdb-recompute",
+    "pathway",
+    "pydbsp",
+    "spark-delta",
+    "spark-recompute",
+    "spark-streams",
+    "igraph-live",
+    "networkx-live",
+)
+INCREMENTAL = ("duckdb-delta", "pathway", "pydbsp", "spark-delta")
+RINGS = ("duckdb-delta", "pathway", "pydbsp")
+BATCHES = (1, 10, 100, 1_000)
+SMALL, MIDDLE, LARGE = "email-Eu-core", "wiki-Vote", "uk-2007-05-100000"
+SMALL_HELD, PAYMENTS_HELD, PAYMENTS_ALL = 10_000, 40_000, 44_000
+
+
+def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Stream]:
+    """Streams: small ones for all peers first, then those for peers that can bear them."""
+    if quick:
+        small = generated(8, 1_500, seed).shuffled(seed + 1)
+        for pattern in (TRIANGLES, CLIQUES):
+            yield Stream(pattern, small, small.edges * 8 // 10, (10, 100), ALL, pattern.name)
+        return
+    if (not GRAPHS.is_dir() and not chosen) or "rmat" in chosen:
+        small = generated(10, 14_000, seed).shuffled(seed + 1)
+        held = small.edges * 8 // 10
+        yield Stream(TRIANGLES, small, held, BATCHES, ALL, "triangles")
+        yield Stream(CLIQUES, small, held, (100,), INCREMENTAL, "cliques")
+    if _wanted(SMALL, chosen):
+        small = read(_path(SMALL)).shuffled(seed + 1)
+        yield Stream(TRIANGLES, small, SMALL_HELD, BATCHES, ALL, "triangles")
+        yield Stream(CLIQUES, small, SMALL_HELD, (100,), INCREMENTAL, "cliques")
+    if PAYMENTS.is_file() and (not chosen or "payments" in chosen):
+        paid = payments()
+        yield Stream(DIAMONDS, paid, PAYMENTS_HELD, (100,), INCREMENTAL, "diamonds")
+        for length in (3, 4, 5, 6):
+            yield Stream(ring(length), paid, PAYMENTS_HELD, (100,), RINGS, "rings")
+    if _wanted(MIDDLE, chosen):
+        middle = read(_path(MIDDLE)).shuffled(seed + 1)
+        peers = ("duckdb-delta", "pathway", "spark-delta")
+        held = middle.edges * 9 // 10
+        yield Stream(TRIANGLES, middle, held, (100, 1_000), peers, "triangles, middle")
+        yield Stream(CLIQUES, middle, held, (100,), ("duckdb-delta", "pathway"), "cliques, middle")
+    if _wanted(LARGE, chosen):
+        large = read(_path(LARGE)).shuffled(seed + 1)
+        peers = ("duckdb-delta", "spark-delta")
+        held = large.edges * 9 // 10
+        yield Stream(TRIANGLES, large, held, (100, 1_000), peers, "triangles, large")
+
+
+def payments() -> Graph:
+    """Who paid whom, each pair once, in the order of the first payment; the first of them."""
+    table = pq.read_table(PAYMENTS, columns=["src", "dst"])
+    pairs = np.stack([table[name].to_numpy().astype(np.int64) for name in ("src", "dst")])
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    _, first = np.unique(pairs, axis=1, return_index=True)
+    source, target = pairs[:, np.sort(first)[:PAYMENTS_ALL]]
+    return Graph("payments", np.ascontiguousarray(source), np.ascontiguousarray(target))
 
 
 def missing() -> str | None:

@@ -68,7 +68,6 @@ class System:
         present, absent: Words that its plan must hold and must not hold.
         undirected: It counts undirected patterns, an easier problem; its truth is another.
         deletes: Whether it takes deletes.
-        patterns: Those that it can count; None means all.
     """
 
     name: str
@@ -80,7 +79,6 @@ class System:
     absent: str = ""
     undirected: bool = False
     deletes: bool = True
-    patterns: tuple[str, ...] | None = None
 
     @property
     def interpreter(self) -> str:
@@ -148,7 +146,16 @@ BULK = (
     System("networkx", "networkx", "networkx", "library, undirected", undirected=True),
 )
 
-LIVE: tuple[System, ...] = (
+_SPARK = "pyspark"
+
+LIVE = (
     System("duckdb-delta", "duckdb", "duckdb", "delta SQL", {"method": "delta"}),
-    System("duckdb-recompute", "duckdb", "duckdb", "recount", {"method": "recompute"}),
+    System("duckdb-recompute", "duckdb", "duckdb", "SQL recount", {"method": "recompute"}),
+    System("pathway", "pathway", "pathway", "incremental binary joins"),
+    System("pydbsp", "pydbsp", "pydbsp", "incremental binary joins"),
+    System("spark-delta", "spark", _SPARK, "delta SQL", {"method": "delta"}),
+    System("spark-recompute", "spark", _SPARK, "SQL recount", {"method": "recompute"}),
+    System("spark-streams", "spark", _SPARK, "stream joins", {"method": "streams"}, deletes=False),
+    System("igraph-live", "igraph", "igraph", "recount, undirected", undirected=True),
+    System("networkx-live", "networkx", "networkx", "recount, undirected", undirected=True),
 )

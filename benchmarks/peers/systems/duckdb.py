@@ -84,6 +84,5 @@ def _loaded(edges: Edges, resources: Resources) -> Iterator[duckdb.DuckDBPyConne
 
 
 def _row(database: duckdb.DuckDBPyConnection, statement: str) -> tuple[object, ...]:
-    row = database.execute(statement).fetchone()
-    assert row is not None
-    return row
+    (row,) = database.execute(statement).fetchall()
+    return tuple(row)

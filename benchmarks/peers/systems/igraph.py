@@ -31,31 +31,26 @@ class _Counter:
 
 
 class _Maintainer:
-    """Keeps directed edges as a multigraph's edges: two directions are one undirected triangle."""
+    """Keeps the directed edges; for a count, two directions become one edge."""
 
-    def __init__(self, nodes: NDArray[np.int64], edges: Edges, pattern: Pattern) -> None:
-        self._nodes = nodes
-        self._graph = igraph.Graph(n=len(nodes), edges=self._pairs(edges), directed=True)
+    def __init__(self, edges: Edges, pattern: Pattern) -> None:
+        self._graph = igraph.Graph(n=int(edges.max()) + 1, edges=_pairs(edges), directed=True)
         self._pattern = pattern
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
         gone, new = edges[:, weights < 0], edges[:, weights > 0]
         if gone.size:
-            self._graph.delete_edges(self._pairs(gone))
+            self._graph.delete_edges(_pairs(gone))
         if new.size:
-            self._add_nodes(new)
-            self._graph.add_edges(self._pairs(new))
+            missing = int(new.max()) + 1 - self._graph.vcount()
+            self._graph.add_vertices(max(missing, 0))
+            self._graph.add_edges(_pairs(new))
         undirected = self._graph.as_undirected(mode="collapse")
         return _Counter(undirected, self._pattern).count()
 
-    def _add_nodes(self, edges: Edges) -> None:
-        unknown = np.setdiff1d(edges, self._nodes)
-        if len(unknown):
-            raise ValueError("igraph is given all nodes beforehand")
 
-    def _pairs(self, edges: Edges) -> list[tuple[int, int]]:
-        ends = np.searchsorted(self._nodes, edges)
-        return list(zip(*ends.tolist(), strict=True))
+def _pairs(edges: Edges) -> list[tuple[int, int]]:
+    return list(zip(*edges.tolist(), strict=True))
 
 
 @contextmanager
@@ -63,3 +58,8 @@ def counter(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_C
     nodes, ends = np.unique(edges, return_inverse=True)
     pairs = np.unique(np.sort(ends.reshape(2, -1), axis=0), axis=1)
     yield _Counter(igraph.Graph(n=len(nodes), edges=pairs.T), pattern)
+
+
+@contextmanager
+def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
+    yield _Maintainer(edges, pattern)

@@ -1,0 +1,200 @@
+"""Spark in local mode: delta SQL, recount, and chained stream-stream joins.
+
+``delta`` runs the terms of the collapsed formula per step as one job. Each term joins from the
+changed rows outwards, in the order that binds the fewest new variables, and broadcasts what it
+has so far, so the edges are never shuffled; they are cached as rows of a DataFrame, with the
+changes since then as a small table beside them, and cached anew when those reach a tenth.
+``recompute`` joins the same tables from scratch, as Spark plans it. ``streams`` is one streaming
+query over Parquet files that joins the stream with itself; it takes inserts only, and each step
+is one file and one micro-batch.
+
+As many cores and shuffle partitions as the race has threads; the heap is three quarters of the
+memory; no adaptive execution, which only costs jobs this small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from benchmarks.peers.pattern import Pattern
+from benchmarks.peers.systems import Edges, Resources
+from streaming import start_session
+
+_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
+    "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
+}
+
+
+class _Tables:
+    """The edges as a cached DataFrame and the changes since, all with weights."""
+
+    def __init__(self, spark: SparkSession, pattern: Pattern, edges: Edges, method: str) -> None:
+        self._spark, self._pattern, self._method = spark, pattern, method
+        self._cached: DataFrame | None = None
+        self._held = _arrow(edges, np.ones(edges.shape[1], np.int64))
+        self._cache()
+        self._count = self._recount()
+
+    def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
+        delta = _arrow(edges, weights)
+        if self._method == "delta":
+            self._count += self._change(delta)
+        self._since = pa.concat_tables([self._since, delta])
+        if self._since.num_rows > max(1_000, self._held.num_rows // 10):
+            self._compact()
+        if self._method == "recompute":
+            self._count = self._recount()
+        return self._count
+
+    def _change(self, delta: pa.Table) -> int:
+        old, new = self._edges(), self._frame(delta)
+        views = {"o": old, "d": new, "n": old.unionByName(new)}
+        terms = []
+        for start, relations in enumerate(self._pattern.terms):
+            order = self._pattern.order_from(start)
+            terms.append(_joined(self._pattern, order, [views[name] for name in relations], True))
+        return _total(reduce(DataFrame.unionByName, terms))
+
+    def _recount(self) -> int:
+        size = len(self._pattern.atoms)
+        return _total(_joined(self._pattern, list(range(size)), [self._edges()] * size, False))
+
+    def _edges(self) -> DataFrame:
+        assert self._cached is not None
+        if not self._since.num_rows:
+            return self._cached
+        return self._cached.unionByName(self._frame(self._since))
+
+    def _compact(self) -> None:
+        both = pa.concat_tables([self._held, self._since])
+        summed = both.group_by(["src", "dst"]).aggregate([("w", "sum")])
+        summed = summed.rename_columns(["src", "dst", "w"])
+        self._held = summed.filter(pa.compute.not_equal(summed["w"], 0))
+        self._cache()
+
+    def _cache(self) -> None:
+        before, self._cached = self._cached, self._frame(self._held).cache()
+        self._cached.count()
+        if before is not None:
+            before.unpersist()
+        self._since = self._held.slice(0, 0)
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        return self._spark.createDataFrame(rows)
+
+
+class _Streams:
+    """A streaming query that joins the edges with themselves; ``step`` writes a file for it."""
+
+    def __init__(self, spark: SparkSession, pattern: Pattern, resources: Resources) -> None:
+        self._count, self._files = 0, 0
+        self._folder = resources.folder / "stream"
+        self._folder.mkdir()
+        edges = [
+            spark.readStream.schema("src BIGINT, dst BIGINT, w BIGINT")
+            .option("maxFilesPerTrigger", "1")
+            .parquet(str(self._folder))
+            for _ in pattern.atoms
+        ]
+        joined = _joined(pattern, list(range(len(pattern.atoms))), edges, False)
+        self._query = (
+            joined.writeStream.foreachBatch(self._add)
+            .option("checkpointLocation", str(resources.folder / "checkpoint"))
+            .start()
+        )
+
+    def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
+        hidden = self._folder / f".{self._files}"
+        pq.write_table(_arrow(edges, weights), hidden)
+        hidden.rename(self._folder / f"{self._files:09}.parquet")
+        self._files += 1
+        self._query.processAllAvailable()
+        return self._count
+
+    def stop(self) -> None:
+        self._query.stop()
+
+    def _add(self, rows: DataFrame, batch: int) -> None:
+        self._count += rows.count()
+
+
+@contextmanager
+def maintainer(
+    pattern: Pattern, edges: Edges, resources: Resources, *, method: str
+) -> Iterator[_Tables | _Streams]:
+    spark = start_session(
+        "peers",
+        cores=resources.threads,
+        memory=f"{(resources.memory >> 20) * 3 // 4}m",
+        log=resources.folder / "spark.log",
+        settings=_SETTINGS,
+    )
+    with session_maintainer(spark, pattern, edges, resources, method=method) as one:
+        yield one
+    spark.stop()
+
+
+@contextmanager
+def session_maintainer(
+    spark: SparkSession, pattern: Pattern, edges: Edges, resources: Resources, *, method: str
+) -> Iterator[_Tables | _Streams]:
+    """The same in a session that is there already."""
+    if method != "streams":
+        yield _Tables(spark, pattern, edges, method)
+        return
+    streams = _Streams(spark, pattern, resources)
+    streams.step(edges, np.ones(edges.shape[1], np.int64))
+    yield streams
+    streams.stop()
+
+
+def _joined(
+    pattern: Pattern, order: list[int], relations: list[DataFrame], broadcast: bool
+) -> DataFrame:
+    """The rows of the pattern, as the product ``w`` of their weights."""
+    wrapped: Callable[[DataFrame], DataFrame] = sf.broadcast if broadcast else lambda frame: frame
+    rows: DataFrame | None = None
+    bound: set[str] = set()
+    for position in order:
+        x, y = pattern.atoms[position]
+        atom = relations[position].select(
+            sf.col("src").alias(x), sf.col("dst").alias(y), sf.col("w").alias("v")
+        )
+        before, bound = bound, bound | {x, y}
+        if rows is None:
+            rows = atom.withColumnRenamed("v", "w")
+        else:
+            rows = wrapped(rows).join(atom, [name for name in (x, y) if name in before])
+            rows = rows.select(*sorted(bound), (sf.col("w") * sf.col("v")).alias("w"))
+        for left, sign, right in pattern.comparisons:
+            if {left, right} <= bound and not {left, right} <= before:
+                a, b = sf.col(left), sf.col(right)
+                rows = rows.where(a < b if sign == "<" else a != b)
+    assert rows is not None
+    return rows.select("w")
+
+
+def _total(rows: DataFrame) -> int:
+    first: Any = rows.agg(sf.sum("w")).first()
+    return int(first[0] or 0)
+
+
+def _arrow(edges: Edges, weights: NDArray[np.int64]) -> pa.Table:
+    return pa.table({"src": edges[0], "dst": edges[1], "w": weights})
