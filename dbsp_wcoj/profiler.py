@@ -6,7 +6,7 @@ phase is given its own time, without that of phases inside it, so the phases add
 the whole. Only the thread that entered is looked at: what it hands to an executor is its waiting.
 
 Time by level of a join is sampled: given an executor, one of its threads looks at the level of the
-running join ten thousand times a second (`dbsp_wcoj.kernels.watch`), and a term's time is shared
+running join three thousand times a second (`dbsp_wcoj.kernels.watch`), and a term's time is shared
 out in proportion. It sees joins that run in the profiled thread; where parts of a term run
 elsewhere its levels have candidates and no times. Levels that are summed together, the innermost
 two mostly, are seen as the first of them.

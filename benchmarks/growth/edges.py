@@ -37,7 +37,9 @@ def edges(rows: int, *, exponent: float, seed: int) -> Keys:
     keys = np.empty(0, np.int64)
     while len(keys) < rows:
         missing = rows - len(keys)
-        more = np.empty(len(keys) + missing + missing // 50 + 64, np.int64)
+        # After the first round most of what is missing fell on hubs, and will again.
+        spare = missing if len(keys) else missing // 50
+        more = np.empty(len(keys) + missing + spare + 64, np.int64)
         more[: len(keys)] = keys
         for start in range(len(keys), len(more), _ROUND):
             part = more[start : start + _ROUND]

@@ -2,8 +2,8 @@
 
 The join keeps its level in its state (`dbsp_wcoj.kernels.program.LEVEL`) and holds no GIL. A
 sampler in Python would wait for the GIL, which the join's thread lets go of when a join begins, and
-so see beginnings only; this one sleeps and looks without it. It looks some ten thousand times a
-second and takes a few hundredths of a processor; looking without sleep would take all of one, and
+so see beginnings only; this one sleeps and looks without it. It looks some three thousand times a
+second, which takes a hundredth of a processor; looking without sleep would take all of one, and
 the cache line that the join writes to.
 """
 
@@ -20,7 +20,7 @@ ROW = 1  # the row of ``seen`` that is its
 STOP = 2
 BOARD_WORDS = 3
 
-PAUSE = 20  # microseconds, to which the system adds some fifty
+PAUSE = 250  # microseconds, to which the system adds some fifty
 
 _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
