@@ -141,6 +141,7 @@ BULK = (
         "HASH_JOIN",
         "INTERSECT",
     ),
+    System("dbsp_wcoj-binary", "engine", "dbsp-wcoj", "binary joins", {"plan": "binary"}),
     System("duckdb", "duckdb", "duckdb", "hash joins", {}, "", "INTERSECT"),
     System("igraph", "igraph", "igraph", "library, undirected", undirected=True),
     System("networkx", "networkx", "networkx", "library, undirected", undirected=True),

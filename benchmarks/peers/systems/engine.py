@@ -1,7 +1,8 @@
 """This engine, measured by the same driver as its peers.
 
 BULK begins with arrays in random order and pays for sorting and for its index; ``index`` gives
-the cost of both apart, built once more by itself.
+the cost of both apart, built once more by itself. The binary plan is the ``recursive`` formula on
+one step with all edges: it joins two at a time and keeps what is in between, as any such plan does.
 """
 
 from __future__ import annotations
@@ -41,6 +42,20 @@ class _Counter:
         return clock.read()
 
 
+class _Binary:
+    plan = "recursive"
+
+    def __init__(self, pattern: Pattern, edges: Edges, threads: int) -> None:
+        self._query, self._threads, self._edges = pattern.datalog, threads, edges
+
+    def count(self) -> int:
+        with workers(self._threads) as executor:
+            view = DeltaQuery(
+                self._query, formula="recursive", executor=executor, parts=parts(self._threads)
+            )
+            return weight(view.step({"e": ZSet.from_columns(list(self._edges))}))
+
+
 class _Maintainer:
     def __init__(self, view: DeltaQuery) -> None:
         self._view, self._count = view, 0
@@ -52,9 +67,12 @@ class _Maintainer:
 
 
 @contextmanager
-def counter(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Counter]:
-    _Counter(pattern, edges[:, :_WARM], resources.threads).count()
-    yield _Counter(pattern, edges, resources.threads)
+def counter(
+    pattern: Pattern, edges: Edges, resources: Resources, *, plan: str = "generic join"
+) -> Iterator[_Counter | _Binary]:
+    kind = _Binary if plan == "binary" else _Counter
+    kind(pattern, edges[:, :_WARM], resources.threads).count()
+    yield kind(pattern, edges, resources.threads)
 
 
 @contextmanager
