@@ -70,7 +70,8 @@ INCREMENTAL = ("duckdb-delta", "pathway", "pydbsp", "spark-delta")
 RINGS = ("duckdb-delta", "pathway", "pydbsp")
 BATCHES = (1, 10, 100, 1_000)
 SMALL, MIDDLE, LARGE = "email-Eu-core", "wiki-Vote", "uk-2007-05-100000"
-SMALL_HELD, PAYMENTS_HELD, PAYMENTS_ALL = 10_000, 40_000, 44_000
+SMALL_HELD, CLIQUES_HELD = 20_000, 10_000  # cliques keep more in between
+PAYMENTS_HELD, PAYMENTS_ALL = 40_000, 44_000
 
 
 def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[Stream]:
@@ -88,7 +89,7 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
     if _wanted(SMALL, chosen):
         small = read(_path(SMALL)).shuffled(seed + 1)
         yield Stream(TRIANGLES, small, SMALL_HELD, BATCHES, ALL, "triangles")
-        yield Stream(CLIQUES, small, SMALL_HELD, (100,), INCREMENTAL, "cliques")
+        yield Stream(CLIQUES, small, CLIQUES_HELD, (100,), INCREMENTAL, "cliques")
     if PAYMENTS.is_file() and (not chosen or "payments" in chosen):
         paid = payments()
         yield Stream(DIAMONDS, paid, PAYMENTS_HELD, (100,), INCREMENTAL, "diamonds")
