@@ -15,6 +15,7 @@ from benchmarks.growth import dimensions
 from benchmarks.growth.edges import BITS, columns, edges, split
 from benchmarks.growth.fit import exponent, fitted
 from benchmarks.growth.held import Held, Steps
+from benchmarks.verdict import Verdict
 
 TINY = replace(
     growth.QUICK,
@@ -88,7 +89,7 @@ def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> Non
 def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dimensions, "BASE", 1_000)
     found = dimensions.by_state(
-        (1_000, 4_000), {20: 2}, skew=0.0, seed=0, verdict=dimensions.Verdict(), say=print
+        (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)
     )
 
     base, larger = found

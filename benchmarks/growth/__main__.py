@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from benchmarks.engine import warm_up
-from benchmarks.growth.dimensions import by_delta, by_skew, by_state, by_threads, by_views
+from benchmarks.growth.dimensions import (
+    Setting,
+    by_delta,
+    by_skew,
+    by_state,
+    by_threads,
+    by_views,
+)
 from benchmarks.growth.fit import fitted
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
@@ -87,7 +94,7 @@ def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path |
     verdict = Verdict()
     tables: dict[str, list[Row]] = {}
     result = Result("growth", CLAIM, tables)
-    say = terminal().print
+    setting = Setting(seed, verdict, terminal().print)
     warm_up(max(sizes.threads))
     size, batch, steps = sizes.other, sizes.batch, sizes.steps
     fits: list[Row] = []
@@ -95,33 +102,25 @@ def measure(sizes: Sizes, *, part: list[str], most: int, seed: int, json: Path |
         tables[STATE] = []
         for skew, states in ((0.0, sizes.state), (0.75, sizes.skewed)):
             chosen = tuple(rows for rows in states if rows <= most)
-            found = by_state(
-                chosen, sizes.state_steps, skew=skew, seed=seed, verdict=verdict, say=say
-            )
+            found = by_state(chosen, sizes.state_steps, skew=skew, setting=setting)
             tables[STATE] += found
             for one in sizes.state_steps:
                 same = [row for row in found if row["batch"] == one]
                 what = f"{same[0]['graph']}, steps of {one:,}" if same else ""
                 fits += [fitted(what, same, "rows", "step ms")] if same else []
-            fits.append(fitted("memory of state", same, "rows", "MB"))
+            fits += [fitted(f"{same[0]['graph']}, memory", same, "rows", "MB")] if same else []
     if "delta" in part:
-        tables[DELTA] = by_delta(size, sizes.delta_steps, seed=seed, verdict=verdict, say=say)
+        tables[DELTA] = by_delta(size, sizes.delta_steps, setting=setting)
         fits.append(fitted("delta", tables[DELTA], "batch", "step ms"))
     if "skew" in part:
-        tables[SKEW] = by_skew(
-            size, sizes.exponents, batch, steps, seed=seed, verdict=verdict, say=say
-        )
+        tables[SKEW] = by_skew(size, sizes.exponents, batch, steps, setting=setting)
         fits.append(fitted("skew", tables[SKEW], "candidates/row", "step ms"))
     if "views" in part:
-        tables[VIEWS] = by_views(
-            size, sizes.views, batch, steps, seed=seed, verdict=verdict, say=say
-        )
+        tables[VIEWS] = by_views(size, sizes.views, batch, steps, setting=setting)
         fits.append(fitted("views", tables[VIEWS], "views", "step ms"))
         fits.append(fitted("views", tables[VIEWS], "views", "MB"))
     if "threads" in part:
-        tables[THREADS] = by_threads(
-            size, sizes.threads, sizes.threads_steps, seed=seed, verdict=verdict, say=say
-        )
+        tables[THREADS] = by_threads(size, sizes.threads, sizes.threads_steps, setting=setting)
         fits.append(fitted("threads", tables[THREADS], "threads", "step ms"))
     tables[EXPONENTS] = fits
     verdict.close(result, json)

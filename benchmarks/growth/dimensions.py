@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,17 +29,18 @@ QUERIES: Final = (
     "n() :- e(a, b), e(b, c), e(a, c), a < c",
 )
 
-Say = Callable[[str], None]
+
+@dataclass(frozen=True)
+class Setting:
+    """What all parts share: the seed of the graphs, who gets the answers and the progress."""
+
+    seed: int
+    verdict: Verdict
+    say: Callable[[str], None]
 
 
 def by_state(
-    sizes: tuple[int, ...],
-    batches: dict[int, int],
-    *,
-    skew: float,
-    seed: int,
-    verdict: Verdict,
-    say: Say,
+    sizes: tuple[int, ...], batches: dict[int, int], *, skew: float, setting: Setting
 ) -> list[Row]:
     """Steps of each batch over each size of state.
 
@@ -46,22 +48,22 @@ def by_state(
         sizes: Rows of state, ascending.
         batches: Rows of a step, and how many steps there.
         skew: Exponent of Zipf's law.
-        seed: Of the graphs.
-        verdict: Gets the answers.
-        say: Gets the progress.
+        setting: Seed, verdict and progress.
     """
     graph = "uniform" if skew == 0.0 else f"Zipf {skew:g}"
     rows: list[Row] = []
     base: dict[int, float] = {}
     for size in sizes:
-        say(f"state, {graph}, {size:,} rows ...")
+        setting.say(f"state, {graph}, {size:,} rows ...")
         most = max(batch * steps for batch, steps in batches.items())
-        held, kept, streamed, seconds = _loaded([QUERY], size, skew, seed, min(most, size // 4))
+        held, kept, streamed, seconds = _loaded(
+            [QUERY], size, skew, setting.seed, min(most, size // 4)
+        )
         for batch, steps in batches.items():
             there = held.there_and_back(streamed, batch, steps)
-            _check(verdict, f"{graph}, {size}, {batch}", there)
+            _check(setting.verdict, f"{graph}, {size}, {batch}", there)
             if size <= COUNTED:
-                _check_count(verdict, f"{graph}, {size}, {batch}", kept, streamed, there)
+                _check_count(setting.verdict, f"{graph}, {size}, {batch}", kept, streamed, there)
             middle = there.quantile(0.5)
             if size == BASE:
                 base[batch] = middle
@@ -91,17 +93,15 @@ def by_state(
     return rows
 
 
-def by_delta(
-    size: int, batches: dict[int, int], *, seed: int, verdict: Verdict, say: Say
-) -> list[Row]:
+def by_delta(size: int, batches: dict[int, int], *, setting: Setting) -> list[Row]:
     """Steps of more and more rows over one state."""
-    say(f"delta, {size:,} rows of state ...")
+    setting.say(f"delta, {size:,} rows of state ...")
     most = max(batch * steps for batch, steps in batches.items())
-    held, _, streamed, _ = _loaded([QUERY], size, 0.0, seed, most)
+    held, _, streamed, _ = _loaded([QUERY], size, 0.0, setting.seed, most)
     rows: list[Row] = []
     for batch, steps in batches.items():
         there = held.there_and_back(streamed, batch, steps)
-        _check(verdict, f"delta {batch}", there)
+        _check(setting.verdict, f"delta {batch}", there)
         middle = there.quantile(0.5)
         rows.append(
             {
@@ -118,16 +118,15 @@ def by_delta(
 
 
 def by_skew(
-    size: int, exponents: tuple[float, ...], batch: int, steps: int, *, seed: int, verdict: Verdict,
-    say: Say,
-) -> list[Row]:  # fmt: skip
+    size: int, exponents: tuple[float, ...], batch: int, steps: int, *, setting: Setting
+) -> list[Row]:
     """Steps over states that have ever larger hubs."""
     rows: list[Row] = []
     for skew in exponents:
-        say(f"skew, Zipf's exponent {skew:g} ...")
-        held, _, streamed, _ = _loaded([QUERY], size, skew, seed, batch * steps)
+        setting.say(f"skew, Zipf's exponent {skew:g} ...")
+        held, _, streamed, _ = _loaded([QUERY], size, skew, setting.seed, batch * steps)
         there = held.there_and_back(streamed, batch, steps)
-        _check(verdict, f"skew {skew}", there)
+        _check(setting.verdict, f"skew {skew}", there)
         rows.append(
             {
                 "Zipf": skew,
@@ -143,17 +142,16 @@ def by_skew(
 
 
 def by_views(
-    size: int, numbers: tuple[int, ...], batch: int, steps: int, *, seed: int, verdict: Verdict,
-    say: Say,
-) -> list[Row]:  # fmt: skip
+    size: int, numbers: tuple[int, ...], batch: int, steps: int, *, setting: Setting
+) -> list[Row]:
     """Steps through ever more views over one relation, of which four kinds take turns."""
     rows: list[Row] = []
     for views in numbers:
-        say(f"{views} views ...")
+        setting.say(f"{views} views ...")
         queries = [QUERIES[k % len(QUERIES)] for k in range(views)]
-        held, _, streamed, _ = _loaded(queries, size, 0.0, seed, batch * steps)
+        held, _, streamed, _ = _loaded(queries, size, 0.0, setting.seed, batch * steps)
         there = held.there_and_back(streamed, batch, steps)
-        _check(verdict, f"{views} views", there)
+        _check(setting.verdict, f"{views} views", there)
         rows.append(
             {
                 "views": views,
@@ -169,20 +167,19 @@ def by_views(
 
 
 def by_threads(
-    size: int, threads: tuple[int, ...], batches: dict[int, int], *, seed: int, verdict: Verdict,
-    say: Say,
-) -> list[Row]:  # fmt: skip
+    size: int, threads: tuple[int, ...], batches: dict[int, int], *, setting: Setting
+) -> list[Row]:
     """Steps by one thread and by several, over a skewed state, whose hubs are hard to share out."""
     rows: list[Row] = []
     first: dict[int, float] = {}
     most = max(batch * steps for batch, steps in batches.items())
     for used in threads:
-        say(f"{used} threads ...")
+        setting.say(f"{used} threads ...")
         with workers(used) as executor:
-            held, _, streamed, _ = _loaded([QUERY], size, 0.75, seed, most, executor, used)
+            held, _, streamed, _ = _loaded([QUERY], size, 0.75, setting.seed, most, executor, used)
             for batch, steps in batches.items():
                 there = held.there_and_back(streamed, batch, steps)
-                _check(verdict, f"{used} threads, {batch}", there)
+                _check(setting.verdict, f"{used} threads, {batch}", there)
                 middle = there.quantile(0.5)
                 first.setdefault(batch, middle)
                 rows.append(
