@@ -61,7 +61,7 @@ FULL = Sizes(
     steps=40,
 )
 QUICK = Sizes(
-    state=(10_000, 100_000, 1_000_000),
+    state=(10_000, 100_000),
     skewed=(10_000,),
     state_steps={1: 100, 1_000: 3},
     other=20_000,
