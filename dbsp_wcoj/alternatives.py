@@ -7,7 +7,8 @@ row is kept, and the lesser one runs; the other one is tried where that could pa
 recursion always is, its work is bounded (`dbsp_wcoj.choice`). The work of `collapsed` has no bound
 but the number of walks: where a delta has more than a few rows, a sample of it is joined first.
 
-    run the recursion  where  (collapsed - recursion) * rows > PER_PARTIAL * partial deltas
+    run the recursion  where  (collapsed - recursion) * rows
+                              > partial deltas * (PER_PARTIAL + PER_ROW * rows)
 
 because a partial delta has to be summed up, sorted and made a run, which is not counted. Counting
 takes a microsecond or two. Where all that `collapsed` does is less than half of that overhead, it
@@ -30,8 +31,9 @@ from dbsp_wcoj.trace import TraceStep
 
 __all__ = ["Alternatives"]
 
-# Proposals and intersections that take as long as a partial delta does.
+# Proposals and intersections that take as long as a partial delta does, and a changed row in it.
 PER_PARTIAL: Final = 1500
+PER_ROW: Final = 0.5
 # The weight of a step in the averages, and how much they may change before the other's is old.
 WEIGHT: Final = 1 / 8
 DRIFT: Final = 4.0
@@ -54,7 +56,7 @@ class Counted:
         average: What each alternative counted per changed row; None: it is to be tried.
         first: The averages when they were new.
         resting: Steps to go that run `collapsed` and are not counted.
-        ran: Steps of each alternative.
+        ran: Steps of each alternative, those that are to go included.
     """
 
     expected: float
@@ -71,14 +73,15 @@ class Alternatives:
         terms: The terms of each formula; of two or of one.
     """
 
-    __slots__ = ("_running", "known", "only", "overhead", "terms")
+    __slots__ = ("_partials", "_running", "counting", "known", "only", "terms")
 
     def __init__(self, terms: Sequence[tuple[BoundTerm, ...]]) -> None:
         self.terms = terms
+        # Whether the step that was chosen for is to be learned from.
+        self.counting = False
         # The terms to run where there is nothing to choose.
         self.only = terms[0] if len(terms) == 1 or terms[0] == terms[1] else None
-        partials = sum(term.partial is not None for term in terms[-1])
-        self.overhead = PER_PARTIAL * partials
+        self._partials = sum(term.partial is not None for term in terms[-1])
         # By the number of binary digits of the number of changed rows.
         self.known: dict[int, Counted] = {}
         # The step that is counted: what it adds to, rows, alternative, work before.
@@ -95,25 +98,20 @@ class Alternatives:
             counted = self.known[rows.bit_length()] = Counted(sampled / rows)
         elif counted.resting:
             counted.resting -= 1
-            counted.ran[0] += 1
             return self.terms[0]
         best = self._best(counted, rows)
         terms = self.terms[best]
         counted.ran[best] += 1
         self._running = (counted, rows, best, _work(terms))
+        self.counting = True
         return terms
-
-    @property
-    def counting(self) -> bool:
-        """Whether the step that was chosen for is to be learned from."""
-        return self._running is not None
 
     def learn(self) -> None:
         """Take up what the step has counted that was chosen for."""
         if self._running is None:
             return
         counted, rows, ran, before = self._running
-        self._running = None
+        self._running, self.counting = None, False
         rate = (_work(self.terms[ran]) - before) / rows
         average = counted.average[ran]
         if average is None:
@@ -127,17 +125,22 @@ class Alternatives:
                 counted.expected *= rate / first if first else 1.0
                 counted.average[1 - ran] = None
         plain = counted.average[0]
-        if plain is not None and 2 * plain * rows <= self.overhead:
+        if plain is not None and 2 * plain * rows <= self._overhead(rows):
             counted.resting = REST - 1
+            counted.ran[0] += REST - 1
 
     def _best(self, counted: Counted, rows: int) -> int:
         plain, recursive = counted.average
         if plain is None:
-            limit = float(self.overhead)
+            limit = self._overhead(rows)
             if recursive is not None:
-                limit = WORTH_TRYING * (recursive * rows + self.overhead)
+                limit = WORTH_TRYING * (recursive * rows + limit)
             return int(counted.expected * rows > limit)
-        return int((plain - (recursive or 0.0)) * rows > self.overhead)
+        return int((plain - (recursive or 0.0)) * rows > self._overhead(rows))
+
+    def _overhead(self, rows: int) -> float:
+        """What partial deltas cost, in proposals and intersections."""
+        return self._partials * (PER_PARTIAL + PER_ROW * rows)
 
 
 def _work(terms: Sequence[BoundTerm]) -> int:
