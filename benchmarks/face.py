@@ -153,8 +153,8 @@ FACES: tuple[Face, ...] = (
     Face(
         "formulas",
         "Verdict",
-        "What was said of the formulas, and what is measured",
-        ("the seed says", "measured"),
+        "What is said of the recursive formula, and what is measured",
+        ("claim", "measured"),
     ),
     Face(
         "formulas",

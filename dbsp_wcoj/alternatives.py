@@ -90,8 +90,9 @@ class Alternatives:
     def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
         """The terms for a step of so many rows, whose deltas are in their places.
 
-        Where `counting`, `learn` has to be called when the step has run.
+        Where `counting`, `learn` has to be called when the step has run; not if it failed.
         """
+        self.counting = False
         counted = self.known.get(rows.bit_length())
         if counted is None:
             sampled = _sampled(self.terms[0], steps) if rows > RANGES * ROWS else 0.0

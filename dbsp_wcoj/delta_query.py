@@ -326,3 +326,4 @@ class DeltaQuery:
             else:
                 total = ZSet.scalar(product.total(ranges, executor))
                 partials.setdefault(target, []).append(total)
+        self._schedule.learn()

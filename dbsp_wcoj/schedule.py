@@ -161,9 +161,7 @@ class Schedule:
         Args:
             steps: The staged deltas of the relations that change, none empty.
         """
-        if self._counting is not None:
-            self._counting.learn()
-            self._counting = None
+        self._counting = None
         changed = tuple([name for name in self.traces if name in steps])
         rows = 0
         for name in changed:
@@ -188,6 +186,12 @@ class Schedule:
         if found.counting:
             self._counting = found
         return chosen
+
+    def learn(self) -> None:
+        """Learn from the step that `ready` gave the terms of, when all of them have run."""
+        if self._counting is not None:
+            self._counting.learn()
+            self._counting = None
 
     def _alternatives(self, changed: tuple[str, ...]) -> Alternatives:
         """The terms of each candidate when these relations change."""

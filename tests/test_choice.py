@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_sql
-from dbsp_wcoj import DeltaQuery, Formula, FormulaError, Query, ZSet, alternatives
+from dbsp_wcoj import (
+    DeltaQuery,
+    Formula,
+    FormulaError,
+    Query,
+    WeightOverflowError,
+    ZSet,
+    alternatives,
+)
 from dbsp_wcoj.choice import candidates
 from tests import naive
 from tests.strategies import LAW, scenarios, streams, zsets
@@ -135,6 +143,19 @@ def test_the_candidates_need_the_arrangements_of_collapsed_and_no_others(text):
         view.step({name: graph(200, 50, 1) for name in view.query.relations})
 
     assert set(views[0].stats.rows_by_run) == set(views[1].stats.rows_by_run)
+
+
+def test_nothing_is_learned_from_a_step_that_failed():
+    view = DeltaQuery(PATH, formula="auto")
+    names = list(view.query.relations)
+    view.step({name: graph(50, 20, 1) for name in names})
+    known = view.explain().splitlines()[1:3]
+    large = ZSet.from_rows([(1, 1)], [1 << 40])
+
+    with pytest.raises(WeightOverflowError):
+        view.step(dict.fromkeys(names, large))
+
+    assert view.explain().splitlines()[1:3] == known
 
 
 def test_the_same_steps_lead_to_the_same_choices_and_counts():

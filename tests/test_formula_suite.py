@@ -13,6 +13,7 @@ import typer
 from benchmarks import formulas
 from benchmarks.formulas import contest, matrix, tables
 from benchmarks.formulas.__main__ import main
+from benchmarks.formulas.claim import verdict
 from benchmarks.formulas.shape import query_text
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import Formula, Query
@@ -124,7 +125,8 @@ def test_the_verdict_counts_where_a_recursion_is_faster():
     rows = [row("collapsed", 2.0), row("recursive", 1.0)]
     rows += [row("collapsed", 1.0, batch=1), row("recursive", 2.0, batch=1)]
 
-    text = " ".join(str(r["measured"]) for r in tables.verdict(rows))
+    text = " ".join(str(r["measured"]) for r in verdict(rows))
 
-    assert "a recursion is faster in: path 1 of 2" in text
-    assert "less than 1,000 times a step" in text
+    assert "path: a recursion is faster in 1 of 2 cases (n = 5), by up to 2 times" in text
+    assert "less than 1,000 proposals" in text
+    assert "of 2 cases of 5 and more atoms `collapsed` is as fast" in text

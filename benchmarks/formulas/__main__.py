@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.formulas import tables
+from benchmarks.formulas.claim import verdict as said
 from benchmarks.formulas.contest import FORMULAS, contest
 from benchmarks.formulas.matrix import cases
 from benchmarks.formulas.shape import SHAPES
@@ -53,7 +54,7 @@ def main(
         rows += contest(case, FORMULAS, verdict, seed=seed)
         console.print(f"{place} of {len(wanted)}: {case.name}, {case.rows:,} rows")
     shown = {
-        "Verdict": tables.verdict(rows),
+        "Verdict": said(rows),
         "Choice": tables.choice(rows),
         "Worst choices": tables.worst_choices(rows),
         "Joins": tables.joins_by_n(rows),

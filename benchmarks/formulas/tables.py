@@ -1,4 +1,4 @@
-"""What the rows of all cases say, as tables: joins by n, times, crossover, verdict, and the choice.
+"""What the rows of all cases say, as tables: joins by n, times, crossover, and the choice.
 
 Times are compared within one case and batch size, by the fastest of the six formulas there. Medians
 are taken of these ratios, not of times of different cases.
@@ -13,12 +13,12 @@ from statistics import geometric_mean, median
 from benchmarks.formulas.contest import AUTO, FORMULAS
 from benchmarks.result import Cell, Row
 
-__all__ = ["choice", "crossover", "joins_by_n", "times", "verdict", "worst_choices"]
+__all__ = ["choice", "crossover", "joins_by_n", "times", "worst_choices"]
 
 FIXED = tuple(name for name in FORMULAS if name != AUTO)
 RECURSIVE = tuple(name for name in FIXED if name.startswith("recursive"))
 # Less than that is a tie, for the clock.
-FASTER = 0.95
+FASTER = 0.9
 WITHIN = 1.1
 
 Contest = dict[str, Row]
@@ -36,12 +36,12 @@ def joins_by_n(rows: Sequence[Row]) -> list[Row]:
     """Counted joins of a step, by n and what changes: of paths, whose partial deltas are full."""
     found: dict[Key, Row] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if shape == "path" and changed != "self" and _number(batch) >= 100:
+        if shape == "path" and changed != "self" and number(batch) >= 100:
             row = found.setdefault((changed, n), {"changed": changed, "n": n})
             for name in FIXED:
                 joins = contest[name]["joins/step"] if name in contest else None
                 row[name] = row.get(name) if joins is None else _whole(joins)
-    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), _number(key[1])))]
+    return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), number(key[1])))]
 
 
 def times(rows: Sequence[Row]) -> list[Row]:
@@ -50,16 +50,16 @@ def times(rows: Sequence[Row]) -> list[Row]:
     fastest: dict[Key, list[float]] = {}
     stopped: dict[Key, int] = {}
     for (shape, n, changed, _, batch), contest in contests(rows):
-        if not any(_ms(contest, name) for name in FIXED):
+        if not any(ms(contest, name) for name in FIXED):
             continue
-        key = (shape, "2 to 4" if _number(n) <= 4 else "5 and more", changed, batch)
+        key = (shape, "2 to 4" if number(n) <= 4 else "5 and more", changed, batch)
         for name in FORMULAS:
             by = contest[name]["by the fastest"] if name in contest else None
             if by is not None:
                 ratios.setdefault(key, {}).setdefault(name, []).append(float(by))
             elif name in FIXED:
                 stopped[key] = stopped.get(key, 0) + 1
-        fastest.setdefault(key, []).append(min(_ms(contest, n) or 1e9 for n in FIXED))
+        fastest.setdefault(key, []).append(min(ms(contest, n) or 1e9 for n in FIXED))
     return [
         {
             **dict(zip(("shape", "n", "changed", "batch"), key, strict=True)),
@@ -82,15 +82,15 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
     """
     found: dict[Key, dict[int, dict[str, tuple[bool, bool]]]] = {}
     for (shape, n, changed, data, batch), contest in contests(rows):
-        plain = _ms(contest, "collapsed")
-        others = [ms for name in RECURSIVE if (ms := _ms(contest, name)) is not None]
+        plain = ms(contest, "collapsed")
+        others = [spent for name in RECURSIVE if (spent := ms(contest, name)) is not None]
         if plain is None and not others:
             continue
         joins = [_joins(contest, name) for name in RECURSIVE]
         fewer = min((j for j in joins if j), default=0.0) < _joins(contest, "collapsed")
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
-        by_n.setdefault(int(_number(n)), {})[str(data)] = (fewer, faster)
+        by_n.setdefault(int(number(n)), {})[str(data)] = (fewer, faster)
     return [
         {
             **dict(zip(("shape", "changed", "batch"), key, strict=True)),
@@ -113,7 +113,7 @@ def choice(rows: Sequence[Row]) -> list[Row]:
     found = [
         (key, contest)
         for key, contest in contests(rows)
-        if any(_ms(contest, name) for name in FIXED)
+        if any(ms(contest, name) for name in FIXED)
     ]
     table: list[Row] = []
     for name in (AUTO, *FIXED):
@@ -141,9 +141,9 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
     found: list[Row] = []
     for (shape, n, changed, data, batch), contest in contests(rows):
         row = contest.get(AUTO)
-        if row is None or not any(_ms(contest, name) for name in FIXED):
+        if row is None or not any(ms(contest, name) for name in FIXED):
             continue
-        best = min(FIXED, key=lambda name: _ms(contest, name) or 1e9)
+        best = min(FIXED, key=lambda name: ms(contest, name) or 1e9)
         by = row["by the fastest"]
         found.append(
             {
@@ -153,7 +153,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "data": data,
                 "batch": batch,
                 "best formula": best,
-                "best ms": _ms(contest, best),
+                "best ms": ms(contest, best),
                 "auto ms": row["ms/step p50"],
                 "auto by the best": by,
                 "within": by is not None and float(by) <= WITHIN,
@@ -161,75 +161,6 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
         )
     found.sort(key=lambda row: -float(row["auto by the best"] or 1e9))
     return found[:most]
-
-
-def verdict(rows: Sequence[Row]) -> list[Row]:
-    """The seed's claim, and what the rows say."""
-    measured = [
-        (key, contest)
-        for key, contest in contests(rows)
-        if _ms(contest, "collapsed") or any(_ms(contest, name) for name in RECURSIVE)
-    ]
-    by_joins = [
-        n
-        for n in range(2, 20)
-        if n * (n - 1) > (n - 1) * (n + 4) // 2  # collapsed, recursive: all changed
-    ]
-    won: dict[str, list[tuple[Key, Contest]]] = {}
-    for key, contest in measured:
-        plain = _ms(contest, "collapsed")
-        others = [ms for name in RECURSIVE if (ms := _ms(contest, name)) is not None]
-        if others and (plain is None or min(others) < FASTER * plain):
-            won.setdefault(str(key[0]), []).append((key, contest))
-    total = {shape: sum(key[0] == shape for key, _ in measured) for shape in _shapes(measured)}
-    wins = ", ".join(f"{shape} {len(won.get(shape, []))} of {total[shape]}" for shape in total)
-    beyond = [(key, c) for key, c in measured if _number(key[1]) >= 5]
-    faster = sum(
-        (plain := _ms(c, "collapsed")) is not None
-        and all(plain <= ms / FASTER for name in RECURSIVE if (ms := _ms(c, name)) is not None)
-        for _, c in beyond
-    )
-    return [
-        {
-            "the seed says": "the recursion does fewer joins, about half, only after 5 relations",
-            "measured": f"true of `recursive` where all change (from n = {by_joins[0]} on); "
-            "`recursive_collapsed` and `recursive_flipped`, which it takes to be impossible, do "
-            "fewer from n = 3; where one relation changes no formula does fewer than `collapsed`",
-        },
-        {
-            "the seed says": "the simpler formula might actually be faster in practice",
-            "measured": f"of {len(beyond)} cases of 5 atoms and more `collapsed` is as fast as any "
-            f"recursion, or faster, in {faster}; a recursion is faster in: {wins}",
-        },
-        {
-            "the seed says": "a number of relations decides",
-            "measured": _what_decides(won),
-        },
-    ]
-
-
-def _what_decides(won: dict[str, list[tuple[Key, Contest]]]) -> str:
-    """In which shapes, from which work on, the recursions are faster."""
-    if not won:
-        return "a recursion is nowhere faster"
-    parts = []
-    for shape, found in won.items():
-        least = min(
-            float(contest["collapsed"]["proposals/step"] or 0)
-            + float(contest["collapsed"]["intersections/step"] or 0)
-            for _, contest in found
-            if contest["collapsed"]["proposals/step"] is not None
-        )
-        ns = sorted({int(_number(key[1])) for key, _ in found})
-        parts.append(
-            f"{shape} (n = {', '.join(map(str, ns))}; never where `collapsed` proposes and "
-            f"intersects less than {least:,.0f} times a step)"
-        )
-    return "not n but the work of a step, and the shape: recursions win on " + "; ".join(parts)
-
-
-def _shapes(measured: Sequence[tuple[Key, Contest]]) -> list[str]:
-    return list(dict.fromkeys(str(key[0]) for key, _ in measured))
 
 
 def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type: ignore[no-untyped-def]
@@ -242,7 +173,8 @@ def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type
     return least
 
 
-def _ms(contest: Contest, name: str) -> float | None:
+def ms(contest: Contest, name: str) -> float | None:
+    """Milliseconds of a step; None where it did not run."""
     row = contest.get(name)
     return None if row is None or row["ms/step p50"] is None else float(row["ms/step p50"])
 
@@ -252,10 +184,11 @@ def _joins(contest: Contest, name: str) -> float:
     return 0.0 if row is None or row["joins/step"] is None else float(row["joins/step"])
 
 
-def _number(cell: Cell) -> float:
+def number(cell: Cell) -> float:
+    """A cell as a number; 0 where there is none."""
     return float(cell or 0)
 
 
 def _whole(cell: Cell) -> Cell:
-    number = _number(cell)
-    return int(number) if number == int(number) else number
+    found = number(cell)
+    return int(found) if found == int(found) else found
