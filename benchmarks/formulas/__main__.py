@@ -22,7 +22,7 @@ import typer
 from benchmarks.formulas import tables
 from benchmarks.formulas.claim import verdict as said
 from benchmarks.formulas.contest import FORMULAS, contest
-from benchmarks.formulas.matrix import cases
+from benchmarks.formulas.matrix import ALL, cases
 from benchmarks.formulas.shape import SHAPES
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
@@ -63,7 +63,9 @@ def main(
     }
     result.tables.update(shown)
     verdict.close(result, None)
-    result.tables["Steps"] = rows
+    larger = {case.rows for case in wanted if case.batches == ALL}
+    result.tables["Steps"] = [row for row in rows if row["rows"] not in larger]
+    result.tables["Steps by batch"] = [row for row in rows if row["rows"] in larger]
     if json is not None:
         result.write(json)
         console.print(f"wrote {json}")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from benchmarks.formulas.contest import Case
 
-__all__ = ["cases"]
+__all__ = ["ALL", "cases"]
 
 CHANGED = ("one", "all", "self")
 DATA = ("uniform", "skewed")

@@ -90,7 +90,7 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
         fewer = min((j for j in joins if j), default=0.0) < _joins(contest, "collapsed")
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
-        by_n.setdefault(int(number(n)), {})[str(data)] = (fewer, faster)
+        by_n.setdefault(int(number(n)), {}).setdefault(str(data), (fewer, faster))
     return [
         {
             **dict(zip(("shape", "changed", "batch"), key, strict=True)),
