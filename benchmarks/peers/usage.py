@@ -44,12 +44,14 @@ def _charged(process: int) -> float:
 def _below(process: int) -> list[int]:
     """All processes that it started, and they."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for name in os.listdir("/proc"):  # not `Path.glob`, which fails when a process ends meanwhile
+        if not name.isdecimal():
+            continue
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+        children.setdefault(int(fields[1]), []).append(int(name))
     found = list(children.get(process, []))
     for one in found:  # grows while it is walked
         found += children.get(one, [])
