@@ -211,6 +211,27 @@ def test_a_wrong_answer_ends_the_race_with_status_1_and_writes_nothing(
     assert not (tmp_path / "peers.json").exists()
 
 
+def test_plans_are_compared_where_both_kinds_ran() -> None:
+    def row(system: str, method: str, seconds: float | None, note: str | None = None) -> dict:
+        same = {"graph": "g", "query": "triangles", "threads": 2}
+        return same | {"system": system, "method": method, "seconds": seconds, "note": note}
+
+    table = bulk.plans(
+        [
+            row("dbsp_wcoj", "generic join", 0.5),
+            row("kuzu", "WCO plan", 2.0),
+            row("kuzu-binary", "binary joins", 60.0),
+            row("dbsp_wcoj-binary", "binary joins", None, "out of memory at 8 GB"),
+        ]
+    )
+
+    assert [(one["system"], one["binary by WCO"], one["note"]) for one in table] == [
+        ("kuzu", 30.0, None),
+        ("dbsp_wcoj", None, "out of memory at 8 GB"),
+    ]
+    assert (table[0]["WCO by this engine"], table[0]["binary by this engine"]) == (4.0, 120.0)
+
+
 def test_an_unknown_peer_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="no peer 'oracle'; choose from dbsp_wcoj"):
         command.main(peers="oracle")
