@@ -24,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.run import value_ranges
@@ -70,24 +71,25 @@ class Alternatives:
     """What may run when certain relations change.
 
     Args:
-        terms: The terms of each formula; of two or of one.
+        batches: The terms of each formula; of two or of one.
     """
 
-    __slots__ = ("_partials", "_running", "counting", "known", "only", "terms")
+    __slots__ = ("_partials", "_running", "batches", "counting", "known", "only")
 
-    def __init__(self, terms: Sequence[tuple[BoundTerm, ...]]) -> None:
-        self.terms = terms
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self.batches = batches
         # Whether the step that was chosen for is to be learned from.
         self.counting = False
         # The terms to run where there is nothing to choose.
-        self.only = terms[0] if len(terms) == 1 or terms[0] == terms[1] else None
-        self._partials = sum(term.partial is not None for term in terms[-1])
+        alike = len(batches) == 1 or batches[0].terms == batches[1].terms
+        self.only = batches[0] if alike else None
+        self._partials = sum(term.partial is not None for term in batches[-1].terms)
         # By the number of binary digits of the number of changed rows.
         self.known: dict[int, Counted] = {}
         # The step that is counted: what it adds to, rows, alternative, work before.
         self._running: tuple[Counted, int, int, int] | None = None
 
-    def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
+    def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> Batch:
         """The terms for a step of so many rows, whose deltas are in their places.
 
         Where `counting`, `learn` has to be called when the step has run; not if it failed.
@@ -95,17 +97,17 @@ class Alternatives:
         self.counting = False
         counted = self.known.get(rows.bit_length())
         if counted is None:
-            sampled = _sampled(self.terms[0], steps) if rows > RANGES * ROWS else 0.0
+            sampled = _sampled(self.batches[0].terms, steps) if rows > RANGES * ROWS else 0.0
             counted = self.known[rows.bit_length()] = Counted(sampled / rows)
         elif counted.resting:
             counted.resting -= 1
-            return self.terms[0]
+            return self.batches[0]
         best = self._best(counted, rows)
-        terms = self.terms[best]
+        batch = self.batches[best]
         counted.ran[best] += 1
-        self._running = (counted, rows, best, _work(terms))
+        self._running = (counted, rows, best, _work(batch.terms))
         self.counting = True
-        return terms
+        return batch
 
     def learn(self) -> None:
         """Take up what the step has counted that was chosen for."""
@@ -113,7 +115,7 @@ class Alternatives:
             return
         counted, rows, ran, before = self._running
         self._running, self.counting = None, False
-        rate = (_work(self.terms[ran]) - before) / rows
+        rate = (_work(self.batches[ran].terms) - before) / rows
         average = counted.average[ran]
         if average is None:
             counted.average[ran] = counted.first[ran] = rate

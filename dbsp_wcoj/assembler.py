@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -25,8 +26,13 @@ OPERATORS: Final = {
 }
 
 
-def assemble(plan: TermPlan) -> Int64Array:
-    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.program`."""
+def assemble(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
+    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.program`.
+
+    Args:
+        plan: The plan.
+        deltas: The factors that are deltas; the rows of one of them may drive the join.
+    """
     levels = len(plan.order)
     depths = max((factor.depth for factor in plan.factors), default=0)
     fixed = [
@@ -39,6 +45,7 @@ def assemble(plan: TermPlan) -> Int64Array:
         plan.split,
         0,
         0,
+        *_driver(plan, deltas),
     ]
     head_start = words.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
@@ -69,6 +76,19 @@ def assemble(plan: TermPlan) -> Int64Array:
         + blocks,
         np.int64,
     )
+
+
+def _driver(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
+    """The delta whose rows bind the first variables, and how many; none where they bind others.
+
+    Rows are not driven where several of them add up to one row of the head.
+    """
+    for index in deltas:
+        factor = plan.factors[index]
+        bound = tuple(factor.variables[k] for k in factor.order[: factor.depth])
+        if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted < len(bound):
+            return index, len(bound)
+    return 0, 0
 
 
 def _sums_two(plan: TermPlan) -> int:

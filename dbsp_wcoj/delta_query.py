@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import Partial
 from dbsp_wcoj.choice import FormulaName, formula_of
 from dbsp_wcoj.errors import DbspWcojError
@@ -282,27 +283,38 @@ class DeltaQuery:
 
     def _total(self, steps: Mapping[str, TraceStep]) -> int:
         """The weight of the empty row."""
-        return sum([product.total(ranges, pool) for product, ranges, pool in self._products(steps)])
+        if self._never:
+            return 0
+        batch = self._schedule.ready(steps)
+        if batch.is_sum and (self._parts == 1 or not _is_large(steps)):
+            found = batch.total()
+            if found is not None:
+                self._joins += found[1]
+                self._schedule.learn()
+                return found[0]
+        products = self._products(batch, steps)
+        return sum([product.total(ranges, pool) for product, ranges, pool in products])
 
     def _chunks(self, steps: Mapping[str, TraceStep], *, parallel: bool = True) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""
-        for product, ranges, executor in self._products(steps, parallel=parallel):
+        if self._never:
+            return
+        batch = self._schedule.ready(steps)
+        for product, ranges, executor in self._products(batch, steps, parallel=parallel):
             yield from product.chunks(ranges, executor)
 
     def _products(
-        self, steps: Mapping[str, TraceStep], *, parallel: bool = True
+        self, batch: Batch, steps: Mapping[str, TraceStep], *, parallel: bool = True
     ) -> Iterator[tuple[Product, Ranges, Executor | None]]:
         """The products of the step that are not zero and add to ``D_n``, ready to run.
 
         Products for the partial deltas of a recursion are run here, on the way.
         """
-        if self._never:
-            return
         atoms = len(self.query.body)
         partials: dict[int, list[ZSet]] = {}
         partial: Partial | None = None
         target = 0
-        for term in self._schedule.ready(steps):
+        for term in batch.terms:
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)
@@ -327,3 +339,8 @@ class DeltaQuery:
                 total = ZSet.scalar(product.total(ranges, executor))
                 partials.setdefault(target, []).append(total)
         self._schedule.learn()
+
+
+def _is_large(steps: Mapping[str, TraceStep]) -> bool:
+    """Whether a delta of the step is worth cutting."""
+    return any(len(step.delta) >= PARALLEL_MINIMUM for step in steps.values())

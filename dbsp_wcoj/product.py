@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 class Product:
     """One term: a plan, its program, and the sources of its factors.
 
-    ``runs`` counts how often it has run; ``counters`` holds proposals and intersections since it
-    was built, a row for each level of the plan.
+    ``counters`` holds proposals and intersections since it was built, a row for each level of the
+    plan.
     """
 
     __slots__ = (
@@ -46,14 +46,20 @@ class Product:
         "_count",
         "_kept",
         "_program",
+        "_runs",
         "_stack",
         "counters",
         "plan",
-        "runs",
     )
 
     def __init__(
-        self, plan: TermPlan, sources: Sequence[Source], deltas: Int64Array, stack: Stack
+        self,
+        plan: TermPlan,
+        sources: Sequence[Source],
+        deltas: Int64Array,
+        stack: Stack,
+        *,
+        driven_by: Sequence[int] = (),
     ) -> None:
         """Bind a plan.
 
@@ -62,11 +68,12 @@ class Product:
             sources: One per factor.
             deltas: Addresses of the step's delta runs, written by the owner before each run.
             stack: Where the product runs, one at a time with others that share it.
+            driven_by: Factors that are deltas, whose rows are looked up one after the other.
         """
         self.plan = plan
         self.counters: Int64Array = _zeros(plan)
-        self.runs = 0
-        self._program = assemble(plan)
+        self._runs: Int64Array = np.zeros(1, np.int64)
+        self._program = assemble(plan, driven_by)
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
@@ -80,6 +87,17 @@ class Product:
         self._stack = stack
         stack.fit(self._program)
 
+    @property
+    def runs(self) -> int:
+        """How often it has run."""
+        return int(self._runs[0])
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Where a batch finds its program, its sources, its counters and the count of its runs."""
+        program, sources, _ = self._arguments
+        return program, sources, self._count, address_of(self._runs)
+
     def total(self, ranges: Ranges = WHOLE, executor: Executor | None = None) -> int:
         """The weight of the empty row, for an empty head; exact.
 
@@ -90,7 +108,7 @@ class Product:
         Raises:
             WeightOverflowError: The weight, or a part of it, leaves int64.
         """
-        self.runs += 1
+        self._runs[0] += 1
         if executor is None and ranges is WHOLE:
             return self._finish(join(*self._whole()))
         total = 0
@@ -111,7 +129,7 @@ class Product:
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
         """
-        self.runs += 1
+        self._runs[0] += 1
         if executor is None:
             for low, high in ranges:
                 yield from self._chunks(low, high, self._stack, self._count)

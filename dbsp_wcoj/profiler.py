@@ -30,6 +30,8 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj import delta_query, product, zset
+from dbsp_wcoj.arena import Arena
+from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels import watch as board_words
 from dbsp_wcoj.kernels.watch import watch_levels
@@ -102,6 +104,7 @@ HOOKS: Final = (
     ),
     Hook(delta_query, "accumulate", COLLECT),
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
+    Hook(Arena, "runs_of", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
     Hook(Schedule, "ready", PLAN),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),
@@ -181,6 +184,7 @@ class Profiler:
         self._replace(Product, "total", self._total)
         self._replace(Product, "chunks", self._chunks)
         self._replace(product, "join", self._kernel)
+        self._replace(Batch, "total", self._one_by_one)
         if self.executor is not None:
             self._board[board_words.STOP] = 1
             watch_levels(self._board, self._seen)  # compiles, the first time
@@ -256,6 +260,15 @@ class Profiler:
             return result
 
         return timed
+
+    def _one_by_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A batch that leaves its terms to be run one by one, as they are where it overflows."""
+
+        @functools.wraps(original)
+        def undone(batch: Batch) -> Any:
+            return original(batch) if threading.get_ident() != self._thread else None
+
+        return undone
 
     def _total(self, original: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(original)

@@ -179,6 +179,27 @@ class Run:
         columns, weights = read_run(self.buffer)
         return columns, weights
 
+    def rows_at(self, places: Int64Array) -> Int64Array:
+        """Some rows, as columns in the run's own order.
+
+        Args:
+            places: Positions of rows, from 0.
+
+        Complexity:
+            O(places log rows) for each column.
+        """
+        buffer = self.buffer
+        columns = np.empty((self.arity, len(places)), np.int64)
+        for level in range(self.arity - 1, -1, -1):
+            entry = layout.LEVELS + layout.LEVEL_WORDS * level
+            columns[level] = buffer[int(buffer[entry + layout.LEVEL_VALUES]) + places]
+            if level > 0:
+                above = entry - layout.LEVEL_WORDS
+                start = int(buffer[above + layout.LEVEL_OFFSETS])
+                offsets = buffer[start : start + int(buffer[above + layout.LEVEL_SIZE])]
+                places = np.searchsorted(offsets, places, side="right") - 1
+        return columns
+
 
 class Merge:
     """Two runs on their way to become one; both stay readable until it is done."""

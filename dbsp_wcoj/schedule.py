@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.alternatives import Alternatives
+from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.choice import FormulaName, candidates, told
 from dbsp_wcoj.errors import FormulaError
@@ -29,7 +30,7 @@ from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import Stack
-from dbsp_wcoj.statistics import Statistics
+from dbsp_wcoj.statistics import Sample, Statistics, sample_of
 from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
@@ -65,7 +66,8 @@ class Schedule:
         self._places: dict[tuple[str | int, ColumnOrder], int] = {}
         self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._stack = Stack()
-        self._placed: list[int] = []
+        # The relations whose deltas have their addresses in their places.
+        self._placed: tuple[str, ...] = ()
         self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
         atoms = len(query.body)
         planned_ahead = joins(self._formulas[0], atoms) <= PLANNED_AHEAD * atoms
@@ -155,7 +157,7 @@ class Schedule:
         self._bind_again(again)
         self._decided = {}
 
-    def ready(self, steps: Mapping[str, TraceStep]) -> tuple[BoundTerm, ...]:
+    def ready(self, steps: Mapping[str, TraceStep]) -> Batch:
         """The terms of a step, in the order to run them in; they read the step's deltas from now.
 
         Args:
@@ -172,14 +174,16 @@ class Schedule:
         found = self._by_change.get(changed)
         if found is None:
             found = self._by_change[changed] = self._alternatives(changed)
-        for place in self._placed:
-            self.deltas[place] = 0
-        self._placed.clear()
+        deltas = self.deltas
+        if changed != self._placed:
+            for name in self._placed:
+                for _, place in self._places_of.get(name, ()):
+                    deltas[place] = 0
+            self._placed = changed
         for name in changed:
-            step = steps[name]
+            run = steps[name].run
             for order, place in self._places_of.get(name, ()):
-                self.deltas[place] = step.run(order).address
-                self._placed.append(place)
+                deltas[place] = run(order).address
         if found.only is not None:
             return found.only
         chosen = found.choose(rows, steps)
@@ -197,12 +201,11 @@ class Schedule:
         """The terms of each candidate when these relations change."""
         body = self._query.body
         atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
-        return Alternatives(
-            [
-                tuple(map(self._bind, terms(formula, len(body), changed=atoms)))
-                for formula in self._formulas
-            ]
-        )
+        batches = []
+        for formula in self._formulas:
+            bound = [self._bind(term) for term in terms(formula, len(body), changed=atoms)]
+            batches.append(Batch(bound, self.deltas, self._stack))
+        return Alternatives(batches)
 
     def kept(self, target: int) -> tuple[str, ...]:
         """The variables of ``D_target``: those bound so far that the head, a later atom or a
@@ -239,9 +242,8 @@ class Schedule:
         self._counting = None
         for bound in self._bound.values():
             self.retired += bound.product.counters.sum(axis=0)
-        for place in self._placed:
-            self.deltas[place] = 0
-        self._placed.clear()
+        self.deltas[: len(self._places)] = 0
+        self._placed = ()
         self._places.clear()
         self._places_of.clear()
         self._by_change.clear()
@@ -332,7 +334,8 @@ class Schedule:
                 new.append((spine, name))
             elif plan.splits(planned):
                 split = (name, planned.order)
-        product = Product(plan, sources, self.deltas, self._stack)
+        deltas = [i for i, factor in enumerate(term.factors) if factor.view is View.delta]
+        product = Product(plan, sources, self.deltas, self._stack, driven_by=deltas)
         return BoundTerm(
             term, product, term.target, term.joins, tuple(old), tuple(new), partial, split
         )
@@ -367,15 +370,15 @@ class Schedule:
         return place
 
 
-def _largest(trace: Trace, step: TraceStep | None) -> Int64Array:
-    """The columns of the largest run, or of the step's delta if that has more rows."""
+def _largest(trace: Trace, step: TraceStep | None) -> Sample:
+    """A sample of the largest run, or of the step's delta if that has more rows."""
     runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
     rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
     if step is not None and len(step.delta) > rows:
-        return step.delta._rows
+        return sample_of(step.delta._rows)
     if run is None:
-        return np.empty((trace.arity, 0), np.int64)
-    read, _ = run.read()
+        return np.empty((trace.arity, 0), np.int64), 0
+    read, rows = sample_of(run)
     columns = np.empty_like(read)
     columns[list(order)] = read
-    return columns
+    return columns, rows

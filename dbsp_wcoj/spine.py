@@ -5,13 +5,14 @@ smaller than the older (`GROWTH`), so sizes grow geometrically and a trace of n 
 O(log n / log GROWTH) runs when it is at rest. A merge gets fuel in proportion to the rows of the
 step, enough to be done before the next one of its size is due, and a little on every step; so no
 step pays for the rewrite of a large run. Small merges are done at once. The runs of steps of a few
-rows are collected first: up to `TINY_RUNS` stand at the end as they came, then one call merges all.
+rows are collected first: up to `TINY_RUNS` stand at the end as they came, then one call merges all,
+and the other merging that these steps owe is done with it.
 
 A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
 then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
 
 Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
-O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step.
+O(GROWTH (rows of the step) + `IDLE_FUEL` `TINY_RUNS`) per open merge and step.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). The way not taken: merging pairs of equal size
@@ -33,7 +34,7 @@ __all__ = ["Spine"]
 GROWTH: Final = 8
 SMALL: Final = 256
 # Runs of so few rows are collected, and merged by one call when there are so many of them.
-TINY: Final = 8
+TINY: Final = 16
 TINY_RUNS: Final = 8
 FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
 IDLE_FUEL: Final = 512
@@ -52,6 +53,7 @@ class Spine:
 
     __slots__ = (
         "_merges",
+        "_owed",
         "_runs",
         "_tiny",
         "_unsettled",
@@ -64,11 +66,13 @@ class Spine:
         """An empty spine."""
         self._runs: list[Run] = []
         self._merges: list[Merge] = []
+        # Rows of merging that steps have not done yet.
+        self._owed = 0
         # How many of the newest runs are tiny and wait to be merged together.
         self._tiny = 0
         # Whether runs far from the newest may be due, as they were loaded so.
         self._unsettled = False
-        self.table: Int64Array = np.zeros(1 + MOST_RUNS, np.int64)
+        self.table: Int64Array = np.zeros(2 + MOST_RUNS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
         # No row of the trace, nor of any sum of its runs, has a larger absolute weight.
         self.weight_bound = 0
@@ -108,6 +112,7 @@ class Spine:
             kept[MOST_LOADED - 1 :] = [merged] if merged.rows else []
         self._runs = kept
         self._merges.clear()
+        self._owed = 0
         self._tiny = 0
         while self._tiny < len(kept) and kept[-1 - self._tiny].rows <= TINY:
             self._tiny += 1
@@ -122,22 +127,33 @@ class Spine:
         """
         runs = self._runs
         runs.append(run)
-        fuel = FUEL_PER_ROW * run.rows + IDLE_FUEL
-        merging = bool(self._merges) or self._unsettled
-        for merge in self._merges[:]:
-            self._advance(merge, fuel)
-        changed = 0 if merging else len(runs) - 1
+        self._owed += FUEL_PER_ROW * run.rows + IDLE_FUEL
+        first = len(runs) - 1
         if run.rows <= TINY:
-            self._refresh(changed)
             self._tiny += 1
-            if self._tiny < TINY_RUNS:
+            if self._tiny < TINY_RUNS and first < MOST_RUNS:
+                table = self.table
+                table[first + 1] = run.address
+                table[0] = first + 1
+                self.weight_bound += run.max_abs_weight
                 return
-            changed = len(runs) - self._tiny
-            merged = Run.merged_tail(runs, self.table, changed)
-            runs[changed:] = [merged] if merged.rows else []
+            self._refresh(first)
+            first = len(runs) - self._tiny
+            merged = Run.merged_tail(runs, self.table, first)
+            runs[first:] = [merged] if merged.rows else []
+        self._settle(first)
+
+    def _settle(self, changed: int) -> None:
+        """Do the merging that is owed; the runs from position ``changed`` on are new."""
+        fuel, self._owed = self._owed, 0
         self._tiny = 0
-        changed = min(changed, self._merge_due(len(runs) - 1, fuel, everywhere=merging))
-        if len(runs) > MOST_RUNS:
+        merging = bool(self._merges) or self._unsettled
+        if merging:
+            changed = 0
+            for merge in self._merges[:]:
+                self._advance(merge, fuel)
+        changed = min(changed, self._merge_due(len(self._runs) - 1, fuel, everywhere=merging))
+        if len(self._runs) > MOST_RUNS:
             self.compact()
         else:
             self._refresh(changed)
@@ -165,6 +181,7 @@ class Spine:
     def compact(self) -> None:
         """Merge everything into one run, or none if all rows cancel."""
         self._merges.clear()
+        self._owed = 0
         self._tiny = 0
         while len(self._runs) > 1:
             merged = Run.merged(self._runs[-2], self._runs[-1])

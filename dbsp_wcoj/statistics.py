@@ -18,9 +18,13 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.kernels.sort import consolidate
+from dbsp_wcoj.run import Run
 from dbsp_wcoj.zset import Int64Array, sort_scratch
 
-__all__ = ["Statistics"]
+__all__ = ["Sample", "Statistics", "sample_of"]
+
+# Columns, and of how many rows they are a sample.
+Sample = tuple[Int64Array, int]
 
 SAMPLE: Final = 1 << 14
 
@@ -29,18 +33,18 @@ class Statistics:
     """Numbers of different values of relations.
 
     Args:
-        rows: Columns of each relation, of shape ``(arity, n)``.
+        samples: Of each relation columns of shape ``(arity, n)``, and how many rows they stand for.
 
     >>> edges = np.array([[1, 1, 2, 2], [5, 6, 5, 6]])
-    >>> statistics = Statistics({"e": edges})
+    >>> statistics = Statistics({"e": sample_of(edges)})
     >>> statistics.distinct("e", {0}), statistics.distinct("e", {0, 1})
     (2.0, 4.0)
     """
 
-    __slots__ = ("_found", "_rows")
+    __slots__ = ("_found", "_samples")
 
-    def __init__(self, rows: Mapping[str, Int64Array]) -> None:
-        self._rows = {name: (_sampled(columns), columns.shape[1]) for name, columns in rows.items()}
+    def __init__(self, samples: Mapping[str, Sample]) -> None:
+        self._samples = samples
         self._found: dict[tuple[str, frozenset[int]], float] = {}
 
     def distinct(self, name: str, columns: Collection[int]) -> float | None:
@@ -49,21 +53,28 @@ class Statistics:
         Complexity:
             O(sample) the first time, then O(1).
         """
-        if name not in self._rows:
+        if name not in self._samples:
             return None
         key = (name, frozenset(columns))
         if key not in self._found:
-            sample, total = self._rows[name]
+            sample, total = self._samples[name]
             self._found[key] = _estimated(sample[sorted(columns)], total)
         return self._found[key]
 
 
-def _sampled(columns: Int64Array) -> Int64Array:
-    total = columns.shape[1]
+def sample_of(rows: Int64Array | Run) -> Sample:
+    """A systematic sample of columns, or of a run in its own column order.
+
+    Complexity:
+        O(sample log n).
+    """
+    total = rows.rows if isinstance(rows, Run) else rows.shape[1]
     if total <= SAMPLE:
-        return columns
+        return (rows.read()[0] if isinstance(rows, Run) else rows), total
     places = np.linspace(0, total - 1, SAMPLE).astype(np.int64)
-    return np.ascontiguousarray(columns[:, places])
+    if isinstance(rows, Run):
+        return rows.rows_at(places), total
+    return np.ascontiguousarray(rows[:, places]), total
 
 
 def _estimated(sample: Int64Array, total: int) -> float:

@@ -18,6 +18,7 @@ from functools import cache
 
 import numpy as np
 
+from dbsp_wcoj.arena import FEW, Arena
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
@@ -66,7 +67,7 @@ class TraceStep:
         self.compact = False
         self.trace = trace
         self._version = trace.version
-        self._runs = {a.order: run_in_order(delta, a.order) for a in trace.arrangements}
+        self._runs = trace.runs_of(delta)
 
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built once."""
@@ -98,10 +99,10 @@ class TraceStep:
                 f"{trace.version}; prepare it again"
             )
         trace.version += 1
-        for arrangement in trace.arrangements:
+        for order, arrangement in trace._arrangements.items():
             if self.compact:
                 arrangement.spine.compact()
-            arrangement.spine.append(self.run(arrangement.order))
+            arrangement.spine.append(self.run(order))
             if self.compact:
                 arrangement.spine.compact()
 
@@ -116,7 +117,7 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arrangements", "arity", "version")
+    __slots__ = ("_arena", "_arrangements", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """An empty trace with the given arrangements, by default one in the columns' own order.
@@ -132,6 +133,8 @@ class Trace:
         # How many steps have been committed.
         self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
+        # Where the runs of small deltas lie; None when the arrangements have changed.
+        self._arena: Arena | None = None
         for order in [tuple(range(arity))] if orders is None else orders:
             self.arrange(order)
 
@@ -172,6 +175,7 @@ class Trace:
                 if len(rows):
                     arrangement.spine.append(arrangement.run_of(rows))
             self._arrangements[order] = arrangement
+            self._arena = None
         return arrangement
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
@@ -212,6 +216,7 @@ class Trace:
             self._arrangements[order] = arrangement
         if not arrangements:
             self._arrangements = known
+        self._arena = None
         self.version += 1
 
     def keep(self, orders: Iterable[ColumnOrder]) -> None:
@@ -226,6 +231,15 @@ class Trace:
         kept = {order: a for order, a in self._arrangements.items() if order in wanted}
         if kept:
             self._arrangements = kept
+            self._arena = None
+
+    def runs_of(self, delta: ZSet) -> dict[ColumnOrder, Run]:
+        """The runs of a non-empty delta in all arrangements."""
+        if len(delta) > FEW or not self._arrangements:
+            return {order: run_in_order(delta, order) for order in self._arrangements}
+        if self._arena is None:
+            self._arena = Arena(self.orders)
+        return self._arena.runs_of(delta)
 
     def prepare(self, delta: ZSet) -> TraceStep:
         """Check a non-empty delta and stage it; the trace changes only when it is committed.

@@ -132,7 +132,12 @@ class ZSet:
             raise ArityError(
                 "0 columns; use ZSet.from_rows(rows, arity=0) for rows without columns"
             )
-        arrays = [_integers(column, k) for k, column in enumerate(columns)]
+        arrays = [
+            column
+            if type(column) is np.ndarray and column.dtype is _INT64 and column.ndim == 1
+            else _integers(column, k)
+            for k, column in enumerate(columns)
+        ]
         rows = len(arrays[0])
         for k in range(1, len(arrays)):
             if len(arrays[k]) != rows:
@@ -198,6 +203,8 @@ class ZSet:
         >>> ZSet.from_rows([(2, 1)]).to_dict()
         {(2, 1): 1}
         """
+        if not len(self._rows):
+            return {(): int(self._weights[0])} if len(self) else {}
         return dict(self)
 
     def __len__(self) -> int:
@@ -351,7 +358,10 @@ def _total(weights: Int64Array) -> int:
 def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
         return ZSet.scalar(_total(weights))
-    rows = np.concatenate(columns).reshape(len(columns), len(weights))
+    if len(weights) == 1:
+        rows = np.array(columns)  # quicker than the general way, which copies less
+    else:
+        rows = np.concatenate(columns).reshape(len(columns), len(weights))
     return consolidated_rows(rows, weights)
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, ZSet, schedule
-from dbsp_wcoj.statistics import SAMPLE, Statistics
+from dbsp_wcoj.statistics import SAMPLE, Statistics, sample_of
+from dbsp_wcoj.trace import run_in_order
 from tests import naive
 from tests.strategies import FORMULAS, LAW, queries, scenarios, zsets
 from tests.test_laws import integrate
@@ -96,12 +97,24 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
 
 
 def test_small_relations_are_counted_and_large_ones_estimated():
-    assert Statistics({"r": np.array([[1, 1, 2]])}).distinct("r", [0]) == 2
+    assert Statistics({"r": sample_of(np.array([[1, 1, 2]]))}).distinct("r", [0]) == 2
     assert Statistics({}).distinct("r", [0]) is None
-    assert Statistics({"r": np.empty((2, 0), np.int64)}).distinct("r", [0]) == 0
+    assert Statistics({"r": sample_of(np.empty((2, 0), np.int64))}).distinct("r", [0]) == 0
     rows = 8 * SAMPLE
     many = np.stack([np.arange(rows), np.arange(rows) % 100, np.arange(rows) // 8])
-    statistics = Statistics({"r": many})
+    statistics = Statistics({"r": sample_of(many)})
     assert statistics.distinct("r", [1]) == 100
     assert rows / 4 < statistics.distinct("r", [0]) <= rows
     assert statistics.distinct("r", []) == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
+    rng = np.random.default_rng(4)
+    rows = ZSet.from_columns(list(rng.integers(0, 40, (3, 4 * SAMPLE))))
+    run = run_in_order(rows, order)
+    sample, total = sample_of(run)
+    assert (total, sample.shape) == (len(rows), (3, SAMPLE))
+    wanted = sorted(tuple(row[k] for k in order) for row, _ in rows)
+    places = np.linspace(0, total - 1, SAMPLE).astype(int)
+    assert list(map(tuple, sample.T.tolist())) == [wanted[place] for place in places]

@@ -40,6 +40,8 @@ from dbsp_wcoj.kernels.program import (
     BLOCKS,
     COUNTER_BYTES,
     DONE,
+    DRIVEN,
+    DRIVEN_LEVELS,
     EMITTED,
     ENTERING,
     FIRST_SLOT,
@@ -71,6 +73,15 @@ from dbsp_wcoj.kernels.program import (
     WRITTEN,
 )
 from dbsp_wcoj.kernels.remember import recall, remember
+from dbsp_wcoj.kernels.rows import (
+    GROUP,
+    NO_ROW,
+    is_driven,
+    next_row,
+    open_level,
+    sum_pair,
+    sums_pair,
+)
 from dbsp_wcoj.kernels.shared import sum_shared
 from dbsp_wcoj.kernels.sums import sum_one, sum_pairs, sum_two
 
@@ -146,18 +157,54 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         weight = load(state, levels + WEIGHT)
         if depth_count == 0 or weight == 0:
             return OVERFLOW if weight == OVERFLOWED else DONE, 0, weight
+        driven = load(program, DRIVEN) if is_driven(program, state) else np.int64(0)
+        store(state, DRIVEN_LEVELS, driven)
         store(state, LEVEL, 0)
         store(state, ENTERING, 1)
+        if driven > 0:
+            open_level(program, state, cells, levels, np.int64(0), low, high)
+            grouped = driven == 1 and load(program, load(program, load(program, BLOCKS)) + SUMMED)
+            store(state, ENTERING, 1 if grouped else 0)
+    driven = load(state, DRIVEN_LEVELS)
+    paired = driven > 0 and emitted == 0 and sums_pair(program, driven)
     level = load(state, LEVEL)
     entering = load(state, ENTERING) != 0
     total = load(state, TOTAL)
     while True:
-        # Kept where who watches the walk can read it, too.
-        store(state, LEVEL, level)
         if emitted > 0 and load(state, WRITTEN) == capacity:
+            store(state, LEVEL, level)
             store(state, ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
+        if level < driven and not entering:
+            found_row = next_row(program, state, cells, levels, level, low, high, counters)
+            if found_row == NO_ROW:
+                if total == OVERFLOWED and emitted == 0:
+                    return OVERFLOW, 0, 0
+                return DONE, load(state, WRITTEN), total
+            level = driven - 1
+            if found_row == GROUP:
+                entering = True
+            else:
+                weight = load(state, levels + LEVEL_STATE_WORDS * driven + WEIGHT)
+                if paired:
+                    store(state, LEVEL, driven)
+                    part = sum_pair(program, state, cells, driven, counters)
+                    total = add(total, multiply(weight, part))
+                    continue
+                if driven < depth_count:
+                    level = driven
+                    entering = True
+                elif emitted == depth_count:
+                    if weight == OVERFLOWED:
+                        return OVERFLOW, 0, 0
+                    emit(program, state, levels, weight, out, capacity)
+                    continue
+                else:
+                    total = add(total, weight)
+                    continue
+        # Where the walk stands, for those who watch it.
+        store(state, LEVEL, level)
         block = load(program, load(program, BLOCKS) + level)
         here = levels + LEVEL_STATE_WORDS * level
         found = True

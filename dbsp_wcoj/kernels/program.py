@@ -16,7 +16,9 @@ DEPTHS = 5  # largest number of bound columns of an atom
 SPLIT = 6  # level whose values may be restricted to a range, to share the work
 BLOCKS = 7  # where the start of each level's block is listed, and of one more
 ATOM_DEPTHS = 8  # where the number of bound columns of each atom is listed
-PROGRAM_WORDS = 9
+DRIVER = 9  # the atom whose rows bind the first DRIVEN levels (`dbsp_wcoj.kernels.rows`)
+DRIVEN = 10
+PROGRAM_WORDS = 11
 
 # A level's block: SEPARATOR, SUMMED, participants, (atom, depth, last)*, comparisons, (operator,
 # kind, value)*. SEPARATOR is the level of the one bound variable that the sum over this level and
@@ -47,7 +49,8 @@ LEVEL = 0
 ENTERING = 1
 TOTAL = 2
 WRITTEN = 3
-FIRST_SLOT = 4  # words: slot_start[atoms + 1], levels, cells
+DRIVEN_LEVELS = 4  # how many levels the driver's rows bind in this join
+FIRST_SLOT = 5  # words: slot_start[atoms + 1], levels, cells
 
 # One cell per slot (a run of an atom) and depth: one cache line.
 LOW = 0  # children of the bound prefix: [LOW, HIGH)
