@@ -8,7 +8,8 @@ caches as the same other one left them. Time is that of the thread, for the same
 of all views must be the same, and the joins that they count those of `dbsp_wcoj.formulas.joins`.
 
 Batch sizes ascend, and a view whose step would pass the limit if its time grew as the batch does is
-stopped: it is reported without figures for that batch size and all larger ones. Where the choice
+stopped: it is reported without figures for that batch size and all larger ones. The choice is
+stopped with the last formula. Where the choice
 seems to be slower than the fastest formula, it is measured again with the two fastest, for longer,
 and compared with these: the least of six measurements is small by luck as well.
 """
@@ -38,9 +39,9 @@ FORMULAS = (*map(str, Formula), AUTO)
 
 # Seconds that a step may take, and CPU seconds after which a case begins no other batch size.
 STEP_LIMIT = 0.25
-CASE_LIMIT = 6.0
+CASE_LIMIT = 5.0
 # Seconds for all views at one batch size, and rounds (an insertion and a deletion each).
-SECONDS = 0.15
+SECONDS = 0.1
 MOST_ROUNDS = 20
 LEAST_ROUNDS = 3
 # The choice is measured again, for so much longer, where it seems to take longer by this.
@@ -170,8 +171,12 @@ def contest(
     for place, batch in enumerate(case.batches):
         there = {name: deltas[place] for name, deltas in fresh.items()}
         late = time.process_time() - begun > CASE_LIMIT
-        for one in contestants:
+        fixed = [one for one in contestants if one.formula != AUTO]
+        for one in fixed:
             one.stopped = one.stopped or late or one.would_take_too_long(batch)
+        for one in contestants:
+            if one.formula == AUTO:
+                one.stopped = one.stopped or all(other.stopped for other in fixed)
         yield from _at(case, batch, contestants, there, verdict)
 
 

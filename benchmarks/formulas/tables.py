@@ -12,6 +12,7 @@ from statistics import geometric_mean, median
 
 from benchmarks.formulas.contest import AUTO, FORMULAS
 from benchmarks.result import Cell, Row
+from dbsp_wcoj.formulas import joins
 
 __all__ = ["choice", "crossover", "joins_by_n", "times", "worst_choices"]
 
@@ -39,8 +40,8 @@ def joins_by_n(rows: Sequence[Row]) -> list[Row]:
         if shape == "path" and changed != "self" and number(batch) >= 100:
             row = found.setdefault((changed, n), {"changed": changed, "n": n})
             for name in FIXED:
-                joins = contest[name]["joins/step"] if name in contest else None
-                row[name] = row.get(name) if joins is None else _whole(joins)
+                ran = contest[name]["joins/step"] if name in contest else None
+                row[name] = row.get(name) if ran is None else _whole(ran)
     return [found[key] for key in sorted(found, key=lambda key: (str(key[0]), number(key[1])))]
 
 
@@ -86,8 +87,9 @@ def crossover(rows: Sequence[Row]) -> list[Row]:
         others = [spent for name in RECURSIVE if (spent := ms(contest, name)) is not None]
         if plain is None and not others:
             continue
-        joins = [_joins(contest, name) for name in RECURSIVE]
-        fewer = min((j for j in joins if j), default=0.0) < _joins(contest, "collapsed")
+        atoms = {int(number(n)) // 2} if changed == "one" else None
+        least = min(joins(name, int(number(n)), changed=atoms) for name in RECURSIVE)
+        fewer = least < joins("collapsed", int(number(n)), changed=atoms)
         faster = plain is None or (bool(others) and min(others) < FASTER * plain)
         by_n = found.setdefault((shape, changed, batch), {})
         by_n.setdefault(int(number(n)), {}).setdefault(str(data), (fewer, faster))
@@ -155,6 +157,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "best formula": best,
                 "best ms": ms(contest, best),
                 "auto ms": row["ms/step p50"],
+                "auto runs": _as(contest),
                 "auto by the best": by,
                 "within": by is not None and float(by) <= WITHIN,
             }
@@ -173,15 +176,23 @@ def _from(by_n: dict[int, dict[str, tuple[bool, bool]]], holds) -> Cell:  # type
     return least
 
 
+def _as(contest: Contest) -> Cell:
+    """The candidate that the choice counted the same as; None where it ran both."""
+    counts = ("proposals/step", "intersections/step")
+    return next(
+        (
+            name
+            for name in ("collapsed", "recursive_collapsed")
+            if name in contest and all(contest[name][c] == contest[AUTO][c] for c in counts)
+        ),
+        None,
+    )
+
+
 def ms(contest: Contest, name: str) -> float | None:
     """Milliseconds of a step; None where it did not run."""
     row = contest.get(name)
     return None if row is None or row["ms/step p50"] is None else float(row["ms/step p50"])
-
-
-def _joins(contest: Contest, name: str) -> float:
-    row = contest.get(name)
-    return 0.0 if row is None or row["joins/step"] is None else float(row["joins/step"])
 
 
 def number(cell: Cell) -> float:
