@@ -47,6 +47,7 @@ class Product:
         "_kept",
         "_program",
         "_runs",
+        "_spare",
         "_stack",
         "counters",
         "plan",
@@ -85,6 +86,8 @@ class Product:
         # The stack's addresses, and the call that they are part of.
         self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self._stack = stack
+        # Stacks of parts that ran at the same time, for the next ones.
+        self._spare: list[Stack] = []
         stack.fit(self._program)
 
     @property
@@ -176,15 +179,23 @@ class Product:
 
     def _total_apart(self, bounds: tuple[int, int]) -> tuple[int, Int64Array]:
         stack, counters = self._own_stack()
-        return self._total(*bounds, stack, address_of(counters)), counters
+        total = self._total(*bounds, stack, address_of(counters))
+        self._spare.append(stack)
+        return total, counters
 
     def _chunks_apart(self, bounds: tuple[int, int]) -> tuple[list[ZSet], Int64Array]:
         stack, counters = self._own_stack()
-        return list(self._chunks(*bounds, stack, address_of(counters))), counters
+        chunks = list(self._chunks(*bounds, stack, address_of(counters)))
+        self._spare.append(stack)
+        return chunks, counters
 
     def _own_stack(self) -> tuple[Stack, Int64Array]:
-        stack = Stack()
-        stack.fit(self._program)
+        # One that has served another part is as good as new.
+        try:
+            stack = self._spare.pop()
+        except IndexError:
+            stack = Stack()
+            stack.fit(self._program)
         return stack, _zeros(self.plan)
 
 

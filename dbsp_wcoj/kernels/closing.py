@@ -112,6 +112,10 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
             other_run = load(other, RUN)
             other_values = load(other, VALUES)
             direct = other_depth == 0 and load(other_run, layout.DIRECTORY) != 0
+            complete = run if proposer_complete else other_run
+            complete_depth = depth if proposer_complete else other_depth
+            plain = load(complete, layout.WEIGHTS) == 0
+            plain &= complete_depth == load(complete, layout.ARITY) - 1
             proposals += end - start
             looked_up += end - start
             for position in range(start, end):
@@ -135,7 +139,10 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
                 else:
                     leaf_run, leaf_depth, leaf = other_run, other_depth, at
                     going, node = cell, position
-                weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
+                if plain:
+                    weight = load(leaf_run, layout.UNIFORM)
+                else:
+                    weight = subtree_weight(leaf_run, leaf_depth, leaf, leaf + 1)
                 child = load(load(going, OFFSETS), node)
                 child_end = load(load(going, OFFSETS), node + 1)
                 inner_proposals += min(child_end - child, fixed_length)

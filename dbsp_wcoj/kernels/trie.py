@@ -81,6 +81,14 @@ def directory_open(run, start):
 
 
 @njit(nogil=True)
+def mark_changes(column, begins, marked):
+    """Mark the rows that are marked in ``begins``, or whose value is not that of the row before."""
+    marked[0] = True
+    for i in range(1, column.shape[0]):
+        marked[i] = begins[i] | (column[i] != column[i - 1])
+
+
+@njit(nogil=True)
 def build_run(columns, order, weights, run):
     """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
 
@@ -91,17 +99,10 @@ def build_run(columns, order, weights, run):
         run: int64, at least `run_words` long.
     """
     arity, rows = columns.shape
-    nodes = np.zeros(arity, np.int64)
     largest = np.int64(0)
     uniform = True
     first_weight = weights[0]
     for i in range(rows):
-        level = 0
-        if i > 0:
-            while level < arity - 1 and columns[order[level], i] == columns[order[level], i - 1]:
-                level += 1
-        for deeper in range(level, arity):
-            nodes[deeper] += 1
         weight = weights[i]
         uniform &= weight == first_weight
         largest = max(largest, abs(weight))
@@ -109,30 +110,46 @@ def build_run(columns, order, weights, run):
     run[ROWS] = rows
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM] = first_weight
+    # Whether a row begins a node of the level, and one of the level below; each row is a leaf.
+    begins = np.zeros(rows, np.bool_)
+    below = np.zeros(rows, np.bool_)
+    mark_changes(columns[order[0]], begins, begins)
     end = LEVELS + LEVEL_WORDS * arity
     for level in range(arity):
+        column = columns[order[level]]
         header = LEVELS + LEVEL_WORDS * level
-        run[header + LEVEL_SIZE] = nodes[level]
         run[header + LEVEL_VALUES] = end
-        end += nodes[level]
         run[header + LEVEL_OFFSETS] = 0
-        if level < arity - 1:
-            run[header + LEVEL_OFFSETS] = end
-            end += nodes[level] + 1
-    filled = np.zeros(arity + 1, np.int64)
-    for i in range(rows):
-        level = 0
-        if i > 0:
-            while level < arity - 1 and columns[order[level], i] == columns[order[level], i - 1]:
-                level += 1
-        for deeper in range(level, arity):
-            header = LEVELS + LEVEL_WORDS * deeper
-            run[run[header + LEVEL_VALUES] + filled[deeper]] = columns[order[deeper], i]
-            if deeper < arity - 1:
-                run[run[header + LEVEL_OFFSETS] + filled[deeper]] = filled[deeper + 1]
-            filled[deeper] += 1
-    for level in range(arity - 1):
-        run[run[LEVELS + LEVEL_WORDS * level + LEVEL_OFFSETS] + nodes[level]] = nodes[level + 1]
+        if level == arity - 1:
+            for i in range(rows):
+                run[end + i] = column[i]
+            run[header + LEVEL_SIZE] = rows
+            end += rows
+            continue
+        nodes = np.count_nonzero(begins)
+        offsets = end + nodes
+        node = 0
+        child = 0
+        if level == arity - 2:
+            for i in range(rows):
+                if begins[i]:
+                    run[end + node] = column[i]
+                    run[offsets + node] = i
+                    node += 1
+            child = rows
+        else:
+            mark_changes(columns[order[level + 1]], begins, below)
+            for i in range(rows):
+                if begins[i]:
+                    run[end + node] = column[i]
+                    run[offsets + node] = child
+                    node += 1
+                child += below[i]
+            begins, below = below, begins
+        run[offsets + nodes] = child
+        run[header + LEVEL_SIZE] = nodes
+        run[header + LEVEL_OFFSETS] = offsets
+        end = offsets + nodes + 1
     end = directory_open(run, end)
     if run[DIRECTORY] > 0:
         directory_fill(run, 0, np.int64(1) << 62)
