@@ -52,6 +52,13 @@ def test_cliques_of_several_runs_with_any_weights_equal_binary_joins(text, weigh
             maintain(query, steps(seed, layout, weights, set(query.relations), size=700))
 
 
+def test_cliques_of_distinct_edges_and_loops_obey_their_comparisons():
+    rng = np.random.default_rng(8)
+    query = Query.parse(f"{CLIQUE}, d != a, d != b")
+    edges = np.unique(rng.integers(0, 40, (2, 900)), axis=1)
+    maintain(query, [{"e": ZSet.from_columns(list(edges))}])
+
+
 @pytest.mark.parametrize("formula", Formula)
 def test_all_formulas_share_intersections_alike(formula):
     query = Query.parse(CLIQUE)

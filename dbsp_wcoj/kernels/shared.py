@@ -31,7 +31,8 @@ from dbsp_wcoj.kernels.cursors import (
     next_value,
     value_range,
 )
-from dbsp_wcoj.kernels.intersect import GALLOP_RATIO, count_common, leaf_weight
+from dbsp_wcoj.kernels.intersect import count_common, leaf_weight
+from dbsp_wcoj.kernels.lists import collect_lists
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
@@ -62,92 +63,6 @@ from dbsp_wcoj.kernels.sums import MARKED_LENGTH, MARKED_USES, SCAN_RATIO, count
 
 
 @njit(nogil=True)
-def only_list(program, state, cells, word):
-    """Return the cell of a participant's only list of one weight, 0 when it is not so."""
-    depths = load(program, DEPTHS)
-    atom = load(program, word)
-    depth = load(program, word + 1)
-    only = np.int64(0)
-    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
-        if load(cell, LOW) < load(cell, HIGH):
-            if only != 0 or load(load(cell, RUN), layout.WEIGHTS) != 0:
-                return np.int64(0)
-            only = cell
-    return only
-
-
-@njit(nogil=True)
-def write_common(a, i, end_a, b, j, end_b, out):
-    """Write the values that two lists have in common, and return how many.
-
-    ``out`` may be ``a`` itself, for it is never ahead of ``i``.
-    """
-    common = np.int64(0)
-    if (end_a - i) * GALLOP_RATIO < end_b - j:
-        while i < end_a:
-            value = load(a, i)
-            j = seek(b, j, end_b, value)
-            if j >= end_b:
-                break
-            if load(b, j) == value:
-                store(out, common, value)
-                common += 1
-            i += 1
-    elif (end_b - j) * GALLOP_RATIO < end_a - i:
-        while j < end_b:
-            value = load(b, j)
-            i = seek(a, i, end_a, value)
-            if i >= end_a:
-                break
-            if load(a, i) == value:
-                store(out, common, value)
-                common += 1
-            j += 1
-    else:
-        while i < end_a and j < end_b:
-            x = load(a, i)
-            y = load(b, j)
-            if x == y:
-                store(out, common, x)
-            common += np.int64(x == y)
-            i += np.int64(x <= y)
-            j += np.int64(y <= x)
-    return common
-
-
-@njit(nogil=True)
-def collect_lists(program, state, cells, fixed, room, counters):
-    """The product of single lists of one weight each; return ``(done, values, weight)``."""
-    participants = load(program, fixed + PARTICIPANTS)
-    shortest = np.int64(0)
-    weight = np.int64(1)
-    first = fixed + PARTICIPANTS + 1
-    for index in range(participants):
-        cell = only_list(program, state, cells, first + PARTICIPANT_WORDS * index)
-        if cell == 0:
-            return False, np.int64(0), weight
-        weight = multiply(weight, load(load(cell, RUN), layout.UNIFORM))
-        size = load(cell, END) - load(cell, POSITION)
-        if shortest == 0 or size < load(shortest, END) - load(shortest, POSITION):
-            shortest = cell
-    size = load(shortest, END) - load(shortest, POSITION)
-    if size > LIST_WORDS or weight == OVERFLOWED:
-        return False, np.int64(0), weight
-    values, low, high = load(shortest, VALUES), load(shortest, POSITION), load(shortest, END)
-    for index in range(participants):
-        cell = only_list(program, state, cells, first + PARTICIPANT_WORDS * index)
-        if cell == shortest:
-            continue
-        count_up(counters, PROPOSALS, high - low)
-        count_up(counters, INTERSECTIONS, high - low)
-        others = load(cell, VALUES)
-        high = write_common(values, low, high, others, load(cell, POSITION), load(cell, END), room)
-        values, low = room, np.int64(0)
-    return True, high, weight
-
-
-@njit(nogil=True)
 def collect_some(program, state, cells, levels, fixed, proposer, room, counters):
     """Write the next values of the product and their weights.
 
@@ -173,6 +88,37 @@ def collect_some(program, state, cells, levels, fixed, proposer, room, counters)
 
 
 @njit(nogil=True)
+def next_list(state, cells, depths, depth, slot, end):
+    """Return the first of the slots from ``slot`` on that has a list, or ``end``."""
+    while slot < end:
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(cell, LOW) < load(cell, HIGH):
+            return slot
+        slot += 1
+    return end
+
+
+@njit(nogil=True)
+def read_alike(program, state, cells, word, other_word):
+    """Whether two participants read the very same lists."""
+    depths = load(program, DEPTHS)
+    atom, depth = load(program, word), load(program, word + 1)
+    other, other_depth = load(program, other_word), load(program, other_word + 1)
+    end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
+    slot = next_list(state, cells, depths, depth, load(state, FIRST_SLOT + atom), end)
+    first = load(state, FIRST_SLOT + other)
+    other_slot = next_list(state, cells, depths, other_depth, first, other_end)
+    while slot < end and other_slot < other_end:
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        same = cells + CELL_BYTES * (other_slot * depths + other_depth)
+        if load(cell, VALUES) != load(same, VALUES) or load(cell, LOW) != load(same, LOW):
+            return False
+        slot = next_list(state, cells, depths, depth, slot + 1, end)
+        other_slot = next_list(state, cells, depths, other_depth, other_slot + 1, other_end)
+    return slot == end and other_slot == other_end
+
+
+@njit(nogil=True)
 def are_shared(program, state, cells, block, fixed, moving):
     """Whether the level reads just the lists that the product is made of, and compares nothing."""
     first = block + PARTICIPANTS + 1
@@ -185,20 +131,19 @@ def are_shared(program, state, cells, block, fixed, moving):
         return False
     if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
         return False
+    taken = np.int64(0)
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if load(program, word) == moving:
             continue
-        cell = only_list(program, state, cells, word)
         found = False
         for other in range(others):
-            same = only_list(program, state, cells, other_first + PARTICIPANT_WORDS * other)
-            if cell != 0 and same != 0:
-                found |= (
-                    load(cell, VALUES) == load(same, VALUES)
-                    and load(cell, LOW) == load(same, LOW)
-                    and load(cell, HIGH) == load(same, HIGH)
+            if (taken >> other) & 1 == 0 and not found:
+                found = read_alike(
+                    program, state, cells, word, other_first + PARTICIPANT_WORDS * other
                 )
+                if found:
+                    taken |= np.int64(1) << other
         if not found:
             return False
     return True
@@ -268,7 +213,8 @@ def sum_values(program, state, cells, word, room, size, weight, marks, lowest, h
             part = hold_against(
                 run, below, child, child_end, room, size, weight, marks, lowest, highest
             )
-            total = add(total, multiply(part, weight))
+            factor = weight if weight != 0 else load(room, LIST_WORDS + position)
+            total = add(total, multiply(part, factor))
     count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
     count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
     return total
@@ -350,7 +296,9 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
     while load(program, word + 2) != 0:
         word += PARTICIPANT_WORDS
     moving, moving_depth = load(program, word), load(program, word + 1)
-    done, size, weight = collect_lists(program, state, cells, fixed, room, inner_counters)
+    done, size, weight = collect_lists(
+        program, state, cells, levels, fixed, fixed_proposer, room, inner_counters
+    )
     shared = (
         done
         and least == LOWEST
