@@ -96,10 +96,9 @@ SUMS_WORDS = FIRST_SUM + SUM_WORDS * MOST_SUMS
 MOST_MARKS = 1 << 23
 MARK_WORDS = MOST_MARKS >> 6
 
-# Behind the bitmap: the values and the weights of a shared intersection, and room to work them out.
+# Behind the bitmap: room for two products of lists, values and weights, and to work them out.
 LIST_WORDS = 1 << 15
-LIST_ROOMS = 5
-MARKS_WORDS = MARK_WORDS + LIST_ROOMS * LIST_WORDS
+MARKS_WORDS = MARK_WORDS + 7 * LIST_WORDS
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

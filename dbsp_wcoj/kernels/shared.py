@@ -119,6 +119,24 @@ def read_alike(program, state, cells, word, other_word):
 
 
 @njit(nogil=True)
+def are_leaves(program, state, cells, block):
+    """Whether all that is complete at a level is so at the leaves of its runs."""
+    depths = load(program, DEPTHS)
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        slot = load(state, FIRST_SLOT + load(program, word))
+        depth = load(program, word + 1)
+        if load(program, word + 2) == 0 or slot == load(
+            state, FIRST_SLOT + load(program, word) + 1
+        ):
+            continue
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(load(cell, RUN), layout.ARITY) != depth + 1:
+            return False
+    return True
+
+
+@njit(nogil=True)
 def are_shared(program, state, cells, block, fixed, moving):
     """Whether the level reads just the lists that the product is made of, and compares nothing."""
     first = block + PARTICIPANTS + 1
@@ -182,39 +200,62 @@ def hold_against(run, values, first, last, room, size, weight, marks, lowest, hi
 
 
 @njit(nogil=True)
-def sum_values(program, state, cells, word, room, size, weight, marks, lowest, highest, counters):
-    """The sum over the values of the product itself, where the level reads the same lists."""
+def sum_values(
+    program,
+    state,
+    cells,
+    word,
+    values,
+    length,
+    bound,
+    room,
+    size,
+    weight,
+    marks,
+    lowest,
+    highest,
+    counters,
+):
+    """The sum over the level's ``values``, a product of lists, each against the one in ``room``.
+
+    ``bound`` is the weight of each value, 0 where they differ; ``weight`` the same in ``room``.
+    """
     depths = load(program, DEPTHS)
     moving = load(program, word)
     depth = load(program, word + 1)
     total = np.int64(0)
-    count_up(counters, PROPOSALS, size)
-    count_up(counters, INTERSECTIONS, size)
+    count_up(counters, PROPOSALS, length)
+    count_up(counters, INTERSECTIONS, length)
     inner = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
         cell = cells + CELL_BYTES * (slot * depths + depth)
-        run, values, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
+        run, nodes, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
         below = load(cell + CELL_BYTES, VALUES)
         at, end = load(cell, POSITION), load(cell, END)
+        position = np.int64(0)
         direct = depth == 0 and load(run, layout.DIRECTORY) != 0
-        for position in range(size):
-            value = load(room, position)
+        while position < length and at < end:
+            value = load(values, position)
             if direct:
-                fetch(run, cell, room, position, size - 1, True)
+                fetch(run, cell, values, position, length - 1, True)
                 at = root_seek(run, at, end, value)
             else:
-                at = seek(values, at, end, value)
+                at = seek(nodes, at, end, value)
             if at >= end:
                 break
-            if load(values, at) != value:
+            node = load(nodes, at)
+            if node != value:
+                position = seek(values, position, length, node)
                 continue
             child, child_end = load(offsets, at), load(offsets, at + 1)
             inner += min(child_end - child, size)
             part = hold_against(
                 run, below, child, child_end, room, size, weight, marks, lowest, highest
             )
-            factor = weight if weight != 0 else load(room, LIST_WORDS + position)
+            factor = bound if bound != 0 else load(values, LIST_WORDS + position)
             total = add(total, multiply(part, factor))
+            position += 1
+            at += 1
     count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
     count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
     return total
@@ -296,15 +337,34 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
     while load(program, word + 2) != 0:
         word += PARTICIPANT_WORDS
     moving, moving_depth = load(program, word), load(program, word + 1)
+    values = room + 16 * LIST_WORDS
+    scratch = room + 32 * LIST_WORDS
+    nothing = np.int64(-1)
     done, size, weight = collect_lists(
-        program, state, cells, levels, fixed, fixed_proposer, room, inner_counters
+        program, state, cells, levels, fixed, nothing, room, scratch, inner_counters
     )
-    shared = (
+    listed = False
+    length = np.int64(0)
+    bound = np.int64(0)
+    if done and size == 0:
+        return size
+    if (
         done
-        and least == LOWEST
-        and most == HIGHEST
-        and are_shared(program, state, cells, block, fixed, moving)
-    )
+        and load(program, block + PARTICIPANTS) > 1
+        and are_leaves(program, state, cells, block)
+    ):
+        listed = True
+        if (
+            least == LOWEST
+            and most == HIGHEST
+            and are_shared(program, state, cells, block, fixed, moving)
+        ):
+            values, length, bound = room, size, weight
+        else:
+            listed, length, bound = collect_lists(
+                program, state, cells, levels, block, moving, values, scratch, counters
+            )
+            count = length if listed else count
     whole = done
     total = np.int64(0)
     while True:
@@ -322,9 +382,22 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
         if often and weight != 0 and spread < np.uint64(MOST_MARKS - 1):
             marked = marks
             set_marks(marks, room, 0, size, lowest, False)
-        if shared:
+        if listed:
             part = sum_values(
-                program, state, cells, word, room, size, weight, marked, lowest, highest, counters
+                program,
+                state,
+                cells,
+                word,
+                values,
+                length,
+                bound,
+                room,
+                size,
+                weight,
+                marked,
+                lowest,
+                highest,
+                counters,
             )
         else:
             part = sum_extensions(
