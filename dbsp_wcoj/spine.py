@@ -35,7 +35,7 @@ GROWTH: Final = 8
 SMALL: Final = 256
 # Runs of so few rows are collected, and merged by one call when there are so many of them.
 TINY: Final = 16
-TINY_RUNS: Final = 8
+TINY_RUNS: Final = 16
 FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
 IDLE_FUEL: Final = 512
 AT_ONCE: Final = 8192
