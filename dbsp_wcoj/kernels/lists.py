@@ -7,6 +7,8 @@ what its lists have, and values that get none are dropped. No union of long list
 A product's ``room`` holds its values, then its weights; ``scratch`` what is needed on the way.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -223,8 +225,8 @@ def collect_lists(program, state, cells, levels, block, without, room, scratch, 
     depths = load(program, DEPTHS)
     participants = load(program, block + PARTICIPANTS)
     first = block + PARTICIPANTS + 1
-    proposer = np.int64(-1)
-    fewest = np.int64(LIST_WORDS + 1)
+    proposer: Any = np.int64(-1)
+    fewest: Any = np.int64(LIST_WORDS + 1)
     for index in range(participants):
         word = first + PARTICIPANT_WORDS * index
         if load(program, word) != without:

@@ -23,6 +23,9 @@ SCRATCH = 4
 # Bits of a radix digit: as many buckets as the first-level cache has lines to write to, and more
 # would miss it.
 WIDEST_DIGIT = 11
+# Of fewer rows than this, counting so many buckets takes longer than one more pass.
+MANY = 2048
+DIGIT_OF_FEW = 8
 
 OK = 0
 OVERFLOW = 1
@@ -90,7 +93,8 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     """
     rows = keys.shape[0]
     carry = payload.shape[0] > 0
-    passes = max((high_bit - low_bit + WIDEST_DIGIT - 1) // WIDEST_DIGIT, 1)
+    widest = DIGIT_OF_FEW if rows < MANY else WIDEST_DIGIT
+    passes = max((high_bit - low_bit + widest - 1) // widest, 1)
     width = max((high_bit - low_bit + passes - 1) // passes, 1)
     places = np.empty(1 << width, np.int64)
     for low in range(low_bit, high_bit, width):
