@@ -50,8 +50,9 @@ RESULTS := benchmarks/results
 
 bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	@mkdir -p $(RESULTS)
-	$(BIN)/python -m benchmarks.live $(call graph,soc-Epinions1) $(call graph,uk-2007-05-100000) \
-		$(RMAT) --place --json $(RESULTS)/live.json
+	$(BIN)/python -m benchmarks.live $(call graph,wiki-Vote) $(call graph,soc-Epinions1) \
+		$(call graph,cnr-2000) $(call graph,uk-2007-05-100000) $(RMAT) --place \
+		--json $(RESULTS)/live.json
 	$(BIN)/python -m benchmarks.peers --json $(RESULTS)/peers.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json

@@ -1,13 +1,13 @@
 """LIVE: the count of ``e(a, b), e(b, c), e(a, c)`` maintained under inserts and deletes.
 
-Claim: at least 8 times the edges per CPU second of dogsdogsdogs in steps of 100 rows and more,
-5 times in steps of 1 and 10, one thread; deletes within 15 % of inserts; loading 90 % at once at
-least 20 times faster; at most 40 bytes per edge; a step of one row on 8 million edges takes
-0.3 ms (median), 2 ms (99 %) and never 50 ms; its cost follows the delta, not the state
-(`benchmarks.growth`).
+Bar: 10 times the edges per CPU second of dogsdogsdogs, one thread, at every batch size and graph of
+its figures. Besides: deletes within 15 % of inserts; loading 90 % at once at least 20 times faster;
+at most 40 bytes per edge; a step of one row on 8 million edges takes 0.3 ms (median), 2 ms (99 %)
+and never 50 ms; its cost follows the delta, not the state (`benchmarks.growth`).
 
-Inputs: an RMAT of scale 20 with 8 million samples, uk-2007-05-100000, soc-Epinions1; distinct
-loop-free edges in random order by seed. 90 % are one step (the backfill). For each batch size B
+Inputs: web and social graphs, an RMAT of scale 20 with 8 million samples, and with ``--place`` one
+of scale 18 with 2 million; distinct loop-free edges in random order by seed. 90 % are one step (the
+backfill). For each batch size B
 the next rows are inserted in steps of B and then deleted in another random order, so every B
 starts from the same state. Small B see a part of the stream only (``--rows``, but at least 20
 steps); a last step may be shorter. After each phase the view's count is compared with an
@@ -17,6 +17,7 @@ independent one. With ``--place`` Kùzu places this machine beside the one of th
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -33,9 +34,11 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery
 
 CLAIM = (
-    "LIVE, the count maintained: at least 8 times the edges per CPU second of dogsdogsdogs in "
-    "steps of 100 rows and more, 5 times in steps of 1 and 10; at most 40 bytes per edge"
+    "LIVE, the count of triangles maintained by one thread; the bar is 10 times the edges per CPU "
+    "second of dogsdogsdogs at every batch size and graph of its figures, placed by Kùzu"
 )
+
+_BAR = 10.0
 
 _LEAST_STEPS = 20
 
@@ -65,7 +68,8 @@ def main(
         kuzu = placed(generated(*PLACE, seed))
         faster = speed(kuzu.cpu)
         tables["Place"] = [{"Kùzu CPU seconds": kuzu.cpu, "times faster": faster}]
-    for one in graphs(graph or [], rmat, seed):
+    placing = [generated(*PLACE, seed)] if place else []
+    for one in chain(graphs(graph or [], rmat, seed), placing):
         progress.print(f"{one.name}: {one.edges:,} edges ...")
         steps, state = maintain(
             one,
@@ -185,6 +189,8 @@ def _row(
         "deletes by inserts": deletes,
         "dogsdogsdogs here": here,
         "times faster": None if here is None else phase.cpu_rate / here,
+        "bar": None if here is None else _BAR,
+        "within": None if here is None else phase.cpu_rate / here >= _BAR,
     }
 
 
