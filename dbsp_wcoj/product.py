@@ -47,7 +47,6 @@ class Product:
         "_kept",
         "_program",
         "_runs",
-        "_spare",
         "_stack",
         "counters",
         "plan",
@@ -86,8 +85,6 @@ class Product:
         # The stack's addresses, and the call that they are part of.
         self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
         self._stack = stack
-        # Stacks of parts that ran at the same time, for the next ones.
-        self._spare: list[Stack] = []
         stack.fit(self._program)
 
     @property
@@ -178,25 +175,14 @@ class Product:
             resumed = 1
 
     def _total_apart(self, bounds: tuple[int, int]) -> tuple[int, Int64Array]:
-        stack, counters = self._own_stack()
-        total = self._total(*bounds, stack, address_of(counters))
-        self._spare.append(stack)
-        return total, counters
+        counters = _zeros(self.plan)
+        with self._stack.another(self._program) as stack:
+            return self._total(*bounds, stack, address_of(counters)), counters
 
     def _chunks_apart(self, bounds: tuple[int, int]) -> tuple[list[ZSet], Int64Array]:
-        stack, counters = self._own_stack()
-        chunks = list(self._chunks(*bounds, stack, address_of(counters)))
-        self._spare.append(stack)
-        return chunks, counters
-
-    def _own_stack(self) -> tuple[Stack, Int64Array]:
-        # One that has served another part is as good as new.
-        try:
-            stack = self._spare.pop()
-        except IndexError:
-            stack = Stack()
-            stack.fit(self._program)
-        return stack, _zeros(self.plan)
+        counters = _zeros(self.plan)
+        with self._stack.another(self._program) as stack:
+            return list(self._chunks(*bounds, stack, address_of(counters))), counters
 
 
 def _zeros(plan: TermPlan) -> Int64Array:

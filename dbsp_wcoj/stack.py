@@ -7,6 +7,8 @@ one join at a time; parts that run at the same time have a stack each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -24,7 +26,7 @@ CHUNK: Final = 1 << 16
 class Stack:
     """Room for one running join of any program that has been announced by `fit`."""
 
-    __slots__ = ("_marks", "_out", "_state", "_sums", "arguments")
+    __slots__ = ("_marks", "_out", "_spare", "_state", "_sums", "arguments")
 
     def __init__(self) -> None:
         """Room for nothing yet."""
@@ -32,6 +34,8 @@ class Stack:
         self._out: Int64Array = np.empty(1, np.int64)
         self._marks: Int64Array = np.zeros(words.MARKS_WORDS, np.int64)
         self._sums: Int64Array = np.zeros(0, np.int64)
+        # Stacks of parts that ran at the same time, for the next ones.
+        self._spare: list[Stack] = []
         # What the kernel is given: addresses of cursors, output, bitmap and remembered sums.
         self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -52,6 +56,18 @@ class Stack:
         sums = address_of(self._sums) if len(self._sums) else 0
         parts = address_of(self._state), address_of(self._out), address_of(self._marks)
         self.arguments = (*parts, sums)
+
+    @contextmanager
+    def another(self, program: Int64Array) -> Iterator[Stack]:
+        """A stack for a part that runs beside others, with room for a program; one at a time."""
+        try:
+            stack = self._spare.pop()
+        except IndexError:
+            stack = Stack()
+        stack.fit(program)
+        yield stack
+        # Not after an error: a join that did not end may have left marks.
+        self._spare.append(stack)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
         """Copies of the rows, shape ``(head, rows)``, and of the weights, shape ``(rows,)``."""
