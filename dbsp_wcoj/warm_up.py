@@ -6,7 +6,7 @@ loads them in a fraction of a second. Without this call that happens in the firs
 
 numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
 are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.digits`, whose only
-caller is above this layer.
+caller is above this layer. What only a profiler runs is left to it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def _joins() -> None:
     rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
     view.step({"e": rows})
     view.step({"e": -rows})
+    DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
     trace.update(rows)
     trace.weights_of(rows)

@@ -69,7 +69,7 @@ def test_all_formulas_share_intersections_alike(formula):
 def test_parts_of_a_clique_add_up():
     query = Query.parse(CLIQUE)
     rng = np.random.default_rng(3)
-    edges = ZSet.from_columns(list(rng.integers(0, 150, (2, 9_000))))
+    edges = ZSet.from_columns(list(rng.integers(0, 300, (2, 9_000))))
     with ThreadPoolExecutor(2) as executor:
         found = generic_join(query, {"e": edges}, executor=executor, parts=7)
     assert found == generic_join(query, {"e": edges})
