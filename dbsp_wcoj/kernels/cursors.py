@@ -54,6 +54,7 @@ HIGHEST = np.int64(2**63 - 1)
 
 # How many values ahead of the cursor each stage of fetching is.
 AHEAD = 4
+LINE_WORDS = 8
 
 # Small functions that the walk calls for every value.
 inlined = njit(nogil=True, forceinline=True)
@@ -286,7 +287,9 @@ def fetch(run, cell, values, position, last, goes_on):
     if bucket >= 0 and goes_on:
         node = load(run, directory + bucket)
         if node < load(cell, HIGH):
-            prefetch(load(cell + CELL_BYTES, VALUES), load(load(cell, OFFSETS), node))
+            first = load(load(cell, OFFSETS), node)
+            prefetch(load(cell + CELL_BYTES, VALUES), first)
+            prefetch(load(cell + CELL_BYTES, VALUES), first + LINE_WORDS)
 
 
 @njit(nogil=True)

@@ -54,7 +54,7 @@ from dbsp_wcoj.kernels.program import (
     VALUES,
     WEIGHT,
 )
-from dbsp_wcoj.kernels.search import bisect, root_seek
+from dbsp_wcoj.kernels.search import bisect, root_find
 from dbsp_wcoj.kernels.sums import multiply_lists
 
 # What `next_row` found: no more rows, a row, or a prefix with many rows that can be summed at once.
@@ -120,10 +120,10 @@ def look_up(program, state, cells, block, value, values, position, last, counter
             if depth == 0:
                 if high > FETCHED:
                     fetch(run, cell, values, position, last, not complete)
-                at = root_seek(run, low, high, value)
+                at, matched = root_find(run, low, high, value)
             else:
                 at = bisect(load(cell, VALUES), low, high, value)
-            matched = at < high and load(load(cell, VALUES), at) == value
+                matched = at < high and load(load(cell, VALUES), at) == value
             found |= matched
             if complete:
                 if matched:

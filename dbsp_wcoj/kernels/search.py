@@ -70,3 +70,21 @@ def root_seek(run, low, high, value):
     if last <= first:
         return max(low, min(first, high))
     return bisect(values, first, last, value)
+
+
+@njit(nogil=True)
+def root_find(run, low, high, value):
+    """Return ``(position, found)`` of a value at level 0 of ``run``; none where it is not found.
+
+    A directory with an entry for each value says so by itself: a list less to touch.
+    """
+    directory = load(run, DIRECTORY)
+    if directory != 0 and load(run, SHIFT) == 0:
+        bucket = difference(value, load(run, LOWEST))
+        if value < load(run, LOWEST) or bucket < 0 or bucket >= load(run, DIRECTORY_SIZE) - 1:
+            return low, False
+        at = load(run, directory + bucket)
+        return at, low <= at < high and at < load(run, directory + bucket + 1)
+    at = root_seek(run, low, high, value)
+    values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
+    return at, at < high and load(values, at) == value
