@@ -330,7 +330,8 @@ class DeltaQuery:
                 name, order = term.split
                 run = steps[name].run(order)
                 if run.rows >= PARALLEL_MINIMUM:
-                    ranges, executor = value_ranges(run, self._parts), self._executor
+                    parts = min(self._parts, -(-run.rows // PARALLEL_MINIMUM))
+                    ranges, executor = value_ranges(run, parts), self._executor
             if target == atoms:
                 yield product, ranges, executor
             elif product.plan.head:

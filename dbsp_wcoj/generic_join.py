@@ -41,7 +41,7 @@ View = ZSet | Trace
 Views = Sequence[View] | Mapping[str, View]
 Engine = Literal["compiled", "reference"]
 
-# Fewer rows than this are not worth handing to another thread.
+# Fewer rows than this are not worth handing to another thread, all or in one part.
 PARALLEL_MINIMUM = 4096
 
 
@@ -181,7 +181,7 @@ class _OneShot:
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
             return WHOLE, None
-        return value_ranges(smallest, parts), executor
+        return value_ranges(smallest, min(parts, -(-smallest.rows // PARALLEL_MINIMUM))), executor
 
 
 def _is_empty(view: View) -> bool:
