@@ -27,6 +27,20 @@ def count(source: Column, target: Column) -> int:
     return int(_count(*_adjacency(source, target)))
 
 
+@njit(nogil=True)
+def _common(successors, nodes, marked):  # type: ignore[no-untyped-def]
+    """How many nodes are among the successors; just the nodes are marked."""
+    total = 0
+    if len(successors) <= _MUCH_LONGER * len(nodes):
+        for node in successors:
+            total += marked[node]
+    else:
+        for node in nodes:
+            at = np.searchsorted(successors, node)
+            total += at < len(successors) and successors[at] == node
+    return total
+
+
 @njit(cache=True, nogil=True)
 def _count(offsets, heads):  # type: ignore[no-untyped-def]
     nodes = len(offsets) - 1
@@ -38,16 +52,7 @@ def _count(offsets, heads):  # type: ignore[no-untyped-def]
             marked[heads[i]] = True
         for i in range(first, last):
             b = heads[i]
-            low, high = offsets[b], offsets[b + 1]
-            if high - low <= _MUCH_LONGER * (last - first):
-                for j in range(low, high):
-                    total += marked[heads[j]]
-            else:
-                successors = heads[low:high]
-                for j in range(first, last):
-                    c = heads[j]
-                    k = np.searchsorted(successors, c)
-                    total += k < len(successors) and successors[k] == c
+            total += _common(heads[offsets[b] : offsets[b + 1]], heads[first:last], marked)
         for i in range(first, last):
             marked[heads[i]] = False
     return total
@@ -111,16 +116,7 @@ def _count_cliques(offsets, heads):  # type: ignore[no-untyped-def]
                     size += 1
             for j in range(size):
                 c = common[j]
-                begin, end = offsets[c], offsets[c + 1]
-                if end - begin <= _MUCH_LONGER * size:
-                    for k in range(begin, end):
-                        total += both[heads[k]]
-                else:
-                    successors = heads[begin:end]
-                    for k in range(size):
-                        d = common[k]
-                        at = np.searchsorted(successors, d)
-                        total += at < len(successors) and successors[at] == d
+                total += _common(heads[offsets[c] : offsets[c + 1]], common[:size], both)
             for j in range(size):
                 both[common[j]] = False
         for i in range(first, last):

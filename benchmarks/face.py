@@ -87,8 +87,6 @@ def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
 # The order of the sections in benchmarks/README.md; files that are not named come last.
 SECTIONS: Mapping[str, str] = {
     "live": "Live: a count maintained under inserts and deletes",
-    "static": "Bulk: one count from scratch",
-    "static-binary": "Bulk, against binary joins",
     "peers": "Against other systems",
     "growth": "Growth: cost by size of state, delta, skew, views and threads",
     "formulas": "The six delta formulas",
@@ -111,20 +109,6 @@ FACES: tuple[Face, ...] = (
         "Backfill and state",
         "Loading 90 % of the edges in one step",
         ("graph", "loaded", "seconds", "times faster", "bytes/edge"),
-    ),
-    Face(
-        "static",
-        "BULK",
-        "Against Kùzu's worst-case-optimal plan, two threads",
-        ("graph", "edges", "system", "seconds", "times faster"),
-        where={"threads": (2,)},
-    ),
-    Face(
-        "static-binary",
-        "BULK",
-        "Against plans of binary joins, two threads",
-        ("graph", "system", "seconds", "count", "times faster"),
-        where={"threads": (2,)},
     ),
     Face(
         "peers",

@@ -29,6 +29,7 @@ import typer
 from pyspark.sql import SparkSession
 
 import dbsp_wcoj
+from benchmarks.options import known
 from benchmarks.result import Result, Row, terminal
 from benchmarks.sink_overhead import overhead
 from benchmarks.sink_restart import restart
@@ -97,9 +98,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Measure; exit status 1 when an answer is wrong."""
-    unknown = set(part) - set(PARTS)
-    if unknown:
-        raise typer.BadParameter(f"no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    known(part, PARTS, "part")
     dbsp_wcoj.warm_up()
     with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-sink-", dir=folder) as place:
         measure(

@@ -9,9 +9,9 @@ of all views must be the same, and the joins that they count those of `dbsp_wcoj
 
 Batch sizes ascend, and a view whose step would pass the limit if its time grew as the batch does is
 stopped: it is reported without figures for that batch size and all larger ones. The choice is
-stopped with the last formula. Where the choice
-seems to be slower than the fastest formula, it is measured again with the two fastest, for longer,
-and compared with these: the least of six measurements is small by luck as well.
+stopped with the last formula. Where the choice seems to be slower than the fastest formula, it is
+measured again with the two fastest, for longer, and compared with these: the least of six
+measurements is small by luck as well.
 """
 
 from __future__ import annotations

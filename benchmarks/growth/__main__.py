@@ -18,6 +18,7 @@ from benchmarks.growth.dimensions import (
     by_views,
 )
 from benchmarks.growth.fit import fitted
+from benchmarks.options import known
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 
@@ -83,9 +84,7 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
     """Measure; exit status 1 when an answer is wrong."""
-    unknown = set(part) - set(PARTS)
-    if unknown:
-        raise typer.BadParameter(f"no part {', '.join(unknown)}; choose from {', '.join(PARTS)}")
+    known(part, PARTS, "part")
     measure(QUICK if quick else FULL, part=part, most=most, seed=seed, json=json)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.engine import warm_up
+from benchmarks.options import known
 from benchmarks.peers.bulk import Bulk, plans
 from benchmarks.peers.live import Live
 from benchmarks.peers.roster import BULK, LIVE, SYSTEMS
@@ -55,9 +56,7 @@ def main(
 ) -> None:
     """Race the peers; exit status 1 on any wrong answer."""
     names = tuple(peers.split(",")) if peers else (QUICK if quick else ())
-    for name in names:
-        if name not in SYSTEMS:
-            raise typer.BadParameter(f"no peer {name!r}; choose from {', '.join(SYSTEMS)}")
+    known(names, SYSTEMS, "peer")
     progress = terminal()
     if (absent := missing()) and not quick:
         progress.print(absent)

@@ -59,11 +59,10 @@ def are_leaves(program, state, cells, block):
     depths = load(program, DEPTHS)
     for index in range(load(program, block + PARTICIPANTS)):
         word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-        slot = load(state, FIRST_SLOT + load(program, word))
-        depth = load(program, word + 1)
-        if load(program, word + 2) == 0 or slot == load(
-            state, FIRST_SLOT + load(program, word) + 1
-        ):
+        atom, depth = load(program, word), load(program, word + 1)
+        slot = load(state, FIRST_SLOT + atom)
+        empty = slot == load(state, FIRST_SLOT + atom + 1)
+        if empty or load(program, word + 2) == 0:
             continue
         cell = cells + CELL_BYTES * (slot * depths + depth)
         if load(load(cell, RUN), layout.ARITY) != depth + 1:

@@ -269,23 +269,18 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
     bound = np.int64(0)
     if done and size == 0:
         return size
-    if (
-        done
-        and load(program, block + PARTICIPANTS) > 1
-        and are_leaves(program, state, cells, block)
-    ):
-        listed = True
-        if (
-            least == LOWEST
-            and most == HIGHEST
-            and are_shared(program, state, cells, block, fixed, moving)
-        ):
+    alone = load(program, block + PARTICIPANTS) == 1
+    if done and not alone and are_leaves(program, state, cells, block):
+        free = least == LOWEST and most == HIGHEST
+        if free and are_shared(program, state, cells, block, fixed, moving):
             values, length, bound = room, size, weight
+            listed = True
         else:
             listed, length, bound = collect_lists(
                 program, state, cells, levels, block, moving, values, scratch, counters
             )
-            count = length if listed else count
+        if listed:
+            count = length
     whole = done
     total = np.int64(0)
     while True:

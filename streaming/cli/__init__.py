@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from typing import Final
+
+from streaming import extras
 
 __all__ = ["main"]
 
@@ -18,14 +20,10 @@ EXTRA: Final = ("rich", "typer")
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
-    try:
-        from streaming.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRA:
-            raise
-        sys.stderr.write(
-            f"error: the command line needs the package {error.name}, which is not installed: "
-            "run pip install 'dbsp-wcoj[cli]'\n"
-        )
-        sys.exit(2)
-    app()
+    extras.run(_app, "cli", EXTRA)
+
+
+def _app() -> Callable[[], object]:
+    from streaming.cli.app import app
+
+    return app

@@ -55,9 +55,9 @@ def profile(
     steps: Annotated[
         int, typer.Option(min=1, help="Steps that insert; as many delete the same rows again.")
     ] = 20,
-    formula: Annotated[
-        str, typer.Option(help=f"Delta formula: {', '.join(map(str, Formula))}.")
-    ] = str(Formula.collapsed),
+    formula: Annotated[str, typer.Option(help=f"Delta formula: auto, {', '.join(Formula)}.")] = str(
+        Formula.collapsed
+    ),
     threads: Annotated[int, typer.Option(min=1, help="Threads of the joins.")] = 1,
     write: Annotated[
         bool, typer.Option("--write", help="Write each step to files as the durable sink does.")

@@ -15,8 +15,10 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from typing import Final
+
+from streaming import extras
 
 __all__ = ["main"]
 
@@ -25,14 +27,10 @@ EXTRA: Final = ("matplotlib", "rich", "typer")
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
-    try:
-        from streaming.demo.command import app
-    except ModuleNotFoundError as error:
-        if error.name not in EXTRA:
-            raise
-        sys.stderr.write(
-            f"error: the demo needs the package {error.name}, which is not installed: "
-            "run pip install 'dbsp-wcoj[demo]'\n"
-        )
-        sys.exit(2)
-    app()
+    extras.run(_app, "demo", EXTRA)
+
+
+def _app() -> Callable[[], object]:
+    from streaming.demo.command import app
+
+    return app

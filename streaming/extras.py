@@ -1,0 +1,32 @@
+"""Command lines that need packages of an extra: run one, or say how to install what it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["run"]
+
+REFUSED: Final = 2
+
+
+def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]) -> None:
+    """Import a command and run it; exit status 2 if a package of its extra is not installed.
+
+    Args:
+        load: Imports the command and returns it.
+        extra: The extra that has what it needs.
+        packages: Top-level packages of the extra that may be missing.
+    """
+    try:
+        command = load()
+    except ModuleNotFoundError as error:
+        if error.name not in packages:
+            raise
+        sys.stderr.write(
+            f"error: this command needs the package {error.name}, which is not installed: "
+            f"run pip install 'dbsp-wcoj[{extra}]'\n"
+        )
+        sys.exit(REFUSED)
+    command()
