@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.graph import Graph, generated
 from benchmarks.peers import __main__ as command
-from benchmarks.peers import bulk, process, truth, workload
-from benchmarks.peers.job import Job
+from benchmarks.peers import bulk, live, process, truth, workload
+from benchmarks.peers.job import Job, Steps
 from benchmarks.peers.live import Live, Stream
 from benchmarks.peers.pattern import CLIQUES, DIAMONDS, PATTERNS, TRIANGLES, Pattern, ring
 from benchmarks.peers.roster import SYSTEMS
@@ -327,7 +328,7 @@ def test_a_peer_with_an_environment_of_its_own_is_right_after_every_phase(
     if not system.installed:
         pytest.skip(f"{name} is not installed; `make bench` gives it an environment")
     verdict = Verdict()
-    race = Live([system], 1, 0.1, 30.0, 60.0, FEW, verdict, lambda text: None, again=False)
+    race = Live([system], 1, 0.1, 30.0, 60.0, FEW, verdict, lambda text: None)
     graph = Graph("stream", *STREAM)
 
     rows = race.run([Stream(pattern, graph, HELD, (1, 20), (name,), "one")])
@@ -357,6 +358,47 @@ def test_a_quick_live_run_gives_rates_for_the_engine_and_for_a_peer(
     assert all(row["edges/s"] > 0 and row["note"] is None for row in rows)
 
 
+def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jobs: list[tuple[Job, process.Ended]] = []
+
+    def run(job: Job, system: System, **limits: float) -> process.Ended:
+        jobs.append((job, process.run(job, system, **limits)))
+        return jobs[-1][1]
+
+    monkeypatch.setattr(live, "run", run)
+    verdict = Verdict()
+    race = Live([SYSTEMS["duckdb-delta"]], 1, 0.0, 30.0, 60.0, FEW, verdict, lambda text: None)
+    graph = Graph("stream", *STREAM)
+
+    rows = race.run([Stream(TRIANGLES, graph, HELD, (1, 10), ("duckdb-delta",), "one")])
+
+    (_, own), (_, peer), (followed, engine) = jobs
+    assert own.said("measured")[0]["steps"] == 1  # at 0 s of allowance one step of each phase
+    told = peer.said("measured")
+    for name in ("batch", "change", "steps", "rows", "answer", "added", "gone"):
+        once = [one[name] for one in told]
+        assert [one[name] for one in engine.said("measured")] == live.AGAIN * once
+    assert (followed.system, followed.seconds, followed.deletes) == ("dbsp_wcoj", math.inf, True)
+    walls = [one["wall"] for one in engine.said("measured")[:: len(told)]]
+    (first,) = [
+        row
+        for row in rows
+        if (row["system"], row["batch"], row["change"]) == ("duckdb-delta", 1, "insert")
+    ]
+    assert first["times faster"] == peer.said("measured")[0]["wall"] / float(np.median(walls))
+    assert verdict.differences == []
+
+
+def test_the_engine_deletes_nothing_where_a_peer_takes_no_deletes() -> None:
+    job = Job(Path(), "spark-streams", "triangles", "live", 1, FEW, 0.5, deletes=False)
+
+    same = live.followed(job, [{"batch": 10, "change": "insert", "steps": 3}])
+
+    assert (same.phases, same.deletes) == ((Steps(10, "insert", 3),), False)
+
+
 def test_a_peer_that_is_too_slow_to_load_has_a_row_that_says_so() -> None:
     race = Live(
         [SYSTEMS["networkx-live"]],
@@ -367,7 +409,6 @@ def test_a_peer_that_is_too_slow_to_load_has_a_row_that_says_so() -> None:
         FEW,
         Verdict(),
         lambda text: None,
-        again=False,
     )
     graph = Graph("stream", *STREAM)
     stream = Stream(TRIANGLES, graph, HELD, (10,), ("networkx-live",), "one")

@@ -87,7 +87,6 @@ def main(
             bytes_,
             verdict,
             progress.print,
-            again=not quick,
         )
         tables["LIVE"] = live.run(live_streams(graph or [], quick=quick, seed=seed))
     verdict.close(Result("peers", CLAIM, tables), json)

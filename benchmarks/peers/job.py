@@ -5,6 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Steps(NamedTuple):
+    """Steps of one kind: ``insert`` (their deletes follow) or ``update`` (their reverse follows).
+
+    Attributes:
+        batch: Rows in a step.
+        change: The kind.
+        steps: At most so many.
+    """
+
+    batch: int
+    change: str
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -17,9 +32,9 @@ class Job:
         kind: ``bulk`` or ``live``.
         threads, memory: What the system may use; bytes.
         seconds: After so many no further count, or step of a phase, is begun.
-        repeat: Counts of BULK.
-        batches, changes: The phases of LIVE.
-        steps, rows: At most so many in a phase of LIVE.
+        repeat: Counts of BULK; how often LIVE is done anew while a phase of it is short.
+        phases: Of LIVE, in their order.
+        deletes: Whether what was inserted is deleted after each phase of inserts.
     """
 
     folder: Path
@@ -30,16 +45,13 @@ class Job:
     memory: int
     seconds: float
     repeat: int = 1
-    batches: tuple[int, ...] = ()
-    changes: tuple[str, ...] = ()
-    steps: int = 0
-    rows: int = 0
+    phases: tuple[Steps, ...] = ()
+    deletes: bool = True
 
     @staticmethod
     def read(folder: Path) -> Job:
         fields = json.loads((folder / "job.json").read_text())
-        fields["batches"] = tuple(fields["batches"])
-        fields["changes"] = tuple(fields["changes"])
+        fields["phases"] = tuple(Steps(*one) for one in fields["phases"])
         return Job(folder=folder, **fields)
 
     def write(self) -> None:

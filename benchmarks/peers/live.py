@@ -3,24 +3,30 @@
 Every system loads the same edges and then sees the same steps, of inserts, of deletes (what was
 inserted, in another order) and of updates (half of a step's rows are deletes, half inserts), for
 each batch size; so all phases start from the same state. Where a system takes no deletes its
-phases insert ever new rows. A slow system takes fewer steps: rates are per row and the tables say
-how many steps they rest on. After each phase the count is compared with an independent one.
+phases insert ever new rows. After each phase the count is compared with an independent one.
 
-The engine runs before and after the peers of a case, in a process of its own like theirs; its
-figures are those of both runs together.
+A slow system takes fewer steps, and early steps are cheaper, for there are fewer edges. So after
+each peer the engine does just the steps that the peer did, and ratios are of these: the median
+of five runs from fresh views if a phase of them is short. The rows of the engine itself are of all
+steps that it does in the time that the peers have. Each runs in a process of its own.
+
+A peer that is stopped while it takes back what it has done gives a lower bound, for it is known
+which steps these are; one that is stopped before gives none.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.graph import Graph
-from benchmarks.peers.job import Job
+from benchmarks.peers.job import Job, Steps
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.process import Ended, Message, run
 from benchmarks.peers.systems import ENGINE, Edges, System
@@ -32,6 +38,7 @@ BARS = {"pathway": 100.0, "pydbsp": 1000.0, "spark-delta": 1000.0}
 BAR_BATCH = 100
 BAR_PATTERNS = ("triangles", "4-cliques")
 STEPS = 2_000
+AGAIN = 5  # runs of the engine on a peer's steps
 CHANGES = ("insert", "delete", "update")
 
 
@@ -63,7 +70,6 @@ class Live:
         limit: Seconds beyond those that a phase may take before the system is stopped.
         loading: Seconds that a system may take to load.
         memory: Bytes for one system.
-        again: The engine runs after the peers as well.
     """
 
     peers: Sequence[System]
@@ -74,7 +80,6 @@ class Live:
     memory: int
     verdict: Verdict
     progress: Callable[[str], None]
-    again: bool = True
     _gone: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def run(self, streams: Iterable[Stream]) -> list[Row]:
@@ -90,55 +95,62 @@ class Live:
             f"{stream.pattern.name} on {stream.graph.name}: {stream.held:,} edges held, "
             f"threads: {self.threads} ..."
         )
-        rows: list[Row] = []
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             np.save(folder / "edges.npy", held)
             np.save(folder / "rest.npy", rest)
-            first = self._maintain(stream, ENGINE, folder, held, rest)
-            peers = [peer for peer in self.peers if peer.name in stream.peers]
-            ended = [(peer, self._peer(stream, peer, folder, held, rest)) for peer in peers]
-            engine = first.said("measured")
-            if peers and self.again:
-                second = self._maintain(stream, ENGINE, folder, held, rest)
-                engine = [*engine, *second.said("measured")]
-        together = _together(engine)
-        rows += _rows(stream, ENGINE, self.threads, first, together, {})
-        for peer, end in ended:
-            measured = {} if isinstance(end, str) else _together(end.said("measured"))
-            rows += _rows(stream, peer, self.threads, end, measured, together)
+            own = self._maintain(stream, ENGINE, folder, held, rest, self._job(stream, ENGINE))
+            rows = _rows(stream, ENGINE, self.threads, own, _phases(own), {})
+            for peer in self.peers:
+                if peer.name in stream.peers:
+                    rows += self._peer(stream, peer, folder, held, rest)
         return rows
 
     def _peer(
         self, stream: Stream, peer: System, folder: Path, held: Edges, rest: Edges
-    ) -> Ended | str:
-        """What came of it, or why it was not tried."""
+    ) -> list[Row]:
+        """Its rows, with the engine's time for the same steps; or why it was not tried."""
         gone = self._gone.get((peer.name, stream.family))
         if gone:
-            return f"not run: failed on {gone}"
-        ended = self._maintain(stream, peer, folder, held, rest)
-        if ended.failure and not ended.said("measured"):
+            note = f"not run: failed on {gone}"
+            return [_row(stream, peer, self.threads, (stream.batches[0], "insert"), note=note)]
+        job = self._job(stream, peer)
+        ended = self._maintain(stream, peer, folder, held, rest, job)
+        measured = _phases(ended)
+        if ended.failure and not measured:
             self._gone[peer.name, stream.family] = stream.pattern.name
-        return ended
+        same = followed(job, ended.said("measured"))
+        if not same.phases:
+            return _rows(stream, peer, self.threads, ended, {}, {})
+        engine = self._maintain(stream, ENGINE, folder, held, rest, same)
+        return _rows(stream, peer, self.threads, ended, measured, _phases(engine))
 
-    def _maintain(
-        self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges
-    ) -> Ended:
-        used = Path(tempfile.mkdtemp(dir=folder))
-        for name in ("edges.npy", "rest.npy"):
-            (used / name).symlink_to(folder / name)
-        job = Job(
-            folder=used,
+    def _job(self, stream: Stream, system: System) -> Job:
+        changes = ("insert", "update") if system.deletes else ("insert",)
+        return Job(
+            folder=Path(),
             system=system.name,
             pattern=stream.pattern.name,
             kind="live",
             threads=self.threads,
             memory=self.memory,
             seconds=self.seconds,
-            batches=stream.batches,
-            changes=CHANGES if system.deletes else ("insert",),
-            steps=STEPS,
+            phases=tuple(
+                Steps(batch, change, STEPS)
+                for batch in stream.batches
+                for change in changes
+                if batch > 1 or change == "insert"
+            ),
+            deletes=system.deletes,
         )
+
+    def _maintain(
+        self, stream: Stream, system: System, folder: Path, held: Edges, rest: Edges, job: Job
+    ) -> Ended:
+        used = Path(tempfile.mkdtemp(dir=folder))
+        for name in ("edges.npy", "rest.npy"):
+            (used / name).symlink_to(folder / name)
+        job = replace(job, folder=used)
         ended = run(job, system, limit=self.seconds + self.limit, loading=self.loading)
         for one in ended.said("measured"):
             there = np.concatenate([held[:, one["gone"] :], rest[:, : one["added"]]], axis=1)
@@ -157,6 +169,16 @@ class Live:
         return ended
 
 
+def followed(job: Job, measured: Sequence[Message]) -> Job:
+    """The engine's job to do the steps that a peer has done, all of them, a few times."""
+    done = tuple(
+        Steps(one["batch"], one["change"], one["steps"])
+        for one in measured
+        if one["change"] in ("insert", "update")
+    )
+    return replace(job, system=ENGINE.name, phases=done, seconds=math.inf, repeat=AGAIN)
+
+
 @dataclass(frozen=True)
 class _Phase:
     """All runs of one phase together."""
@@ -170,50 +192,55 @@ class _Phase:
 
     @staticmethod
     def of(messages: Sequence[Message]) -> _Phase:
-        def total(name: str) -> float:
-            return sum(one[name] for one in messages)
+        def middle(name: str) -> float:
+            return statistics.median(one[name] for one in messages)
 
-        runs = len(messages)
         return _Phase(
-            int(total("steps")) // runs,
-            int(total("rows")) // runs,
-            total("wall") / runs,
-            total("cpu") / runs,
-            total("p50") / runs,
-            max(one["p99"] for one in messages),
+            messages[0]["steps"],
+            messages[0]["rows"],
+            middle("wall"),
+            middle("cpu"),
+            middle("p50"),
+            middle("p99"),
         )
 
 
-def _together(messages: Sequence[Message]) -> dict[tuple[int, str], _Phase]:
-    keys = dict.fromkeys((one["batch"], one["change"]) for one in messages)
-    return {
-        key: _Phase.of([one for one in messages if (one["batch"], one["change"]) == key])
-        for key in keys
-        if key[1] in CHANGES
-    }
+_Phases = dict[tuple[int, str], _Phase]
+
+
+def _phases(ended: Ended) -> _Phases:
+    """Each by its batch and change, the median of its runs."""
+    runs: dict[tuple[int, str], list[Message]] = {}
+    for one in ended.said("measured"):
+        if one["change"] in CHANGES:
+            runs.setdefault((one["batch"], one["change"]), []).append(one)
+    return {key: _Phase.of(messages) for key, messages in runs.items()}
 
 
 def _rows(
     stream: Stream,
     system: System,
     threads: int,
-    end: Ended | str,
-    measured: dict[tuple[int, str], _Phase],
-    engine: dict[tuple[int, str], _Phase],
+    ended: Ended,
+    measured: _Phases,
+    engine: _Phases,
 ) -> list[Row]:
     """A row for each phase that was done, and one that says why there are no more."""
-    failure = end if isinstance(end, str) else end.failure
     rows = [
         _row(stream, system, threads, key, phase, engine.get(key))
         for key, phase in measured.items()
     ]
-    if failure:
-        begun = None if isinstance(end, str) else (end.said("phase") or [None])[-1]
-        if isinstance(begun, dict) and len(end.said("phase")) > len(end.said("measured")):  # type: ignore[union-attr]
-            key = (begun["batch"], begun["change"])
-        else:
-            key = (stream.batches[0], "insert")
-        rows.append(_row(stream, system, threads, key, None, None, failure))
+    if ended.failure:
+        begun = ended.said("phase")
+        within = len(begun) > len(ended.said("measured"))
+        key = (begun[-1]["batch"], begun[-1]["change"]) if within else (stream.batches[0], "insert")
+        bound = None
+        if key in engine and ended.failure.startswith("stopped"):  # while it took back its inserts
+            bound = replace(engine[key], wall=ended.cost.wall, cpu=ended.cost.cpu)
+        row = _row(stream, system, threads, key, bound, engine.get(key), ended.failure)
+        if bound and row["within"] is False:
+            row["within"] = None  # it was stopped before the bar was reached
+        rows.append(row | {"p50 ms": None, "p99 ms": None})
     return rows
 
 
@@ -222,17 +249,14 @@ def _row(
     system: System,
     threads: int,
     key: tuple[int, str],
-    phase: _Phase | None,
-    engine: _Phase | None,
+    phase: _Phase | None = None,
+    engine: _Phase | None = None,
     note: str | None = None,
 ) -> Row:
     batch, change = key
-    faster = by_cpu = None
-    if phase and engine:
-        faster = engine.rows / engine.wall / (phase.rows / phase.wall)
-        by_cpu = engine.rows / engine.cpu / (phase.rows / phase.cpu) if phase.cpu else None
     barred = batch == BAR_BATCH and stream.pattern.name in BAR_PATTERNS
     bar = BARS.get(system.name) if barred else None
+    faster = phase.wall / engine.wall if phase and engine else None
     return {
         "graph": stream.graph.name,
         "edges held": stream.held,
@@ -247,8 +271,9 @@ def _row(
         "edges/CPU s": phase.rows / phase.cpu if phase and phase.cpu else None,
         "p50 ms": phase.p50 * 1000 if phase else None,
         "p99 ms": phase.p99 * 1000 if phase else None,
+        "engine edges/s": engine.rows / engine.wall if engine else None,
         "times faster": faster,
-        "by CPU": by_cpu,
+        "by CPU": phase.cpu / engine.cpu if phase and engine and engine.cpu else None,
         "bar": bar,
         "within": None if bar is None or faster is None else faster >= bar,
         "note": note,
