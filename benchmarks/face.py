@@ -123,7 +123,7 @@ FACES: tuple[Face, ...] = (
         "LIVE",
         "The count maintained while edges come: times faster than each system, by rows in a step",
         ("query", "graph", "batch"),
-        where={"change": ("insert",), "batch": (1, 100, 10_000)},
+        where={"change": ("insert",), "batch": (1, 100, 1_000)},
         across="system",
         value="times faster",
     ),

@@ -15,6 +15,7 @@ import pytest
 import typer
 from pyspark.sql import SparkSession
 
+from benchmarks.cost import Cost
 from benchmarks.graph import Graph, generated
 from benchmarks.peers import __main__ as command
 from benchmarks.peers import bulk, live, process, truth, workload
@@ -239,17 +240,37 @@ def test_an_unknown_peer_is_refused() -> None:
 
 
 def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: Path) -> None:
-    installed(KUZU)
+    installed(SYSTEMS["duckdb"])
     verdict = Verdict()
-    race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 1 << 20, verdict, lambda text: None)
+    race = bulk.Bulk([SYSTEMS["duckdb"]], [1], 30.0, 30.0, 1 << 20, verdict, lambda text: None)
     small, larger = TINY, Graph("larger", TINY.source, TINY.target)
 
     rows = race.run([bulk.Case(TRIANGLES, small), bulk.Case(TRIANGLES, larger)])
 
-    notes = [row["note"] for row in rows if row["system"] == "kuzu"]
+    notes = [row["note"] for row in rows if row["system"] == "duckdb"]
     assert notes[0].startswith("out of memory")
     assert notes[1] == f"not run: failed on {TINY.name}"
     assert all(row["times faster"] is None for row in rows)
+
+
+def test_a_plan_with_a_bar_is_asked_for_every_graph(tmp_path: Path) -> None:
+    installed(KUZU)
+    race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 1 << 20, Verdict(), lambda text: None)
+    larger = Graph("larger", TINY.source, TINY.target)
+
+    rows = race.run([bulk.Case(TRIANGLES, TINY), bulk.Case(TRIANGLES, larger)])
+
+    notes = [row["note"] for row in rows if row["system"] == "kuzu"]
+    assert [note.startswith("out of memory") for note in notes] == [True, True]
+
+
+def test_a_peer_that_fails_while_it_counts_gives_a_lower_bound() -> None:
+    end = process.Ended([{"event": "count"}], "out of memory at 8 GB", Cost(12.0, 11.0), 0)
+
+    row = bulk._peer_row(bulk.Case(TRIANGLES, TINY), KUZU, 1, end, Cost(1.0, 1.0))
+
+    assert (row["times faster"], row["count"], row["within"]) == (12.0, None, True)
+    assert row["note"] == "stopped after 12 s, out of memory at 8 GB"
 
 
 def test_a_union_of_graphs_has_the_sum_of_their_counts() -> None:
