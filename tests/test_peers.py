@@ -412,6 +412,33 @@ def test_the_engine_is_timed_on_just_the_steps_that_a_slow_peer_did(
     assert verdict.differences == []
 
 
+def test_a_peer_that_is_stopped_while_it_takes_back_its_inserts_gives_a_lower_bound() -> None:
+    def measured(change: str, wall: float) -> dict:
+        times = dict.fromkeys(("wall", "cpu", "p50", "p99"), wall)
+        return {
+            "event": "measured",
+            "batch": 100,
+            "change": change,
+            "steps": 2,
+            "rows": 200,
+        } | times
+
+    begun = [{"event": "phase", "batch": 100, "change": name} for name in ("insert", "delete")]
+    peer = [begun[0], measured("insert", 3.0), begun[1]]
+    ended = process.Ended(peer, "stopped after 9 s", Cost(9.0, 8.0), 0)
+    same = [measured("insert", 0.001), measured("delete", 0.01)]
+    engine = live._phases(process.Ended(same, None, Cost(0.0, 0.0), 0))
+    stream = Stream(TRIANGLES, TINY, 10, (100,), ("pydbsp",), "one")
+
+    rows = live._rows(stream, SYSTEMS["pydbsp"], 1, ended, live._phases(ended), engine)
+
+    assert [(row["change"], row["times faster"], row["within"]) for row in rows] == [
+        ("insert", 3_000.0, True),
+        ("delete", 900.0, None),  # of at least 1,000: it was stopped before that was known
+    ]
+    assert (rows[1]["note"], rows[1]["edges/s"]) == ("stopped after 9 s", None)
+
+
 def test_the_engine_deletes_nothing_where_a_peer_takes_no_deletes() -> None:
     job = Job(Path(), "spark-streams", "triangles", "live", 1, FEW, 0.5, deletes=False)
 

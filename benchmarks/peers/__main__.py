@@ -45,7 +45,7 @@ def main(
     threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 60.0,
     allowance: Annotated[
-        float, typer.Option(help="Seconds of BULK for DuckDB and for each library, in all.")
+        float, typer.Option(help="Seconds of a pattern of BULK for DuckDB and each library.")
     ] = 20.0,
     seconds: Annotated[float, typer.Option(help="Seconds for a phase of LIVE.")] = 0.5,
     step_limit: Annotated[

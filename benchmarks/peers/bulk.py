@@ -6,9 +6,9 @@ of each case, so that a change of the machine's load hits both; medians. A peer 
 stopped while it counts gives a lower bound: it has taken so long and was not done. It is not asked
 for the following graphs with the same pattern, unless its plan is worst-case optimal: a bar is set
 for that on every graph. All but Kùzu run with the largest number of threads only. Systems without
-a planner for such joins (DuckDB, the libraries) may use an allowance of time in all; plans that are
-made binary on purpose run where the two kinds of plan are compared (`plans`), which is the
-experiment that Kùzu's makers published.
+a planner for such joins (DuckDB, the libraries) may use an allowance of time for each pattern;
+plans that are made binary on purpose run where the two kinds of plan are compared (`plans`), which
+is the experiment that Kùzu's makers published.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Bulk:
         peers: In the order in which they run.
         threads: Numbers of threads.
         limit: Seconds for one count.
-        allowance: Seconds that a system without a planner for such joins may use in all.
+        allowance: Seconds that a system without a planner for such joins may use for a pattern.
         memory: Bytes for one system.
         verdict: Collects the answers.
         progress: Told what runs.
@@ -76,7 +76,7 @@ class Bulk:
     repeat: int = 3
     again: bool = True
     _gone: dict[tuple[str, str], str] = field(default_factory=dict)
-    _used: dict[str, float] = field(default_factory=dict)
+    _used: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def run(self, cases: Iterable[Case]) -> list[Row]:
         """The rows of all cases, in order of size for each pattern."""
@@ -119,8 +119,9 @@ class Bulk:
     def _peer(self, case: Case, peer: System, threads: int, folder: Path) -> Ended | str:
         """What came of it, or why it was not tried."""
         counted = peer.method not in (_WCO, _BINARY)
-        left = self.allowance - self._used.get(peer.name, 0.0) if counted else self.limit
-        gone = self._gone.get((peer.name, case.pattern.name))
+        key = (peer.name, case.pattern.name)
+        left = self.allowance - self._used.get(key, 0.0) if counted else self.limit
+        gone = self._gone.get(key)
         if gone and gone != case.graph.name and peer.method != _WCO:
             return f"not run: failed on {gone}"
         if left <= 1:
@@ -129,8 +130,8 @@ class Bulk:
         spent = sum(one["wall"] for one in ended.said("counted"))
         if ended.failure:
             spent += ended.cost.wall
-            self._gone[peer.name, case.pattern.name] = case.graph.name
-        self._used[peer.name] = self._used.get(peer.name, 0.0) + spent
+            self._gone[key] = case.graph.name
+        self._used[key] = self._used.get(key, 0.0) + spent
         return ended
 
     def _count(

@@ -240,7 +240,7 @@ def _rows(
         row = _row(stream, system, threads, key, bound, engine.get(key), ended.failure)
         if bound and row["within"] is False:
             row["within"] = None  # it was stopped before the bar was reached
-        rows.append(row | {"p50 ms": None, "p99 ms": None})
+        rows.append(row | dict.fromkeys(("edges/s", "edges/CPU s", "p50 ms", "p99 ms")))
     return rows
 
 

@@ -86,13 +86,14 @@ def watch(
         messages: list[Message] = []
         failure: str | None = None
         since, used, peak, allowed = time.perf_counter(), 0.0, 0, min(limit, _STARTING)
+        seen = 0.0  # CPU seconds, which cannot be asked for any more when it has ended
         try:
             while True:
                 try:
                     line = lines.get(timeout=_GLANCE)
                 except queue.Empty:
                     held = resident(process.pid)
-                    peak = max(peak, held)
+                    peak, seen = max(peak, held), max(seen, charged(process.pid))
                     if held > memory:
                         failure = f"out of memory at {memory / (1 << 30):.3g} GB"
                     elif time.perf_counter() - since > allowed:
@@ -107,7 +108,7 @@ def watch(
                 messages.append(message := json.loads(line))
                 allowed = loading if message["event"] == "load" else limit
                 since, used = time.perf_counter(), message.get("cpu so far", 0.0)
-            cost = Cost(time.perf_counter() - since, charged(process.pid) - used)
+            cost = Cost(time.perf_counter() - since, max(seen, used) - used)
         finally:
             _end(process)
             reader.join()
