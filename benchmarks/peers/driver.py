@@ -96,7 +96,7 @@ def _phases(maintainer: Maintainer, job: Job, held: Edges, rest: Edges) -> float
     if job.deletes:
         maintainer.step(*_weighted(None, few))
     shortest = math.inf
-    for batch, change, most in job.phases:
+    for number, (batch, change, most) in enumerate(job.phases, start=1):
         steps = max(1, min(most, rest.shape[1] // batch))
         if change == "update":
             half = batch // 2
@@ -107,9 +107,9 @@ def _phases(maintainer: Maintainer, job: Job, held: Edges, rest: Edges) -> float
         done, wall = _phase(maintainer, job, batch, change, forth, added)
         shortest = min(shortest, wall)
         if change == "update":
-            _phase(
-                maintainer, job, batch, "update back", [(gone, new) for new, gone in forth[:done]]
-            )
+            if number < len(job.phases):  # nothing reads the state after the last
+                back = [(gone, new) for new, gone in forth[:done]]
+                _phase(maintainer, job, batch, "update back", back)
             continue
         rows = np.concatenate([new for new, _ in forth[:done]], axis=1)
         if not job.deletes:

@@ -103,8 +103,7 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         middle = read(_path(MIDDLE)).shuffled(seed + 1)
         peers = ("duckdb-delta", "pathway", "spark-delta")
         held = middle.edges * 9 // 10
-        yield Stream(TRIANGLES, middle, held, (100, 1_000), peers, "triangles, middle")
-        yield Stream(CLIQUES, middle, held, (100,), ("duckdb-delta",), "cliques, middle")
+        yield Stream(TRIANGLES, middle, held, (100,), peers, "triangles, middle")
     if _wanted(LARGE, chosen):
         large = read(_path(LARGE)).shuffled(seed + 1)
         held = large.edges * 9 // 10
