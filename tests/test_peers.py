@@ -340,7 +340,9 @@ def test_spark_is_right_after_every_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", [TRIANGLES, CLIQUES, DIAMONDS], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "pattern", [TRIANGLES, CLIQUES, DIAMONDS, ring(4)], ids=lambda one: one.name
+)
 @pytest.mark.parametrize("name", ["pathway", "pydbsp"])
 def test_a_peer_with_an_environment_of_its_own_is_right_after_every_phase(
     name: str, pattern: Pattern

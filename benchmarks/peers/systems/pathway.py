@@ -107,17 +107,22 @@ def _count(pw: Any, table: Any, pattern: Pattern) -> Any:
     x, y = pattern.atoms[0]
     joined = table.select(**{x: table.src, y: table.dst})
     bound = [x, y]
+
+    def compared(rows: Any, before: list[str]) -> Any:
+        """With the comparisons whose second variable was bound just now."""
+        for left, sign, other in pattern.comparisons:
+            if {left, other} <= set(bound) and not {left, other} <= set(before):
+                less = rows[left] < rows[other]
+                rows = rows.filter(less if sign == "<" else rows[left] != rows[other])
+        return rows
+
+    joined = compared(joined, [])
     for atom in pattern.atoms[1:]:
         right = table.copy()
         columns = dict(zip(atom, (right.src, right.dst), strict=True))
         shared = [joined[name] == column for name, column in columns.items() if name in bound]
         fresh = {name: column for name, column in columns.items() if name not in bound}
         kept = {name: joined[name] for name in bound}
-        before = bound
-        joined = joined.join(right, *shared).select(**kept, **fresh)
-        bound = [*bound, *fresh]
-        for left, sign, other in pattern.comparisons:
-            if {left, other} <= set(bound) and not {left, other} <= set(before):
-                less = joined[left] < joined[other]
-                joined = joined.filter(less if sign == "<" else joined[left] != joined[other])
+        before, bound = bound, [*bound, *fresh]
+        joined = compared(joined.join(right, *shared).select(**kept, **fresh), before)
     return joined.reduce(value=pw.reducers.count())

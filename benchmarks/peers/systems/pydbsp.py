@@ -63,7 +63,7 @@ class _Maintainer:
             tests = [
                 (here.index(x), sign == "<", here.index(y))
                 for x, sign, y in self._pattern.comparisons
-                if x in here and y in here and not (x in bound and y in bound)
+                if x in here and y in here and (position == 1 or not (x in bound and y in bound))
             ]
             last = position == len(self._pattern.atoms) - 1
             node = self._join(
