@@ -52,7 +52,7 @@ def main(
         float, typer.Option(help="Seconds beyond them after which a system is stopped.")
     ] = 60.0,
     loading: Annotated[float, typer.Option(help="Seconds for loading, of LIVE.")] = 90.0,
-    memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 8.0,
+    memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 14.0,
     quick: Annotated[bool, typer.Option(help="Tiny graphs, peers that start fast.")] = False,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
