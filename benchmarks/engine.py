@@ -35,7 +35,7 @@ def count_once(graph: Graph, threads: int) -> Counted:
     """Count the rows of `QUERY`."""
     with workers(threads) as executor:
         clock = Clock()
-        edges = ZSet.from_columns([graph.source, graph.target])
+        edges = ZSet.from_columns([graph.source, graph.target], executor=executor)
         sort = clock.read()
         result = generic_join(QUERY, {"e": edges}, executor=executor, parts=parts(threads))
         answer = weight(result)

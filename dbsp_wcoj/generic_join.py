@@ -19,6 +19,7 @@ from dbsp_wcoj.errors import (
     UnknownRelationError,
     WeightOverflowError,
 )
+from dbsp_wcoj.kernels.program import PROPOSALS
 from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Query
@@ -43,6 +44,8 @@ Engine = Literal["compiled", "reference"]
 
 # Fewer rows than this are not worth handing to another thread, all or in one part.
 PARALLEL_MINIMUM = 4096
+# Neither is a join with fewer proposals, about a thousandth of a second.
+PARALLEL_PROPOSALS = 1 << 21
 
 
 def generic_join(
@@ -156,32 +159,53 @@ class _OneShot:
             deltas[index] = self._runs[key].address
             sources.append((None, index))
         self._views = views
-        self.product = Product(plan, sources, deltas, Stack())
+        self.product = product = Product(plan, sources, deltas, Stack())
+        moving = product.closing
+        if moving is not None and deltas[moving]:
+            product.pack(self._runs[id(views[moving]), plan.factors[moving].order])
 
     def total(self, executor: Executor | None, parts: int) -> ZSet:
         if self.product is None:
             return ZSet.empty(0)
-        ranges, executor = self._ranges(executor, parts)
-        return ZSet.scalar(self.product.total(ranges, executor))
+        total = self.product.total
+        return ZSet.scalar(sum(total(*share) for share in self._shares(executor, parts)))
 
     def chunks(self, executor: Executor | None, parts: int) -> Iterator[ZSet]:
         if self.product is None:
-            return iter(())
-        ranges, executor = self._ranges(executor, parts)
-        return self.product.chunks(ranges, executor)
+            return
+        for share in self._shares(executor, parts):
+            yield from self.product.chunks(*share)
 
-    def _ranges(self, executor: Executor | None, parts: int) -> tuple[Ranges, Executor | None]:
+    def _shares(
+        self, executor: Executor | None, parts: int
+    ) -> Iterator[tuple[Ranges, Executor | None]]:
+        """Ranges that cover all values, and where they run; each is run before the next is taken.
+
+        The first share is small. By what it proposed, the rest is cut into parts or is not.
+        """
         assert self.product is not None
-        plan = self.product.plan
+        product, plan = self.product, self.product.plan
         candidates = [
             self._runs[id(view), factor.order]
             for view, factor in zip(self._views, plan.factors, strict=True)
             if plan.splits(factor) and (id(view), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
-        if parts <= 1 or smallest is None or smallest.rows < PARALLEL_MINIMUM:
-            return WHOLE, None
-        return value_ranges(smallest, min(parts, -(-smallest.rows // PARALLEL_MINIMUM))), executor
+        pieces = -(-smallest.rows // PARALLEL_MINIMUM) if smallest is not None else 1
+        if parts <= 1 or smallest is None or pieces == 1:
+            yield WHOLE, None
+            return
+        ranges = value_ranges(smallest, min(parts, pieces))
+        first = value_ranges(smallest, pieces)[:1]
+        if executor is not None and first[0][1] < ranges[-1][1]:
+            before = product.counters[:, PROPOSALS].sum()
+            yield first, None
+            proposed = int(product.counters[:, PROPOSALS].sum() - before)
+            after = first[0][1] + 1
+            ranges = [(max(low, after), high) for low, high in ranges if high >= after]
+            if proposed * pieces < PARALLEL_PROPOSALS:
+                ranges, executor = [(after, ranges[-1][1])], None
+        yield ranges, executor
 
 
 def _is_empty(view: View) -> bool:

@@ -18,10 +18,12 @@ import numpy as np
 
 from dbsp_wcoj.assembler import assemble
 from dbsp_wcoj.errors import WeightOverflowError
+from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels import program as words
 from dbsp_wcoj.kernels.join import join
+from dbsp_wcoj.kernels.packed import pack, packed_words
 from dbsp_wcoj.planner import TermPlan
-from dbsp_wcoj.run import WHOLE, Ranges
+from dbsp_wcoj.run import WHOLE, Ranges, Run
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import CHUNK, Stack, address_of
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
@@ -91,6 +93,36 @@ class Product:
     def runs(self) -> int:
         """How often it has run."""
         return int(self._runs[0])
+
+    @property
+    def closing(self) -> int | None:
+        """The factor that goes on to the innermost variable where the two last close a cycle."""
+        program = self._program
+        level = int(program[words.LEVELS]) - 2
+        if level < 0:
+            return None
+        starts = int(program[words.BLOCKS]) + level
+        block, inner = (int(start) for start in program[starts : starts + 2])
+        if program[block + words.SUMMED] != words.SUM_CLOSING:
+            return None
+        (moving,) = self._factors(block) & self._factors(inner)
+        return moving
+
+    def pack(self, run: Run) -> None:
+        """Have the run of the factor `closing` packed: worth it for a join of whole relations.
+
+        Complexity:
+            O(rows).
+        """
+        nodes = int(run.buffer[layout.LEVELS + layout.LEVEL_SIZE])
+        packed = np.empty(packed_words(nodes, run.rows), np.int64)
+        if pack(run.address, address_of(packed)):
+            self._stack.pack(packed)
+
+    def _factors(self, block: int) -> set[int]:
+        first = block + words.PARTICIPANTS + 1
+        last = first + words.PARTICIPANT_WORDS * int(self._program[first - 1])
+        return set(self._program[first : last : words.PARTICIPANT_WORDS].tolist())
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:

@@ -26,7 +26,7 @@ CHUNK: Final = 1 << 16
 class Stack:
     """Room for one running join of any program that has been announced by `fit`."""
 
-    __slots__ = ("_marks", "_out", "_spare", "_state", "_sums", "arguments")
+    __slots__ = ("_marks", "_out", "_packed", "_spare", "_state", "_sums", "arguments")
 
     def __init__(self) -> None:
         """Room for nothing yet."""
@@ -34,6 +34,8 @@ class Stack:
         self._out: Int64Array = np.empty(1, np.int64)
         self._marks: Int64Array = np.zeros(words.MARKS_WORDS, np.int64)
         self._sums: Int64Array = np.zeros(0, np.int64)
+        # A packed run, kept because the kernel reads it.
+        self._packed: Int64Array | None = None
         # Stacks of parts that ran at the same time, for the next ones.
         self._spare: list[Stack] = []
         # What the kernel is given: addresses of cursors, output, bitmap and remembered sums.
@@ -57,6 +59,11 @@ class Stack:
         parts = address_of(self._state), address_of(self._out), address_of(self._marks)
         self.arguments = (*parts, sums)
 
+    def pack(self, packed: Int64Array) -> None:
+        """Give the kernel a packed run (`dbsp_wcoj.kernels.packed`), before any part runs."""
+        self._packed = packed
+        self._marks[words.PACKED] = address_of(packed)
+
     @contextmanager
     def another(self, program: Int64Array) -> Iterator[Stack]:
         """A stack for a part that runs beside others, with room for a program; one at a time."""
@@ -64,6 +71,8 @@ class Stack:
             stack = self._spare.pop()
         except IndexError:
             stack = Stack()
+            if self._packed is not None:
+                stack.pack(self._packed)
         stack.fit(program)
         yield stack
         # Not after an error: a join that did not end may have left marks.

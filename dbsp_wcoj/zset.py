@@ -13,6 +13,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
+from dbsp_wcoj.halves import halves
 from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
 
 __all__ = [
@@ -109,12 +111,15 @@ class ZSet:
         return _consolidated(columns, given)
 
     @staticmethod
-    def from_columns(columns: Sequence[Any], weights: Any | None = None) -> ZSet:
+    def from_columns(
+        columns: Sequence[Any], weights: Any | None = None, *, executor: Executor | None = None
+    ) -> ZSet:
         """Build a Z-set from columns, without a Python loop over rows.
 
         Args:
             columns: At least one one-dimensional integer array, all of one length n.
             weights: Integer array of length n; by default 1 each.
+            executor: Sorts one half of many rows, while this thread sorts the other.
 
         Raises:
             ArityError: No columns, or columns of different lengths.
@@ -147,6 +152,8 @@ class ZSet:
         given = _ones(rows) if weights is None else _weights(weights)
         if len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
+        if executor is not None and (cut := halves(arrays, given)) is not None:
+            return ZSet(*cut.sorted(executor, consolidated_rows))
         return _consolidated(arrays, given)
 
     @staticmethod

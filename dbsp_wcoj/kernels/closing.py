@@ -8,7 +8,8 @@ move. A triangle closes this way (``e(a, b)`` complete at b, ``e(b, c)`` goes on
 fixed), and so does every longer cycle.
 
 The sum is linear in each atom and each atom is the sum of its runs, so the runs are taken one by
-one: no union is formed, and for one triple of runs everything but the cursor is in registers.
+one: no union is formed, and for one triple of runs everything but the cursor is in registers. A
+join of whole relations gets ``m`` packed and takes it word by word (`dbsp_wcoj.kernels.packed`).
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, multiply
 from dbsp_wcoj.kernels.cursors import count_up, excluded, fetch, subtree_weight
 from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.packed import sum_packed
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
@@ -31,7 +33,9 @@ from dbsp_wcoj.kernels.program import (
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
     LOW,
+    MARK_WORDS,
     OFFSETS,
+    PACKED,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
@@ -45,22 +49,76 @@ from dbsp_wcoj.kernels.sums import choose_marked, multiply_lists, set_marks
 
 
 @njit(nogil=True)
+def only_cell(state, cells, depths, atom, depth):
+    """Return the cell of the only run of an atom at a depth, 0 when it has several or none."""
+    slot = load(state, FIRST_SLOT + atom)
+    if load(state, FIRST_SLOT + atom + 1) - slot != 1:
+        return np.int64(0)
+    return cells + CELL_BYTES * (slot * depths + depth)
+
+
+@njit(nogil=True)
+def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, marks, counters):
+    """`sum_closing` where the atom that goes on is packed, and each atom one run of one weight.
+
+    Args:
+        state: The stack.
+        cells: Its cells.
+        depths: How many for each run.
+        leaf: The atom that is complete, and proposes.
+        leaf_depth: Its depth.
+        moving: The atom that goes on from its root.
+        fixed: The atom that is met at the innermost variable.
+        fixed_depth: Its depth.
+        marks: Bitmap, room for a list, and the packed run.
+        counters: Of the level.
+
+    Returns:
+        ``(done, sum)``.
+    """
+    nothing = np.int64(0)
+    packed = load(marks, PACKED)
+    to = only_cell(state, cells, depths, moving, nothing)
+    proposed = only_cell(state, cells, depths, leaf, leaf_depth)
+    held = only_cell(state, cells, depths, fixed, fixed_depth)
+    if to == 0 or proposed == 0 or held == 0 or load(to, RUN) != load(packed, nothing):
+        return False, nothing
+    leaf_run, fixed_run = load(proposed, RUN), load(held, RUN)
+    if load(leaf_run, layout.WEIGHTS) != 0 or load(fixed_run, layout.WEIGHTS) != 0:
+        return False, nothing
+    if leaf_depth != load(leaf_run, layout.ARITY) - 1:
+        return False, nothing
+    start, end = load(proposed, POSITION), load(proposed, END)
+    common, inner = sum_packed(
+        packed,
+        marks,
+        marks + 8 * MARK_WORDS,
+        load(held, VALUES),
+        load(held, LOW),
+        load(held, HIGH),
+        load(proposed, VALUES),
+        start,
+        end,
+        load(to, POSITION),
+        load(to, END),
+    )
+    if common < 0:
+        return False, nothing
+    count_up(counters, PROPOSALS, end - start)
+    count_up(counters, INTERSECTIONS, end - start)
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    total = multiply(common, load(leaf_run, layout.UNIFORM))
+    total = multiply(total, load(load(to, RUN), layout.UNIFORM))
+    return True, multiply(total, load(fixed_run, layout.UNIFORM))
+
+
+@njit(nogil=True)
 def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
     depths = load(program, DEPTHS)
     block = load(program, load(program, BLOCKS) + level)
     inner = load(program, load(program, BLOCKS) + level + 1)
-    marked = choose_marked(program, state, cells, block, inner, count)
-    mark_first: Any = np.int64(0)
-    mark_last: Any = np.int64(0)
-    lowest: Any = np.int64(0)
-    highest: Any = np.int64(0)
-    if marked != 0:
-        mark_first, mark_last = load(marked, LOW), load(marked, HIGH)
-        lowest = load(load(marked, VALUES), mark_first)
-        highest = load(load(marked, VALUES), mark_last - 1)
-        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, False)
-
     first = block + PARTICIPANTS + 1
     word = first + PARTICIPANT_WORDS * proposer
     other_word = first + PARTICIPANT_WORDS * (1 - proposer)
@@ -80,6 +138,27 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
     for slot in range(fixed_first, fixed_end):
         cell = cells + CELL_BYTES * (slot * depths + fixed_depth)
         fixed_length += load(cell, HIGH) - load(cell, LOW)
+    if fixed_length == 0:
+        return np.int64(0)
+    direct = proposer_complete and other_depth == 0 and not compared
+    if direct and load(marks, PACKED) != 0:
+        leaf = load(program, word)
+        done, whole = sum_whole(
+            state, cells, depths, leaf, depth, moving, fixed, fixed_depth, marks, counters
+        )
+        if done:
+            return whole
+
+    marked = choose_marked(program, state, cells, block, inner, count)
+    mark_first: Any = np.int64(0)
+    mark_last: Any = np.int64(0)
+    lowest: Any = np.int64(0)
+    highest: Any = np.int64(0)
+    if marked != 0:
+        mark_first, mark_last = load(marked, LOW), load(marked, HIGH)
+        lowest = load(load(marked, VALUES), mark_first)
+        highest = load(load(marked, VALUES), mark_last - 1)
+        set_marks(marks, load(marked, VALUES), mark_first, mark_last, lowest, False)
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
@@ -87,8 +166,6 @@ def sum_closing(program, state, cells, levels, level, proposer, count, marks, co
     inner_proposals = np.int64(0)
     proposer_atom = load(program, word)
     other_atom = load(program, other_word)
-    if fixed_length == 0:
-        return total
     for slot in range(
         load(state, FIRST_SLOT + proposer_atom), load(state, FIRST_SLOT + proposer_atom + 1)
     ):

@@ -136,7 +136,8 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
-        marks: bitmap of `MOST_MARKS` bits, all zero before and after, then room for a list.
+        marks: bitmap of `MOST_MARKS` bits, all zero before and after, then room for lists, then
+            the address of a packed run or 0.
         sums: room for remembered sums (`dbsp_wcoj.kernels.remember`), if a level has a separator.
         counters: proposals and intersections of each level are added here.
 

@@ -116,3 +116,13 @@ def contains(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
         return builder.zext(found, _WORD)
 
     return types.int64(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def count_ones(typingctx: Any, word: Any) -> Any:
+    """Return how many bits of an int64 are set."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), codegen

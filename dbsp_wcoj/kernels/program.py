@@ -98,7 +98,9 @@ MARK_WORDS = MOST_MARKS >> 6
 
 # Behind the bitmap: room for two products of lists, values and weights, and to work them out.
 LIST_WORDS = 1 << 15
-MARKS_WORDS = MARK_WORDS + 7 * LIST_WORDS
+# Behind them: where a packed run is (`dbsp_wcoj.kernels.packed`), 0 for none.
+PACKED = MARK_WORDS + 7 * LIST_WORDS
+MARKS_WORDS = PACKED + 1
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

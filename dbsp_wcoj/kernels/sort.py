@@ -326,6 +326,24 @@ def sort_rows(columns, weights, order, scratch):
     return result, moved
 
 
+@compiled
+def take_half(key, column, pivot, above, out):
+    """Write the values of ``column`` in the rows whose ``key`` is below ``pivot``, or is not.
+
+    Args:
+        key: int64, shape ``(n,)``.
+        column: int64, shape ``(n,)``.
+        pivot: What keys are compared with.
+        above: Whether to take the rows whose key is not below it.
+        out: int64, one longer than these rows are many.
+    """
+    place = np.int64(0)
+    for i in range(key.shape[0]):
+        # Written for each row, so that no branch depends on the data.
+        out[place] = column[i]
+        place += np.int64((key[i] >= pivot) == above)
+
+
 @njit(nogil=True)
 def is_prefix(order):
     """Return whether ``order`` is 0, 1, 2, …"""

@@ -31,7 +31,7 @@ class _Counter:
 
     def count(self) -> int:
         with workers(self._threads) as executor:
-            edges = ZSet.from_columns(list(self._edges))
+            edges = ZSet.from_columns(list(self._edges), executor=executor)
             used = parts(self._threads)
             return weight(generic_join(self._query, {"e": edges}, executor=executor, parts=used))
 
