@@ -44,8 +44,9 @@ Engine = Literal["compiled", "reference"]
 
 # Fewer rows than this are not worth handing to another thread, all or in one part.
 PARALLEL_MINIMUM = 4096
-# Neither is a join with fewer proposals, about a thousandth of a second.
+# Neither is a join with fewer proposals, about a thousandth of a second, or such a part of one.
 PARALLEL_PROPOSALS = 1 << 21
+PART_PROPOSALS = 1 << 19
 
 
 def generic_join(
@@ -195,17 +196,22 @@ class _OneShot:
         if parts <= 1 or smallest is None or pieces == 1:
             yield WHOLE, None
             return
-        ranges = value_ranges(smallest, min(parts, pieces))
-        first = value_ranges(smallest, pieces)[:1]
-        if executor is not None and first[0][1] < ranges[-1][1]:
-            before = product.counters[:, PROPOSALS].sum()
-            yield first, None
-            proposed = int(product.counters[:, PROPOSALS].sum() - before)
-            after = first[0][1] + 1
-            ranges = [(max(low, after), high) for low, high in ranges if high >= after]
-            if proposed * pieces < PARALLEL_PROPOSALS:
-                ranges, executor = [(after, ranges[-1][1])], None
-        yield ranges, executor
+        if executor is None:
+            yield value_ranges(smallest, min(parts, pieces)), None
+            return
+        low, high = value_ranges(smallest, pieces)[0]
+        before = product.counters[:, PROPOSALS].sum()
+        yield [(low, high)], None
+        proposed = pieces * int(product.counters[:, PROPOSALS].sum() - before)
+        last = WHOLE[0][1]
+        if high == last:
+            return
+        parts = min(parts, pieces, proposed // PART_PROPOSALS)
+        if proposed < PARALLEL_PROPOSALS or parts <= 1:
+            yield [(high + 1, last)], None
+            return
+        ranges = value_ranges(smallest, parts)
+        yield [(max(least, high + 1), most) for least, most in ranges if most > high], executor
 
 
 def _is_empty(view: View) -> bool:

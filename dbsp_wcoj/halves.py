@@ -25,7 +25,7 @@ __all__ = ["Halves", "halves"]
 Int64Array = npt.NDArray[np.int64]
 
 # Fewer rows are sorted before another thread has begun.
-LARGE = 1 << 16
+LARGE = 1 << 18
 # First values that the median is of.
 SAMPLED = 1 << 10
 # A half has at least one row in so many.

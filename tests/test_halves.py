@@ -11,7 +11,7 @@ from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.halves import LARGE, halves
 from dbsp_wcoj.zset import LIMIT
 
-ROWS = 2 * LARGE
+ROWS = LARGE + LARGE // 8
 
 
 def columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
