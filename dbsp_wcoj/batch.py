@@ -23,11 +23,12 @@ class Batch:
     """Terms in the order to run them in.
 
     Attributes:
+        address: Of the words that kernels know it by.
         terms: The terms.
         is_sum: Whether the view's delta is just the sum of their totals.
     """
 
-    __slots__ = ("_address", "_stack", "_words", "is_sum", "terms")
+    __slots__ = ("_stack", "_words", "address", "is_sum", "terms")
 
     def __init__(self, terms: Sequence[BoundTerm], deltas: Int64Array, stack: Stack) -> None:
         """Take bound terms.
@@ -46,8 +47,13 @@ class Batch:
             words += term.product.addresses[2:]
         # The kernel gets its address: the array is kept because it reads it.
         self._words = np.array(words, np.int64)
-        self._address = address_of(self._words)
+        self.address = address_of(self._words)
         self._stack = stack
+
+    @property
+    def arguments(self) -> tuple[int, int, int, int]:
+        """What the terms run with (`Stack.arguments`)."""
+        return self._stack.arguments
 
     def total(self) -> tuple[int, int] | None:
         """The weight of the empty row and the number of joins; None if a weight leaves int64.
@@ -55,5 +61,5 @@ class Batch:
         Only where `is_sum` holds.
         """
         state, _, marks, sums = self._stack.arguments
-        total, joins = join_totals(self._address, state, marks, sums)
+        total, joins = join_totals(self.address, state, marks, sums)
         return None if total == OVERFLOWED else (total, joins)

@@ -37,6 +37,7 @@ from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.run import WHOLE, Ranges, value_ranges
 from dbsp_wcoj.schedule import Schedule
+from dbsp_wcoj.small_steps import SmallSteps
 from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
@@ -128,6 +129,9 @@ class DeltaQuery:
         self._lock = Lock()
         self._relations = relations or Relations()
         self._schedule = Schedule(self.query, body, self.formula, self._relations)
+        self._small = None
+        if not (self._shared or self._never or self.query.head):
+            self._small = SmallSteps(self._schedule, self._relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -152,6 +156,10 @@ class DeltaQuery:
         """
         self._enter()
         try:
+            found = self._small and self._small.step(deltas)
+            if found is not None:
+                self._joins += found[1]
+                return ZSet.scalar(found[0])
             step = self._stage(deltas)
             delta = self._evaluate(step)
             step.commit()

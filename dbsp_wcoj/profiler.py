@@ -38,6 +38,7 @@ from dbsp_wcoj.kernels.watch import watch_levels
 from dbsp_wcoj.product import Product
 from dbsp_wcoj.run import Merge, Run
 from dbsp_wcoj.schedule import Schedule
+from dbsp_wcoj.small_steps import SmallSteps
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.zset import Int64Array
 
@@ -106,9 +107,9 @@ HOOKS: Final = (
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
     Hook(Arena, "runs_of", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
     Hook(Schedule, "ready", PLAN),
+    Hook(Arena, "add", MERGE),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),
-    Hook(Run, "merged_tail", MERGE, lambda runs, _: sum(r.rows for r in runs[0][runs[2] :])),
     Hook(Merge, "work", MERGE, lambda merge, done: _merged(*merge) if done else 0),
 )
 
@@ -185,6 +186,7 @@ class Profiler:
         self._replace(Product, "chunks", self._chunks)
         self._replace(product, "join", self._kernel)
         self._replace(Batch, "total", self._one_by_one)
+        self._replace(SmallSteps, "step", self._one_by_one)
         if self.executor is not None:
             self._board[board_words.STOP] = 1
             watch_levels(self._board, self._seen)  # compiles, the first time
@@ -262,11 +264,11 @@ class Profiler:
         return timed
 
     def _one_by_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A batch that leaves its terms to be run one by one, as they are where it overflows."""
+        """A call that leaves terms to be run one by one, as they are where it overflows."""
 
         @functools.wraps(original)
-        def undone(batch: Batch) -> Any:
-            return original(batch) if threading.get_ident() != self._thread else None
+        def undone(*arguments: Any) -> Any:
+            return original(*arguments) if threading.get_ident() != self._thread else None
 
         return undone
 

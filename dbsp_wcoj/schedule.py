@@ -176,10 +176,7 @@ class Schedule:
             found = self._by_change[changed] = self._alternatives(changed)
         deltas = self.deltas
         if changed != self._placed:
-            for name in self._placed:
-                for _, place in self._places_of.get(name, ()):
-                    deltas[place] = 0
-            self._placed = changed
+            self._place_for(changed)
         for name in changed:
             run = steps[name].run
             for order, place in self._places_of.get(name, ()):
@@ -191,11 +188,38 @@ class Schedule:
             self._counting = found
         return chosen
 
+    def only(self, name: str, rows: int) -> Batch | None:
+        """The terms to run when so many rows of one relation change, for who places their runs.
+
+        None if the step is to be made `ready`: terms are to be planned, or chosen.
+        """
+        found = self._by_change.get((name,))
+        if found is None or found.only is None or self._changes + rows >= self._planned_again:
+            return None
+        if self._placed != (name,):
+            self._place_for((name,))
+        return found.only
+
+    def count(self, rows: int) -> None:
+        """Take up that a step of so many rows has happened whose terms were the `only` ones."""
+        self._changes += rows
+
+    def places_of(self, name: str) -> Mapping[ColumnOrder, int]:
+        """The place of the address of a relation's delta, by column order."""
+        return dict(self._places_of.get(name, ()))
+
     def learn(self) -> None:
         """Learn from the step that `ready` gave the terms of, when all of them have run."""
         if self._counting is not None:
             self._counting.learn()
             self._counting = None
+
+    def _place_for(self, changed: tuple[str, ...]) -> None:
+        """Clear the places of other relations than those that change now."""
+        for name in self._placed:
+            for _, place in self._places_of.get(name, ()):
+                self.deltas[place] = 0
+        self._placed = changed
 
     def _alternatives(self, changed: tuple[str, ...]) -> Alternatives:
         """The terms of each candidate when these relations change."""

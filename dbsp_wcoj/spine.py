@@ -4,15 +4,17 @@ Each step appends its delta as a run. Two neighbouring runs are merged when the 
 smaller than the older (`GROWTH`), so sizes grow geometrically and a trace of n rows has
 O(log n / log GROWTH) runs when it is at rest. A merge gets fuel in proportion to the rows of the
 step, enough to be done before the next one of its size is due, and a little on every step; so no
-step pays for the rewrite of a large run. Small merges are done at once. The runs of steps of a few
-rows are collected first: up to `TINY_RUNS` stand at the end as they came, then one call merges all,
-and the other merging that these steps owe is done with it.
+step pays for the rewrite of a large run. Small merges are done at once.
+
+Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of the
+spine (`dbsp_wcoj.kernels.spine`, `dbsp_wcoj.arena`), until it has so many rows that it is a run like
+any other. Then the merging that these steps owe is done.
 
 A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
 then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
 
 Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
-O(GROWTH (rows of the step) + `IDLE_FUEL` `TINY_RUNS`) per open merge and step.
+O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step; those of a tail are paid together.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). The way not taken: merging pairs of equal size
@@ -26,20 +28,19 @@ from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.kernels import spine as words
+from dbsp_wcoj.kernels.layout import MAX_ABS_WEIGHT
+from dbsp_wcoj.kernels.spine import MOST_RUNS
 from dbsp_wcoj.run import Merge, Run
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.zset import LIMIT, Int64Array
 
 __all__ = ["Spine"]
 
 GROWTH: Final = 8
 SMALL: Final = 256
-# Runs of so few rows are collected, and merged by one call when there are so many of them.
-TINY: Final = 16
-TINY_RUNS: Final = 16
 FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
 IDLE_FUEL: Final = 512
 AT_ONCE: Final = 8192
-MOST_RUNS: Final = 255
 # Of more runs than that the newest are merged when they are loaded.
 MOST_LOADED: Final = 128
 
@@ -47,55 +48,71 @@ MOST_LOADED: Final = 128
 class Spine:
     """The runs of one arrangement, oldest first, and the merges under way between neighbours.
 
-    ``table`` holds the number of runs and their addresses for the kernels; its own address never
-    changes.
+    ``table`` holds the number of runs and their addresses for the kernels, and what they know of
+    the tail; its own address never changes.
     """
 
     __slots__ = (
         "_merges",
         "_owed",
+        "_room",
         "_runs",
-        "_tiny",
+        "_tail",
         "_unsettled",
         "table",
         "table_address",
-        "weight_bound",
     )
 
     def __init__(self) -> None:
         """An empty spine."""
+        # The runs without the tail.
         self._runs: list[Run] = []
+        # The tail when it was last looked at, and what later ones are written to.
+        self._tail: Run | None = None
+        self._room: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
         # Rows of merging that steps have not done yet.
         self._owed = 0
-        # How many of the newest runs are tiny and wait to be merged together.
-        self._tiny = 0
         # Whether runs far from the newest may be due, as they were loaded so.
         self._unsettled = False
-        self.table: Int64Array = np.zeros(2 + MOST_RUNS, np.int64)
+        self.table: Int64Array = np.zeros(words.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
-        # No row of the trace, nor of any sum of its runs, has a larger absolute weight.
-        self.weight_bound = 0
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """The runs, oldest first; their sum is the trace."""
-        return tuple(self._runs)
+        tail = self._newest()
+        return tuple(self._runs) if tail is None else (*self._runs, tail)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is no run. A spine whose rows cancel may still hold runs."""
-        return not self._runs
+        return not self.table[words.COUNT]
 
     @property
     def rows(self) -> int:
         """Rows in all runs together."""
-        return sum(run.rows for run in self._runs)
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def tail_rows(self) -> int:
+        """Rows of the newest run if steps of a few rows are added to it, else 0."""
+        return int(self.table[words.TAIL_ROWS])
+
+    @property
+    def weight_bound(self) -> int:
+        """No row of the trace, nor of any sum of its runs, has a larger absolute weight."""
+        return int(self.table[words.WEIGHT_BOUND])
 
     @property
     def nbytes(self) -> int:
         """Bytes in use by the runs, merges under way not counted."""
-        return sum(run.nbytes for run in self._runs)
+        return sum(run.nbytes for run in self.runs)
+
+    def write_tails_to(self, room: Int64Array) -> None:
+        """Let later tails lie in this buffer; the one that there is stays where it is."""
+        self._newest()
+        self._room = room
 
     def load(self, runs: Sequence[Run]) -> None:
         """Put runs in place of what there is, oldest first; the spine keeps its identity.
@@ -110,12 +127,10 @@ class Spine:
         if len(kept) > MOST_LOADED:
             merged = Run.sum_of(kept[MOST_LOADED - 1 :])
             kept[MOST_LOADED - 1 :] = [merged] if merged.rows else []
+        self._close_tail()
         self._runs = kept
         self._merges.clear()
         self._owed = 0
-        self._tiny = 0
-        while self._tiny < len(kept) and kept[-1 - self._tiny].rows <= TINY:
-            self._tiny += 1
         self._unsettled = True
         self._refresh(0)
 
@@ -125,28 +140,45 @@ class Spine:
         Args:
             run: At least one row; weights such that no sum of runs overflows.
         """
-        runs = self._runs
-        runs.append(run)
+        first = len(self._runs)
+        self._close_tail()
+        self._runs.append(run)
         self._owed += FUEL_PER_ROW * run.rows + IDLE_FUEL
-        first = len(runs) - 1
-        if run.rows <= TINY:
-            self._tiny += 1
-            if self._tiny < TINY_RUNS and first < MOST_RUNS:
-                table = self.table
-                table[first + 1] = run.address
-                table[0] = first + 1
-                self.weight_bound += run.max_abs_weight
-                return
-            self._refresh(first)
-            first = len(runs) - self._tiny
-            merged = Run.merged_tail(runs, self.table, first)
-            runs[first:] = [merged] if merged.rows else []
         self._settle(first)
+
+    def settle(self) -> None:
+        """Make the tail a run like any other, and merge as much as its steps owe."""
+        first = len(self._runs)
+        self._close_tail()
+        self._settle(first)
+
+    def _newest(self) -> Run | None:
+        """The tail, as kernels have left it."""
+        rows = self.tail_rows
+        if not rows:
+            return None
+        address = int(self.table[words.FIRST_RUN + len(self._runs)])
+        # What was looked at keeps its buffer, so that no other run has its address.
+        if self._tail is None or self._tail.address != address:
+            start = (address - int(self._room.__array_interface__["data"][0])) // 8
+            buffer = self._room[start:]
+            self._tail = Run(buffer, address, rows, int(buffer[MAX_ABS_WEIGHT]))
+        return self._tail
+
+    def _close_tail(self) -> None:
+        """Make the tail a run like any other."""
+        tail = self._newest()
+        if tail is not None:
+            self._runs.append(tail)
+        table = self.table
+        self._owed += FUEL_PER_ROW * int(table[words.UNSETTLED])
+        self._owed += IDLE_FUEL * int(table[words.STEPS])
+        table[words.TAIL_ROWS] = table[words.UNSETTLED] = table[words.STEPS] = 0
+        self._tail = None
 
     def _settle(self, changed: int) -> None:
         """Do the merging that is owed; the runs from position ``changed`` on are new."""
         fuel, self._owed = self._owed, 0
-        self._tiny = 0
         merging = bool(self._merges) or self._unsettled
         if merging:
             changed = 0
@@ -180,9 +212,9 @@ class Spine:
 
     def compact(self) -> None:
         """Merge everything into one run, or none if all rows cancel."""
+        self._close_tail()
         self._merges.clear()
         self._owed = 0
-        self._tiny = 0
         while len(self._runs) > 1:
             merged = Run.merged(self._runs[-2], self._runs[-1])
             self._runs[-2:] = [merged] if merged.rows else []
@@ -225,14 +257,14 @@ class Spine:
         table[0] = len(runs)
         for index in range(changed, len(runs)):
             table[1 + index] = runs[index].address
-        self.weight_bound = sum([run.max_abs_weight for run in runs])
+        table[words.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""
-        assert self.table[0] == len(self._runs)
-        assert [int(a) for a in self.table[1 : 1 + len(self._runs)]] == [
-            run.address for run in self._runs
-        ]
+        runs = self.runs
+        assert self.table[words.COUNT] == len(runs)
+        assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
+        assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)
         for merge in self._merges:
             position = self._runs.index(merge.older)
             assert self._runs[position + 1] is merge.newer

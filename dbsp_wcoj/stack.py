@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.kernels import program as words
-from dbsp_wcoj.spine import MOST_RUNS
+from dbsp_wcoj.kernels.spine import MOST_RUNS
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["CHUNK", "Stack", "address_of"]

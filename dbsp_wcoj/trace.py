@@ -58,7 +58,7 @@ def _order_array(order: ColumnOrder) -> Int64Array:
 class TraceStep:
     """The delta of one step of one relation: its run in each order, not yet part of the trace."""
 
-    __slots__ = ("_runs", "_version", "compact", "delta", "trace")
+    __slots__ = ("_arena", "_runs", "_version", "compact", "delta", "trace")
 
     def __init__(self, trace: Trace, delta: ZSet) -> None:
         """Stage a non-empty delta of ``trace``, arranged as the trace is."""
@@ -67,7 +67,12 @@ class TraceStep:
         self.compact = False
         self.trace = trace
         self._version = trace.version
-        self._runs = trace.runs_of(delta)
+        # Where the runs are, if they are in an arena.
+        self._arena = trace.arena if len(delta) <= FEW else None
+        if self._arena is None:
+            self._runs = {order: run_in_order(delta, order) for order in trace.orders}
+        else:
+            self._runs = self._arena.runs_of(delta)
 
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built once."""
@@ -99,6 +104,9 @@ class TraceStep:
                 f"{trace.version}; prepare it again"
             )
         trace.version += 1
+        if not self.compact and self._arena is not None and self._arena is trace.arena:
+            if self._arena.add(self._runs):
+                return
         for order, arrangement in trace._arrangements.items():
             if self.compact:
                 arrangement.spine.compact()
@@ -133,7 +141,7 @@ class Trace:
         # How many steps have been committed.
         self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
-        # Where the runs of small deltas lie; None when the arrangements have changed.
+        # None when the arrangements have changed.
         self._arena: Arena | None = None
         for order in [tuple(range(arity))] if orders is None else orders:
             self.arrange(order)
@@ -147,6 +155,13 @@ class Trace:
     def orders(self) -> tuple[ColumnOrder, ...]:
         """The column orders of the arrangements, in the order in which they were asked for."""
         return tuple(self._arrangements)
+
+    @property
+    def arena(self) -> Arena | None:
+        """Where the runs of small deltas lie; None without an arrangement."""
+        if self._arena is None and self._arrangements:
+            self._arena = Arena({order: a.spine for order, a in self._arrangements.items()})
+        return self._arena
 
     @property
     def is_empty(self) -> bool:
@@ -232,14 +247,6 @@ class Trace:
         if kept:
             self._arrangements = kept
             self._arena = None
-
-    def runs_of(self, delta: ZSet) -> dict[ColumnOrder, Run]:
-        """The runs of a non-empty delta in all arrangements."""
-        if len(delta) > FEW or not self._arrangements:
-            return {order: run_in_order(delta, order) for order in self._arrangements}
-        if self._arena is None:
-            self._arena = Arena(self.orders)
-        return self._arena.runs_of(delta)
 
     def prepare(self, delta: ZSet) -> TraceStep:
         """Check a non-empty delta and stage it; the trace changes only when it is committed.

@@ -18,7 +18,6 @@ from dbsp_wcoj.interner import Interner
 from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
 from dbsp_wcoj.leading import leading
 from dbsp_wcoj.run import Merge, Run
-from dbsp_wcoj.spine import TINY_RUNS, Spine
 from dbsp_wcoj.trace import Trace, run_in_order
 from dbsp_wcoj.zset import ZSet
 
@@ -38,8 +37,9 @@ def warm_up() -> None:
 def _joins() -> None:
     view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
     rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
-    view.step({"e": rows})
-    view.step({"e": -rows})
+    for delta in (rows, rows, -rows):
+        view.step({"e": delta})
+    view.prepare({"e": rows}).commit()
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
     trace.update(rows)
@@ -48,9 +48,7 @@ def _joins() -> None:
     run = run_in_order(rows, (1, 0))
     Merge(run, run).work()
     Run.merged(run, run)
-    spine = Spine()
-    for _ in range(TINY_RUNS):
-        spine.append(run)
+    Run.sum_of([run, run])
 
 
 def _tables() -> None:

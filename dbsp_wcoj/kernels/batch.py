@@ -47,14 +47,9 @@ def is_zero(sources, factors, deltas):
     return False
 
 
-@compiled
-def join_totals(batch, state, marks, sums):
-    """Add up the totals of all products of a batch; all arguments are addresses.
-
-    Returns:
-        ``(total, joins)``: the total, `OVERFLOWED` if it or a part of it leaves int64, and the
-        binary joins of the products that are not zero.
-    """
+@njit(nogil=True)
+def total_of(batch, state, marks, sums):
+    """Add up the totals of all products of a batch; see `join_totals`."""
     deltas = load(batch, DELTAS)
     total = np.int64(0)
     joins = np.int64(0)
@@ -83,3 +78,14 @@ def join_totals(batch, state, marks, sums):
             return OVERFLOWED, joins
         total = add(total, part)
     return total, joins
+
+
+@compiled
+def join_totals(batch, state, marks, sums):
+    """Add up the totals of all products of a batch; all arguments are addresses.
+
+    Returns:
+        ``(total, joins)``: the total, `OVERFLOWED` if it or a part of it leaves int64, and the
+        binary joins of the products that are not zero.
+    """
+    return total_of(batch, state, marks, sums)

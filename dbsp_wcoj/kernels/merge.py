@@ -46,6 +46,9 @@ WALK = 0
 FILL = 1
 DONE = 2
 
+# Fuel enough for any merge.
+UNBOUNDED = 1 << 62
+
 
 @njit(nogil=True)
 def header(level):
@@ -327,7 +330,7 @@ def merge_work(a, b, out, state, fuel):
 def merge_runs(a, b, out):
     """Merge ``a`` and ``b`` into ``out``, and describe it (see `dbsp_wcoj.kernels.trie`)."""
     state = open_merge(a, b, out)
-    work_merge(a, b, out, state, np.int64(1) << 62)
+    work_merge(a, b, out, state, UNBOUNDED)
     return described(out)
 
 
@@ -346,6 +349,6 @@ def merge_tail(table, first, longest, out):
         run = carray(words_at(table[1 + position]), (longest,))
         target = np.empty(longest, np.int64) if position < table[0] - 1 else out
         state = open_merge(merged, run, target)
-        work_merge(merged, run, target, state, np.int64(1) << 62)
+        work_merge(merged, run, target, state, UNBOUNDED)
         merged = target
     return described(out)

@@ -174,6 +174,9 @@ def run_words(arity: int, rows: int) -> int:
     return LEVELS + LEVEL_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
+words_of_run = njit(nogil=True)(run_words)
+
+
 @compiled
 def run_of(columns, weights, order, run, scratch):
     """Build the run of a Z-set's rows in a column order, and describe it.
