@@ -156,10 +156,11 @@ class DeltaQuery:
         """
         self._enter()
         try:
-            found = self._small and self._small.step(deltas)
-            if found is not None:
-                self._joins += found[1]
-                return ZSet.scalar(found[0])
+            if self._small is not None:
+                found = self._small.step(deltas)
+                if found is not None:
+                    self._joins += found[1]
+                    return ZSet.scalar(found[0])
             step = self._stage(deltas)
             delta = self._evaluate(step)
             step.commit()

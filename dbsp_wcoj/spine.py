@@ -6,15 +6,15 @@ O(log n / log GROWTH) runs when it is at rest. A merge gets fuel in proportion t
 step, enough to be done before the next one of its size is due, and a little on every step; so no
 step pays for the rewrite of a large run. Small merges are done at once.
 
-Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of the
-spine (`dbsp_wcoj.kernels.spine`, `dbsp_wcoj.arena`), until it has so many rows that it is a run like
-any other. Then the merging that these steps owe is done.
+Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of
+the spine (`dbsp_wcoj.kernels.spine`, `dbsp_wcoj.arena`), until it has so many rows that it is a run
+like any other. Then the merging that these steps owe is done.
 
 A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
 then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
 
 Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
-O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step; those of a tail are paid together.
+O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step, the steps of a tail at once.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). The way not taken: merging pairs of equal size
@@ -254,9 +254,9 @@ class Spine:
         """Write the addresses of the runs from position ``changed`` on to the table."""
         runs = self._runs
         table = self.table
-        table[0] = len(runs)
+        table[words.COUNT] = len(runs)
         for index in range(changed, len(runs)):
-            table[1 + index] = runs[index].address
+            table[words.FIRST_RUN + index] = runs[index].address
         table[words.WEIGHT_BOUND] = min(sum([run.max_abs_weight for run in runs]), LIMIT)
 
     def _check(self) -> None:

@@ -104,9 +104,9 @@ class TraceStep:
                 f"{trace.version}; prepare it again"
             )
         trace.version += 1
-        if not self.compact and self._arena is not None and self._arena is trace.arena:
-            if self._arena.add(self._runs):
-                return
+        arena = None if self.compact else self._arena
+        if arena is not None and arena is trace.arena and arena.add(self._runs):
+            return
         for order, arrangement in trace._arrangements.items():
             if self.compact:
                 arrangement.spine.compact()

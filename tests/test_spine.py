@@ -18,7 +18,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj import spine as module
 from dbsp_wcoj.kernels import merge as merging
 from dbsp_wcoj.run import Merge, Run
-from dbsp_wcoj.spine import AT_ONCE, FUEL_PER_ROW, GROWTH, IDLE_FUEL, SMALL, TINY, TINY_RUNS, Spine
+from dbsp_wcoj.spine import AT_ONCE, FUEL_PER_ROW, GROWTH, IDLE_FUEL, SMALL, Spine
 from tests.naive import add
 from tests.strategies import DOMAINS, LAW, relation_deltas, zset
 
@@ -43,15 +43,9 @@ def read(spine: Spine) -> dict:
 
 
 def check_shape(spine: Spine, most: int) -> None:
-    """Few runs; of falling size when no merge is under way. ``most``: rows ever appended.
-
-    The newest runs may be tiny and wait to be merged together.
-    """
+    """Few runs; of falling size when no merge is under way. ``most``: rows ever appended."""
     spine._check()
-    settled = len(spine.runs) - spine._tiny
-    assert spine._tiny < TINY_RUNS
-    assert all(run.rows <= TINY for run in spine.runs[settled:])
-    runs = spine.runs[:settled]
+    runs = spine.runs
     levels = math.log(max(most, 2), GROWTH)
     assert len(runs) <= 2 * levels + 2 * len(spine._merges) + 3
     if not spine._merges:
@@ -100,8 +94,8 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
         appended += len(delta)
         open_merges += bool(spine._merges)
         spine._check()
-        settled = len(spine.runs) - spine._tiny
-        assert settled <= 2 * math.log(appended, GROWTH) + 2 * len(spine._merges) + 3
+        most = 2 * math.log(appended, GROWTH) + 2 * len(spine._merges) + 3
+        assert len(spine.runs) <= most
         if number % 8 == 0 or (spine._merges and number % 5 == 1):
             assert read(spine) == total
     assert open_merges > 3, "no merge took more than one step; make the stream longer"
@@ -135,18 +129,12 @@ class Work:
         self.rows = 0
         self.fuel = 0
         self.largest = 0
-        at_once, tail, piece = Run.merged, Run.merged_tail, Merge.work
+        at_once, piece = Run.merged, Merge.work
 
         def merged(older: Run, newer: Run) -> Run:
             self.rows += older.rows + newer.rows
             self.fuel += older.rows + newer.rows
             return at_once(older, newer)
-
-        def merged_tail(runs: list[Run], table: np.ndarray, first: int) -> Run:
-            rows = sum(run.rows for run in runs[first:])
-            self.rows += rows
-            self.fuel += rows
-            return tail(runs, table, first)
 
         def work(merge: Merge, fuel: int = 2**62) -> Run | None:
             before = written(merge)
@@ -157,7 +145,6 @@ class Work:
             return done
 
         monkeypatch.setattr(module.Run, "merged", staticmethod(merged))
-        monkeypatch.setattr(module.Run, "merged_tail", staticmethod(merged_tail))
         monkeypatch.setattr(module.Merge, "work", work)
 
     def take(self) -> tuple[int, int]:
@@ -281,7 +268,7 @@ def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_a_bounded_piece_at_a
         assert len(spine.runs) < 80
     spine._check()
     assert spine.rows == total
-    assert len(spine.runs) - spine._tiny <= 2 * math.log(total, GROWTH) + 2 * len(spine._merges) + 3
+    assert len(spine.runs) <= 2 * math.log(total, GROWTH) + 2 * len(spine._merges) + 3
 
 
 def test_of_too_many_runs_the_newest_are_merged_when_they_are_loaded():
