@@ -95,6 +95,11 @@ class Arena:
             self.settle()
         return True
 
+    @property
+    def tail_rows(self) -> int:
+        """Rows of all tails that are left."""
+        return sum([spine.tail_rows for spine in self._spines])
+
     def settle(self) -> None:
         """Settle the spines whose tails are full."""
         for spine in self._spines:
