@@ -14,6 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.generic_join import generic_join
+from dbsp_wcoj.halves import Halves
 from dbsp_wcoj.interner import Interner
 from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
 from dbsp_wcoj.leading import leading
@@ -35,11 +37,13 @@ def warm_up() -> None:
 
 
 def _joins() -> None:
-    view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
+    triangles = "n() :- e(a, b), e(b, c), e(a, c)"
+    view = DeltaQuery(triangles)
     rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
     for delta in (rows, rows, -rows):
         view.step({"e": delta})
     view.prepare({"e": rows}).commit()
+    generic_join(triangles, {"e": rows})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
     trace.update(rows)
@@ -49,6 +53,8 @@ def _joins() -> None:
     Merge(run, run).work()
     Run.merged(run, run)
     Run.sum_of([run, run])
+    columns = [np.arange(2), np.arange(2)]
+    Halves(columns, np.ones(2, np.int64), 1).take(0)
 
 
 def _tables() -> None:
