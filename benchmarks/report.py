@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 _LONG = 12  # rows of a table that is folded
 _MOST = 1_000  # rows of a table that is shown at all
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
-_SHOWN = ("commit", "date", "processor", "cores", "memory GB")
+_SHOWN = ("commit", "date", "processor", "cores", "memory GB", "other part")
 
 
 class MarkerError(Exception):
