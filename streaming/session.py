@@ -68,6 +68,8 @@ def start_session(
     """
     java = use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Tasks in Python run in the same one, with the same packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     cores = cores or os.cpu_count() or 1
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     chosen = {
