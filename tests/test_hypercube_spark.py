@@ -31,7 +31,6 @@ NAMES = (
     "SELECT p.name, count(*) AS n, min(e.dst) AS least FROM e LEFT JOIN p ON e.src = p.id "
     "GROUP BY p.name"
 )
-LISTED = "SELECT DISTINCT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src WHERE x.src <> y.dst"
 
 
 def summed(tables: list[pa.Table]) -> dict:
@@ -79,9 +78,7 @@ def changes(rng: random.Random, there: list[tuple[int, int]]) -> dict[str, pa.Ta
     return tables
 
 
-@pytest.mark.parametrize(
-    "query", [TRIANGLES, NAMES, LISTED], ids=["triangles", "outer join", "distinct"]
-)
+@pytest.mark.parametrize("query", [TRIANGLES, NAMES], ids=["triangles", "outer join"])
 def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_path, query):
     embedded = compile_sql(query, SCHEMAS)
     feeds = Feeds(compile_sql(query, SCHEMAS))
@@ -90,10 +87,10 @@ def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_pat
     files = LocalFiles(tmp_path)
     cells: Cells = {}
     pipeline = Pipeline(feeds.stages, cells=4, files=files, state_id="s")
-    for batch_id in range(4):
+    for batch_id in range(3):
         tables = changes(rng, there)
         given = feeds.step(tables)
-        if batch_id == 2:  # an attempt that is not committed, and then another one
+        if batch_id == 1:  # an attempt that is not committed, and then another one
             pipeline.step(spark, given, batch_id, cells)
         found = pipeline.step(spark, given, batch_id, cells)
         cells = found.cells
