@@ -30,8 +30,8 @@ from dbsp_wcoj.query import Comparison, Query
 from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import Stack
-from dbsp_wcoj.statistics import Sample, Statistics, sample_of
-from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.statistics import Statistics, sample_of_largest
+from dbsp_wcoj.trace import ColumnOrder, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Schedule"]
@@ -258,7 +258,7 @@ class Schedule:
     def _look_at(self, steps: Mapping[str, TraceStep]) -> None:
         """Take statistics of the relations."""
         self._statistics = Statistics(
-            {name: _largest(trace, steps.get(name)) for name, trace in self.traces.items()}
+            {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
         )
 
     def _bind_again(self, terms: Sequence[Term]) -> None:
@@ -392,17 +392,3 @@ class Schedule:
             self._places[name, order] = place
             self._places_of.setdefault(name, []).append((order, place))
         return place
-
-
-def _largest(trace: Trace, step: TraceStep | None) -> Sample:
-    """A sample of the largest run, or of the step's delta if that has more rows."""
-    runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
-    rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
-    if step is not None and len(step.delta) > rows:
-        return sample_of(step.delta._rows)
-    if run is None:
-        return np.empty((trace.arity, 0), np.int64), 0
-    read, rows = sample_of(run)
-    columns = np.empty_like(read)
-    columns[list(order)] = read
-    return columns, rows

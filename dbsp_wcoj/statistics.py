@@ -19,9 +19,10 @@ import numpy as np
 
 from dbsp_wcoj.kernels.sort import consolidate
 from dbsp_wcoj.run import Run
+from dbsp_wcoj.trace import Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array, sort_scratch
 
-__all__ = ["Sample", "Statistics", "sample_of"]
+__all__ = ["Sample", "Statistics", "sample_of", "sample_of_largest"]
 
 # Columns, and of how many rows they are a sample.
 Sample = tuple[Int64Array, int]
@@ -75,6 +76,20 @@ def sample_of(rows: Int64Array | Run) -> Sample:
     if isinstance(rows, Run):
         return rows.rows_at(places), total
     return np.ascontiguousarray(rows[:, places]), total
+
+
+def sample_of_largest(trace: Trace, step: TraceStep | None) -> Sample:
+    """A sample of the largest run, or of the step's delta if that has more rows."""
+    runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
+    rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
+    if step is not None and len(step.delta) > rows:
+        return sample_of(step.delta._rows)
+    if run is None:
+        return np.empty((trace.arity, 0), np.int64), 0
+    read, rows = sample_of(run)
+    columns = np.empty_like(read)
+    columns[list(order)] = read
+    return columns, rows
 
 
 def _estimated(sample: Int64Array, total: int) -> float:

@@ -12,8 +12,8 @@ circuit or over the operator of one earlier stage. A join is cut below the paylo
 (`circuits.relational.Pack`), because codes mean nothing outside of a circuit; columns that travel
 together do so as they are.
 
-How rows of a relation find their cells is the stage's `Way`: a join's by the variables of its atoms
-(`streaming.hypercube.shares`), all others' by the columns that they group by. What a join gives out
+Rows find their cells in a join by the variables of its atoms (`streaming.hypercube.shares`), in all
+other stages by the columns that these group by. What a join gives out
 is summed over variables that nobody asks for before it is sent: aggregates over joins are partial
 before the exchange.
 """
