@@ -23,7 +23,7 @@ from dbsp_wcoj.kernels.merge import merge_open, merge_runs, merge_tail, merge_wo
 from dbsp_wcoj.kernels.trie import read_run, run_of, run_words
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
-__all__ = ["WHOLE", "Merge", "Ranges", "Run", "value_ranges"]
+__all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
 
 UNBOUNDED: Final = 2**62
 # Runs of so few rows together are added up by one call, one after the other.
@@ -285,10 +285,28 @@ def value_ranges(run: Run, parts: int) -> Ranges:
 
     Cuts fall between values of the run's first column, so one value is never divided.
     """
+    values, rows = first_values(run)
+    wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
+    cuts = np.unique(np.searchsorted(rows[:-1], wanted, side="left"))
+    lows = [int(values[cut]) for cut in cuts if 0 < cut < len(values)]
+    (lowest, highest) = WHOLE[0]
+    bounds = [lowest, *lows, highest + 1]
+    return [(low, high - 1) for low, high in pairwise(bounds)]
+
+
+def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
+    """The values of the run's first column, and where the rows of each begin, and the last end.
+
+    Complexity:
+        O(values) for each column.
+
+    >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
+    >>> [found.tolist() for found in first_values(run)]
+    [[1, 4], [0, 2, 3]]
+    """
     buffer = run.buffer
     nodes = int(buffer[layout.LEVELS + layout.LEVEL_SIZE])
     first = int(buffer[layout.LEVELS + layout.LEVEL_VALUES])
-    values = buffer[first : first + nodes]
     rows = np.arange(nodes + 1)
     for level in range(int(buffer[layout.ARITY]) - 1):
         entry = layout.LEVELS + layout.LEVEL_WORDS * level
@@ -296,9 +314,4 @@ def value_ranges(run: Run, parts: int) -> Ranges:
         size = int(buffer[entry + layout.LEVEL_SIZE])
         starts = buffer[offsets : offsets + size + 1]
         rows = starts if level == 0 else starts[rows]
-    wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
-    cuts = np.unique(np.searchsorted(rows[:-1], wanted, side="left"))
-    lows = [int(values[cut]) for cut in cuts if 0 < cut < nodes]
-    (lowest, highest) = WHOLE[0]
-    bounds = [lowest, *lows, highest + 1]
-    return [(low, high - 1) for low, high in pairwise(bounds)]
+    return buffer[first : first + nodes], rows

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +13,11 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from streaming.hypercube.grid import Grid
+from streaming.hypercube.grid import Grid, Heavy
+from streaming.hypercube.placing import hashed, placed
 from streaming.hypercube.routing import CELL, RELATION, ROLES, coordinate, routed
-from streaming.hypercube.shares import Atom, shares_of
+from streaming.hypercube.shares import Atom, Shares, shares_of
+from streaming.hypercube.xxhash import xxhash64
 
 pytestmark = pytest.mark.spark
 
@@ -83,3 +88,86 @@ def test_equal_values_of_different_types_have_one_coordinate(spark, values, type
     if 0.0 in values:
         assert found[0][0] == found[0][1]
     assert len(set(found[0])) >= 3
+
+
+GRIDS = {
+    "triangle": Grid(
+        Shares(tuple(TRIANGLE), {"a": 4, "b": 3, "c": 2}),
+        (
+            Heavy("a", (2, 1, 2), (1, 2)),
+            Heavy("a", (3, 1, 1), (3,)),
+            Heavy("b", (1, 3, 1), (3,)),
+            Heavy("c", (1, 1, 2), (1, 3)),
+        ),
+    ),
+    "two by a key, with payloads": Grid(
+        Shares((Atom("e", {"k": 1}), Atom("f", {"k": 0})), {"k": 7}),
+        (Heavy("k", (2, 3), (1,)), Heavy("k", (7, 1), (2,))),
+    ),
+    "a pair of keys": Grid(
+        Shares((Atom("e", {"k": 0, "l": 1}), Atom("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}),
+        (Heavy("k", (2, 2), (2,)),),
+    ),
+}
+
+
+def named(grid):
+    """The grid with hashes for the small values that stand in it; a pair has one value twice."""
+    heavy = []
+    for one in grid.heavy:
+        together = len(grid.shares.together[one.variable])
+        values = [pa.array(one.hashes, pa.int64())] * together
+        hashes = hashed(values, grid.numbers[one.variable])
+        heavy.append(Heavy(one.variable, one.parts, tuple(hashes.tolist())))
+    return Grid(grid.shares, tuple(heavy))
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
+    grid = named(GRIDS[name])
+    rng = random.Random(7)
+    rows = [(rng.randrange(5), rng.randrange(5), rng.choice([0.5, -0.0, 0.0])) for _ in range(60)]
+    relations = list(dict.fromkeys(atom.relation for atom in grid.shares.atoms))
+    number = rng.choices(range(len(relations)), k=60)
+    x, y, z = zip(*rows, strict=True)
+    table = pa.table(
+        {
+            **{"x": pa.array(x, pa.int32()), "y": pa.array([*y[:-1], None], pa.int64())},
+            **{"z": pa.array(z), RELATION: pa.array(number, pa.int32())},
+        }
+    )
+    columns = {relation: ["x", "y", "z"] for relation in relations}
+    found = routed(spark.createDataFrame(table), columns, grid)
+    got = Counter(
+        map(tuple, zip(*(column.to_pylist() for column in found.toArrow().columns), strict=True))
+    )
+    expected: Counter = Counter()
+    for place, relation in enumerate(relations):
+        mine = table.filter(pa.array([one == place for one in number]))
+        sent = placed(relation, mine.columns[:3], grid)
+        rows = [tuple(row.values()) for row in mine.to_pylist()]
+        for row, cell, roles in zip(sent.rows, sent.cells, sent.roles, strict=True):
+            expected[(*rows[row], int(cell), int(roles))] += 1
+    assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        (pa.int64(), [0, 7, -1, 1 << 62]),
+        (pa.float64(), [0.0, 1.5, float("nan"), -2e300]),
+        (pa.bool_(), [True, False]),
+        (pa.string(), ["", "a", "ünïcødé", "x" * 31, "y" * 32, "z" * 101]),
+        (pa.binary(), [b"", b"\x00\xff\x01", b"12345678", b"123456789012"]),
+        (pa.date32(), [date(1969, 12, 31), date(2026, 1, 2)]),
+        (pa.timestamp("us", "UTC"), [datetime(1969, 12, 31, 1), datetime(2026, 1, 2, 3, 4, 5, 6)]),
+        (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-12.34")]),
+        (pa.decimal128(30, 3), [Decimal(0), Decimal("-1.280"), Decimal(2**60), Decimal("0.127")]),
+    ],
+    ids=str,
+)
+def test_values_are_hashed_as_spark_hashes_them(spark, type, values):
+    column = pa.array([*values, None], type)
+    frame = spark.createDataFrame(pa.table({"x": column, "y": pa.array(range(len(column)))}))
+    found = frame.select(f.xxhash64("x", "y", f.lit(3)).alias("h")).toArrow()["h"]
+    assert xxhash64([column, pa.array(range(len(column)))], 3).tolist() == found.to_pylist()

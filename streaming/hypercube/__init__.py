@@ -4,7 +4,9 @@
 
     stages      a circuit, cut where rows have to change places
     shares      into how many parts each variable of a join is hashed
-    grid        which cells want a row; ``routing``: the same in Spark's expressions
+    grid        which cells want a row; ``routing``: in Spark's expressions, ``placing``: in numpy
+    skew        which values are heavy, and how their rows are spread
+    planning    the grid of a stage by sizes, rates and counts; ``explanation``: what is told of it
     cell        the circuit of a stage's cells; ``task``: its step on an executor, with its files
     pipeline    one micro-batch through all stages
 

@@ -16,14 +16,20 @@ method and have to be rounded, which can waste most of the cells; here they are 
 trying all. A variable whose atoms all have another one too is dominated and has share 1 (section
 4.3), so few variables remain, and where p is too large to try all, powers of two are tried.
 
+Variables that are in just the same atoms are hashed together (`Shares.together`): a join by country
+and user is as even as the pairs are, whatever the countries are like.
+
 A relation that several atoms read is sent once to a cell that wants it for several of them
-(`Shares.copies`); the cell keeps it for each of them, so load counts each.
+(`Shares.copies`); the cell keeps it for each of them, so load counts each. What a row counts for is
+`weighed`: kept rows cost memory once, changed rows cost time in every step, and either is a reason
+to send a relation to few cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from math import prod
 from typing import Final
@@ -33,7 +39,7 @@ import numpy.typing as npt
 
 from streaming.errors import StreamingError
 
-__all__ = ["Atom", "Shares", "shares_of"]
+__all__ = ["Atom", "Shares", "products", "shares_of", "weighed"]
 
 # Candidates that are tried at most.
 MOST_TRIED: Final = 500_000
@@ -79,6 +85,27 @@ class Shares:
         """Rows that a cell gets on average, those of all atoms together."""
         return sum(atom.rows * self.replication(atom) for atom in self.atoms) / self.cells
 
+    @cached_property
+    def together(self) -> Mapping[str, tuple[str, ...]]:
+        """The variables that each one's coordinate is made of: those in just the same atoms.
+
+        >>> atoms = [Atom("r", {"a": 0, "b": 1}), Atom("s", {"a": 0, "b": 1, "c": 2})]
+        >>> shares_of(atoms, 4).together["a"]
+        ('a', 'b')
+        """
+        held = {
+            name: tuple(place for place, atom in enumerate(self.atoms) if name in atom.columns)
+            for name in self.parts
+        }
+        return {
+            name: tuple(other for other in self.parts if held[other] == held[name])
+            for name in self.parts
+        }
+
+    def columns(self, atom: Atom, name: str) -> tuple[int, ...]:
+        """The columns of an atom that make its coordinate of one of its variables."""
+        return tuple(atom.columns[other] for other in self.together[name])
+
     def replication(self, atom: Atom) -> int:
         """How many cells want a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
@@ -104,7 +131,7 @@ class Shares:
         """How many cells all of the atoms of one relation want a row of it in, on average."""
         found = 1.0
         for name, parts in self.parts.items():
-            columns = {atom.columns[name] for atom in atoms if name in atom.columns}
+            columns = {self.columns(atom, name) for atom in atoms if name in atom.columns}
             found *= float(parts) ** (1 - len(columns))
         return found
 
@@ -135,7 +162,7 @@ def shares_of(atoms: Sequence[Atom], cells: int) -> Shares:
         raise StreamingError(f"cells={cells}: a grid has at least 1 cell; give 1 or more")
     names = list(dict.fromkeys(name for atom in atoms for name in atom.columns))
     wanted = [name for name in names if not _is_dominated(name, names, atoms)]
-    candidates = _candidates(len(wanted), cells)
+    candidates = products(len(wanted), cells)
     load = np.zeros(len(candidates))
     for atom in atoms:
         own = [place for place, name in enumerate(wanted) if name in atom.columns]
@@ -149,6 +176,44 @@ def shares_of(atoms: Sequence[Atom], cells: int) -> Shares:
     return Shares(tuple(atoms), found)
 
 
+def weighed(
+    atoms: Sequence[Atom],
+    *,
+    sizes: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
+) -> tuple[Atom, ...]:
+    """The atoms with their rows weighed by what is kept and what changes.
+
+    An atom's rows are its part of all rows that are kept plus its part of all rows that change, so
+    that either is one half of what shares are chosen by.
+
+    Args:
+        atoms: The atoms.
+        sizes: The rows of each relation, if they are known.
+        rates: The rows of each relation that change in a step, if that is known.
+
+    Raises:
+        StreamingError: A number is negative.
+
+    >>> atoms = [Atom("fact", {"k": 0, "x": 1}), Atom("dim", {"k": 0})]
+    >>> [a.rows for a in weighed(atoms, sizes={"fact": 30, "dim": 10}, rates={"fact": 5, "dim": 0})]
+    [1.75, 0.25]
+    """
+    rows = dict.fromkeys(range(len(atoms)), 0.0)
+    for known in (sizes, rates):
+        given = [0.0 if known is None else known.get(atom.relation, 0.0) for atom in atoms]
+        if min(given, default=0.0) < 0:
+            raise StreamingError(f"relations of {known} rows: give 0 or more")
+        total = sum(given)
+        for place, one in enumerate(given):
+            rows[place] += one / total if total else 0.0
+    if not any(rows.values()):
+        return tuple(replace(atom, rows=1.0) for atom in atoms)
+    # A relation that has nothing now may have something later.
+    least = min(one for one in rows.values() if one) / 1000
+    return tuple(replace(atom, rows=max(rows[k], least)) for k, atom in enumerate(atoms))
+
+
 def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[Atom]) -> bool:
     """Whether another variable is in all atoms that this one is in; of equals the first stays."""
     held = {place for place, atom in enumerate(atoms) if name in atom.columns}
@@ -160,8 +225,12 @@ def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[Atom]) -> boo
     return False
 
 
-def _candidates(variables: int, cells: int) -> Candidates:
-    """All shares whose product is at most ``cells``; powers of two if these are too many."""
+def products(variables: int, cells: int) -> Candidates:
+    """All rows of so many numbers whose product is at most ``cells``; powers of two if too many.
+
+    >>> products(2, 3).tolist()
+    [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
+    """
     powers = 1 << np.arange(cells.bit_length())
     for choice in (np.arange(1, cells + 1), powers):
         found = np.ones((1, 0), np.int64)
