@@ -33,8 +33,8 @@ from dbsp_wcoj.trace import TraceStep
 __all__ = ["Alternatives"]
 
 # Proposals and intersections that take as long as a partial delta does, and a changed row in it.
-PER_PARTIAL: Final = 1500
-PER_ROW: Final = 0.5
+PER_PARTIAL: Final = 1000
+PER_ROW: Final = 0.75
 # The weight of a step in the averages, and how much they may change before the other's is old.
 WEIGHT: Final = 1 / 8
 DRIFT: Final = 4.0

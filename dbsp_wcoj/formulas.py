@@ -168,6 +168,20 @@ class Term:
             ),
         )
 
+    def when(self, changed: Collection[int]) -> Term:
+        """The product as it is while only these atoms change: a new view of others is the old one.
+
+        >>> print(Term.parse("D3 += d1 N2 N3").when({0, 2}))
+        D3 += d1 O2 N3
+        """
+        return Term(
+            self.target,
+            tuple(
+                Factor(f.atom, View.old) if f.view is View.new and f.atom not in changed else f
+                for f in self.factors
+            ),
+        )
+
     @property
     def joins(self) -> int:
         """Binary joins of the product: its factors less one."""

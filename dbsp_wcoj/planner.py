@@ -5,7 +5,9 @@ A term is a product of views. Its plan is
 - the variable order: constants first, then the delta's variables, so that the work starts at the
   change; then always a variable that an atom with a bound variable holds, so that no step is a
   cross product that need not be: the one with the fewest extensions to expect, if anything is known
-  of the relations, else the one that the most such atoms hold; variables of the head before others;
+  of the relations, else the one that the most such atoms hold; variables of the head before others.
+  From a delta in a ring both ways are alike, and that over new relations comes first: their deltas
+  are lists beside those of the old rows, which cost least where prefixes are few;
 - for each factor the column order in which it is read: its variables in the order in which they
   are bound, then the columns that nothing else needs. Among equally good variable orders the one
   that needs the fewest new arrangements wins, so terms share them.
@@ -42,6 +44,7 @@ __all__ = [
     "body_of",
     "check_constants",
     "check_order",
+    "is_ring",
     "plan_term",
 ]
 
@@ -184,6 +187,7 @@ def plan_term(
     head: Sequence[str],
     *,
     first: Sequence[int] = (),
+    new: Sequence[int] = (),
     arranged: Callable[[int, ColumnOrder], bool] = lambda factor, order: False,
     order: Sequence[str] | None = None,
     distinct: Distinct | None = None,
@@ -195,6 +199,7 @@ def plan_term(
         comparisons: Comparisons with a variable on the left, all variables in some factor.
         head: Variables of the result.
         first: Factors (the deltas) whose variables are bound first.
+        new: Of a ring (`is_ring`) the factors that are read as lists of old rows and of a delta.
         arranged: Whether factor ``i`` is arranged in a column order already.
         order: The order of the shared variables, when the caller wants to say; other variables
             that must be bound follow those that they hang on.
@@ -206,13 +211,15 @@ def plan_term(
     needed = _needed(factors, comparisons, head)
     if order is not None:
         candidates = [
-            _greedy(factors, comparisons, needed, head, [v for v in order if v in needed], distinct)
+            _greedy(
+                factors, comparisons, needed, head, [v for v in order if v in needed], new, distinct
+            )
         ]
     else:
         start = [name for i in first[:1] for name in factors[i] if name in needed]
         starts = islice(permutations(start), MOST_PERMUTATIONS)
         candidates = [
-            _greedy(factors, comparisons, needed, head, list(s), distinct) for s in starts
+            _greedy(factors, comparisons, needed, head, list(s), new, distinct) for s in starts
         ]
     plans = [_plan(factors, comparisons, head, names, arranged) for names in candidates]
 
@@ -225,6 +232,23 @@ def plan_term(
         return len(missing)
 
     return min(plans, key=new_arrangements)
+
+
+def is_ring(
+    factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
+) -> bool:
+    """Whether there are as many variables to bind as factors, more than four, each in two factors.
+
+    In smaller ones all variables but one are next to the delta.
+
+    >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")], [], ["a"])
+    True
+    >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f")], [], [])
+    False
+    """
+    names = [name for columns in factors for name in columns]
+    needed = _needed(factors, comparisons, head)
+    return 4 < len(needed) == len(factors) and all(names.count(name) == 2 for name in needed)
 
 
 def _fixed(comparisons: Sequence[Comparison]) -> set[str]:
@@ -250,6 +274,7 @@ def _greedy(
     needed: set[str],
     head: Sequence[str],
     start: list[str],
+    new: Sequence[int],
     distinct: Distinct | None,
 ) -> tuple[str, ...]:
     """Extend a start to all needed variables."""
@@ -264,11 +289,12 @@ def _greedy(
     chosen = [name for name in everything if name in fixed]
     pending = [name for name in start if name not in chosen]
 
-    def rank(name: str) -> tuple[bool, int, int, bool, int]:
-        holders = [columns for columns in factors if name in columns]
-        connected = sum(any(n in chosen for n in columns) for columns in holders)
+    def rank(name: str) -> tuple[bool, int, int, bool, int, int]:
+        holders = [i for i, columns in enumerate(factors) if name in columns]
+        connected = [i for i in holders if any(n in chosen for n in factors[i])]
         few = 0 if distinct is None else -_magnitude(factors, name, chosen, distinct)
-        return (connected > 0, few, connected, name in head, len(holders))
+        lists = sum(i in new for i in connected)
+        return (bool(connected), few, len(connected), name in head, len(holders), lists)
 
     while len(chosen) < len(everything):
         rest = [name for name in everything if name not in chosen]

@@ -13,7 +13,7 @@ they need the arrangements that were stored and no others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,14 +23,15 @@ from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.choice import FormulaName, candidates, told
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import PARTIAL, Term, View, joins, terms
-from dbsp_wcoj.planner import Body, TermPlan, plan_term
+from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
+from dbsp_wcoj.planner import Body, TermPlan
 from dbsp_wcoj.product import Product, Source
-from dbsp_wcoj.query import Comparison, Query
+from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations
 from dbsp_wcoj.spine import Spine
 from dbsp_wcoj.stack import Stack
 from dbsp_wcoj.statistics import Statistics, sample_of_largest
+from dbsp_wcoj.term_planner import TermPlanner
 from dbsp_wcoj.trace import ColumnOrder, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
@@ -57,7 +58,8 @@ class Schedule:
         self._query = query
         self._body = body
         self._formula = formula
-        self._formulas, self._reason = candidates(formula, body.columns, self.kept)
+        self._planner = planner = TermPlanner(query, body)
+        self._formulas, self._reason = candidates(formula, body.columns, planner.kept)
         self._bound: dict[Term, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], Alternatives] = {}
         # What is to learn from the step that runs.
@@ -89,8 +91,8 @@ class Schedule:
         self.retired: Int64Array = np.zeros(2, np.int64)
         relations.read_by(self._orders)
         self._relations = relations
-        for one in self._formulas if planned_ahead else ():
-            for term in terms(one, atoms):
+        for one in self._formulas:
+            for term in self._ahead(one):
                 self._bind(term)
 
     @property
@@ -214,6 +216,19 @@ class Schedule:
             self._counting.learn()
             self._counting = None
 
+    def _ahead(self, formula: Formula) -> Iterator[Term]:
+        """The terms to plan before anything changes: all of them; and those of steps in which one
+        relation changes that one atom reads, where these are others or all are too many.
+        """
+        readers = [atom.relation for atom in self._query.body]
+        if self._planned_ahead:
+            yield from terms(formula, len(readers))
+        if self._planner.ring or not self._planned_ahead:
+            for i, name in enumerate(readers):
+                if readers.count(name) == 1:
+                    for term in terms(formula, len(readers), changed=[i]):
+                        yield term.when([i])
+
     def _place_for(self, changed: tuple[str, ...]) -> None:
         """Clear the places of other relations than those that change now."""
         for name in self._placed:
@@ -226,22 +241,16 @@ class Schedule:
         body = self._query.body
         atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
         batches = []
+        known = len(self._bound)
         for formula in self._formulas:
-            bound = [self._bind(term) for term in terms(formula, len(body), changed=atoms)]
+            own = terms(formula, len(body), changed=atoms)
+            if self._planner.ring:
+                own = tuple(term.when(atoms) for term in own)
+            bound = [self._bind(term) for term in own]
             batches.append(Batch(bound, self.deltas, self._stack))
+        if len(self._bound) > known:
+            self._plans, self._telling = None, True
         return Alternatives(batches)
-
-    def kept(self, target: int) -> tuple[str, ...]:
-        """The variables of ``D_target``: those bound so far that the head, a later atom or a
-        comparison with a later variable needs.
-        """
-        columns = self._body.columns
-        bound = list(dict.fromkeys(v for names in columns[:target] for v in names))
-        needed = set(self._query.head) | {v for names in columns[target:] for v in names}
-        for comparison in self._body.comparisons:
-            if not set(comparison.variables) <= set(bound):
-                needed |= set(comparison.variables)
-        return tuple(v for v in bound if v in needed)
 
     def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
         """Plan all terms by what is known of the relations now."""
@@ -297,45 +306,18 @@ class Schedule:
         bound = self._bound.get(term)
         if bound is None:
             bound = self._bound[term] = self._plan(term)
-            if not self._planned_ahead:
-                self._plans, self._telling = None, True
         return bound
 
-    def _factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
-        """What a factor reads, a relation or the number of a partial delta, and its variables."""
-        names: list[str | int] = []
-        columns: list[tuple[str, ...]] = []
-        for factor in term.factors:
-            if factor == PARTIAL:
-                names.append(term.target - 1)
-                columns.append(self.kept(term.target - 1) or ("#partial",))
-            else:
-                names.append(self._query.body[factor.atom].relation)
-                columns.append(self._body.columns[factor.atom])
-        return names, columns
-
     def _planned(self, term: Term) -> TermPlan:
-        names, columns = self._factors(term)
-        statistics = self._statistics
-
-        def distinct(factor: int, wanted: Sequence[int]) -> float | None:
-            name = names[factor]
-            if statistics is None or isinstance(name, int):
-                return None
-            return statistics.distinct(name, wanted)
-
-        return plan_term(
-            columns,
-            self._comparisons(term, columns),
-            self._query.head if term.target == len(self._query.body) else self.kept(term.target),
-            first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
-            arranged=lambda i, order: self._is_arranged(names[i], order),
+        return self._planner.plan(
+            term,
+            arranged=self._is_arranged,
             order=self._decided.get(term),
-            distinct=None if statistics is None else distinct,
+            statistics=self._statistics,
         )
 
     def _plan(self, term: Term) -> BoundTerm:
-        names, _ = self._factors(term)
+        names, _ = self._planner.factors(term)
         plan = self._planned(term)
         sources: list[Source] = []
         old: list[Spine] = []
@@ -363,18 +345,6 @@ class Schedule:
         return BoundTerm(
             term, product, term.target, term.joins, tuple(old), tuple(new), partial, split
         )
-
-    def _comparisons(self, term: Term, columns: list[tuple[str, ...]]) -> list[Comparison]:
-        """The comparisons of a term: between bound variables, and not yet made in its partial."""
-        made: set[str] = set()
-        if term.factors[0] == PARTIAL:
-            made = {v for names in self._body.columns[: term.target - 1] for v in names}
-        bound = {v for names in columns for v in names}
-        return [
-            comparison
-            for comparison in self._body.comparisons
-            if set(comparison.variables) <= bound and not set(comparison.variables) <= made
-        ]
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
         return (name, order) in self._places or (

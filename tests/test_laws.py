@@ -57,6 +57,26 @@ def test_summed_output_deltas_equal_the_query_on_summed_input_deltas(formula, sc
     check_against_recomputation(scenario.query, scenario.steps, formula)
 
 
+RINGS = tuple(
+    f"{head} :- "
+    + ", ".join(f"{name}({a}, {b})" for name, (a, b) in zip(names, edges, strict=True))
+    for edges, names in (
+        (("ab", "bc", "cd", "de", "ea"), "rstuv"),
+        (("ab", "bc", "cd", "de", "ea"), "rsrst"),
+        (("ab", "bc", "cd", "de", "ef", "fa"), "rstuvw"),
+    )
+    for head in ("n()", "q(a, c)")
+)
+
+
+@pytest.mark.parametrize("formula", ["collapsed", "flipped", "auto"])
+@settings(LAW, max_examples=40)
+@given(data=st.data())
+def test_rings_that_are_walked_over_new_relations_first_are_the_same(formula, data):
+    query = Query.parse(data.draw(st.sampled_from(RINGS)))
+    check_against_recomputation(query, data.draw(streams(query, (0, 1, 2))), formula)
+
+
 @pytest.mark.slow
 @settings(LAW, max_examples=3000)
 @given(scenario=scenarios(max_steps=8), formula=st.sampled_from(FORMULAS))

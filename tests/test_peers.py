@@ -242,7 +242,9 @@ def test_an_unknown_peer_is_refused() -> None:
 def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: Path) -> None:
     installed(SYSTEMS["duckdb"])
     verdict = Verdict()
-    race = bulk.Bulk([SYSTEMS["duckdb"]], [1], 30.0, 30.0, 1 << 20, verdict, lambda text: None)
+    race = bulk.Bulk(
+        [SYSTEMS["duckdb"]], [1], 30.0, 30.0, 30.0, 1 << 20, verdict, lambda text: None
+    )
     small, larger = TINY, Graph("larger", TINY.source, TINY.target)
 
     rows = race.run([bulk.Case(TRIANGLES, small), bulk.Case(TRIANGLES, larger)])
@@ -255,7 +257,7 @@ def test_a_peer_that_failed_on_a_graph_is_not_asked_for_a_larger_one(tmp_path: P
 
 def test_a_plan_with_a_bar_is_asked_for_every_graph(tmp_path: Path) -> None:
     installed(KUZU)
-    race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 1 << 20, Verdict(), lambda text: None)
+    race = bulk.Bulk([KUZU], [1], 30.0, 30.0, 30.0, 1 << 20, Verdict(), lambda text: None)
     larger = Graph("larger", TINY.source, TINY.target)
 
     rows = race.run([bulk.Case(TRIANGLES, TINY), bulk.Case(TRIANGLES, larger)])

@@ -131,6 +131,15 @@ def test_variables_that_nothing_needs_are_not_bound():
     assert set(bound.product.plan.order) == {"x", "y"}
 
 
+def test_a_ring_is_left_over_new_relations_first():
+    ring = "n() :- r(a, b), s(b, c), t(c, d), u(d, e), v(e, a)"
+    orders = {str(term.term): term.product.plan.order for term in terms_of(DeltaQuery(ring))}
+
+    assert set(orders["D5 += O1 O2 d3 N4 N5"][:2]) == {"c", "d"}
+    assert orders["D5 += O1 O2 d3 N4 N5"][2:] == ("e", "a", "b")
+    assert orders["D5 += O1 O2 d3 O4 O5"][2:] == ("b", "a", "e")
+
+
 def test_constants_are_bound_before_anything_else():
     view = DeltaQuery("q(a, c) :- r(a, 7, b), s(b, c, 8), t(c, a)")
     for bound in terms_of(view):

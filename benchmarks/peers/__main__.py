@@ -45,6 +45,9 @@ def main(
     peers: Annotated[str, typer.Option(help="Names, with commas between; default all.")] = "",
     threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 60.0,
+    plan_limit: Annotated[
+        float, typer.Option(help="Seconds for one count by a plan that is binary on purpose.")
+    ] = 400.0,
     allowance: Annotated[
         float, typer.Option(help="Seconds of a pattern of BULK for DuckDB and each library.")
     ] = 20.0,
@@ -53,7 +56,7 @@ def main(
         float, typer.Option(help="Seconds beyond them after which a system is stopped.")
     ] = 60.0,
     loading: Annotated[float, typer.Option(help="Seconds for loading, of LIVE.")] = 90.0,
-    memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 14.0,
+    memory: Annotated[float, typer.Option(help="GB that a system may use.")] = 20.0,
     quick: Annotated[bool, typer.Option(help="Tiny graphs, peers that start fast.")] = False,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
@@ -74,6 +77,7 @@ def main(
             _among(BULK, names),
             threads or ([1] if quick else [1, 2]),
             limit,
+            plan_limit,
             allowance,
             bytes_,
             verdict,

@@ -59,6 +59,7 @@ class Bulk:
         peers: In the order in which they run.
         threads: Numbers of threads.
         limit: Seconds for one count.
+        plan_limit: Seconds for one count by a plan that is binary on purpose.
         allowance: Seconds that a system without a planner for such joins may use for a pattern.
         memory: Bytes for one system.
         verdict: Collects the answers.
@@ -70,6 +71,7 @@ class Bulk:
     peers: Sequence[System]
     threads: Sequence[int]
     limit: float
+    plan_limit: float
     allowance: float
     memory: int
     verdict: Verdict
@@ -121,13 +123,14 @@ class Bulk:
         """What came of it, or why it was not tried."""
         counted = peer.method not in (_WCO, _BINARY)
         key = (peer.name, case.pattern.name)
-        left = self.allowance - self._used.get(key, 0.0) if counted else self.limit
+        limit = self.plan_limit if peer.method == _BINARY else self.limit
+        left = self.allowance - self._used.get(key, 0.0) if counted else limit
         gone = self._gone.get(key)
         if gone and gone != case.graph.name and peer.method != _WCO:
             return f"not run: failed on {gone}"
         if left <= 1:
             return f"not run: its {self.allowance:.0f} s are used up"
-        ended = self._count(case, peer, threads, folder, min(left, self.limit))
+        ended = self._count(case, peer, threads, folder, min(left, limit))
         spent = sum(one["wall"] for one in ended.said("counted"))
         if ended.failure:
             spent += ended.cost.wall
