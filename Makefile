@@ -18,6 +18,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	then echo $$python; break; fi; done)
 DEMO ?=
 PYTEST ?=
+# Processes that share the test files.
+WORKERS ?= 2
 
 .PHONY: help demo test test-slow lint bench clean
 .DELETE_ON_ERROR:
@@ -28,8 +30,8 @@ help:
 demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)
 
-test: lint $(VENV)/.java
-	$(BIN)/python -m pytest $(PYTEST)
+test: lint $(VENV)/.java $(VENV)/.kernel
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
 	$(BIN)/python -m pytest -m slow $(PYTEST)
