@@ -10,9 +10,10 @@ but the number of walks: where a delta has more than a few rows, a sample of it 
     run the recursion  where  (collapsed - recursion) * rows
                               > partial deltas * (PER_PARTIAL + PER_ROW * rows)
 
-because a partial delta has to be summed up, sorted and made a run, which is not counted. Counting
-takes a microsecond or two. Where all that `collapsed` does is less than half of that overhead, it
-runs without further ado, and one step in `REST` is counted.
+because a partial delta has to be summed up, sorted and made a run, which is not counted. To count
+takes a microsecond for each term. So where both are known the better one runs without further ado,
+and one step in `OFTEN` is counted; where all that `collapsed` does is less than that overhead, one
+in `REST`.
 
 Deterministic: the same steps lead to the same choices; there is no clock. When what an alternative
 counts drifts by `DRIFT`, the other one's figure is old, and it is tried again.
@@ -38,6 +39,7 @@ PER_ROW: Final = 0.75
 # The weight of a step in the averages, and how much they may change before the other's is old.
 WEIGHT: Final = 1 / 8
 DRIFT: Final = 4.0
+OFTEN: Final = 4
 REST: Final = 16
 # `collapsed` is tried where a sample says that it does less than so many times the recursion's
 # work: a sample shares less of what is remembered than all rows do.
@@ -56,14 +58,16 @@ class Counted:
         expected: What a sample says that `collapsed` counts, per changed row.
         average: What each alternative counted per changed row; None: it is to be tried.
         first: The averages when they were new.
-        resting: Steps to go that run `collapsed` and are not counted.
-        ran: Steps of each alternative, those that are to go included.
+        resting: Steps to go that run the `chosen` alternative and are not counted.
+        chosen: The alternative that is known to cost less.
+        ran: Steps of each alternative.
     """
 
     expected: float
     average: list[float | None] = field(default_factory=lambda: [None, None])
     first: list[float] = field(default_factory=lambda: [0.0, 0.0])
     resting: int = 0
+    chosen: int = 0
     ran: list[int] = field(default_factory=lambda: [0, 0])
 
 
@@ -101,7 +105,8 @@ class Alternatives:
             counted = self.known[rows.bit_length()] = Counted(sampled / rows)
         elif counted.resting:
             counted.resting -= 1
-            return self.batches[0]
+            counted.ran[counted.chosen] += 1
+            return self.batches[counted.chosen]
         best = self._best(counted, rows)
         batch = self.batches[best]
         counted.ran[best] += 1
@@ -127,10 +132,12 @@ class Alternatives:
                 counted.first[ran] = rate
                 counted.expected *= rate / first if first else 1.0
                 counted.average[1 - ran] = None
-        plain = counted.average[0]
-        if plain is not None and 2 * plain * rows <= self._overhead(rows):
-            counted.resting = REST - 1
-            counted.ran[0] += REST - 1
+        plain, recursive = counted.average
+        if plain is not None:
+            cheap = plain * rows <= self._overhead(rows)
+            if cheap or recursive is not None:
+                counted.chosen = self._best(counted, rows)
+                counted.resting = (REST if cheap else OFTEN) - 1
 
     def _best(self, counted: Counted, rows: int) -> int:
         plain, recursive = counted.average

@@ -109,10 +109,9 @@ def told(
     lines = [f"auto: {' or '.join(formulas)}, by proposals and intersections per changed row"]
     for changed, alternatives in chosen:
         for digits, counted in alternatives.known.items():
-            ran = (counted.ran[0] - counted.resting, counted.ran[1])
             found = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
-                for formula, rate, steps in zip(formulas, counted.average, ran, strict=True)
+                for formula, rate, steps in zip(formulas, counted.average, counted.ran, strict=True)
                 if rate is not None
             ]
             names = ", ".join(changed)
