@@ -11,6 +11,8 @@ caller is above this layer. What only a profiler runs is left to it.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
@@ -54,7 +56,8 @@ def _joins() -> None:
     Run.merged(run, run)
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
-    Halves(columns, np.ones(2, np.int64), 1).take(0)
+    with ThreadPoolExecutor(1) as executor:
+        Halves(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
 
 
 def _tables() -> None:

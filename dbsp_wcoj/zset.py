@@ -149,12 +149,15 @@ class ZSet:
                 raise ArityError(
                     f"column {k} has {len(arrays[k])} rows, column 0 has {rows}; give equal lengths"
                 )
-        given = _ones(rows) if weights is None else _weights(weights)
-        if len(given) != rows:
+        given = None if weights is None else _weights(weights)
+        if given is not None and len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
         if executor is not None and (cut := halves(arrays, given)) is not None:
-            return ZSet(*cut.sorted(executor, consolidated_rows))
-        return _consolidated(arrays, given)
+            found = cut.sorted(executor)
+            if found is None:
+                raise _overflow(given)
+            return ZSet(found[0], _ones(found[0].shape[1]) if found[1] is None else found[1])
+        return _consolidated(arrays, _ones(rows) if given is None else given)
 
     @staticmethod
     def empty(arity: int) -> ZSet:
@@ -389,8 +392,13 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     rows = np.ascontiguousarray(rows)
     sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
     if status == OVERFLOW:
-        raise WeightOverflowError(
-            f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "
-            f"the largest weight given is {np.abs(weights).max()}"
-        )
+        raise _overflow(weights)
     return ZSet(sorted_rows, summed)
+
+
+def _overflow(weights: Int64Array | None) -> WeightOverflowError:
+    largest = 1 if weights is None else np.abs(weights).max()
+    return WeightOverflowError(
+        f"the weights of equal rows add up to more than int64 holds ({LIMIT}); "
+        f"the largest weight given is {largest}"
+    )

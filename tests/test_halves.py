@@ -24,7 +24,7 @@ def columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
 def test_the_zset_is_the_same_whoever_sorts_it(arity, spread):
     given = columns(arity, spread)
     weights = np.random.default_rng(1).integers(-1, 3, ROWS)
-    assert halves(given, weights) is not None
+    assert (halves(given, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
     with ThreadPoolExecutor(1) as executor:
         for some in (None, weights):
             at_once = ZSet.from_columns(given, some)
@@ -45,6 +45,19 @@ def test_rows_that_look_sorted_or_have_one_first_value_or_are_few_are_not_cut():
     assert halves([np.sort(first), second], weights) is None
     assert halves([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
     assert halves([first[: LARGE - 1], second[: LARGE - 1]], weights[: LARGE - 1]) is None
+
+
+@pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])
+def test_rows_whose_weights_cancel_in_a_half_are_gone(half):
+    first, second = columns(2, 1000)
+    first[first < 0] = -1
+    where = np.isin(first >= 0, half)
+    weights = np.ones(ROWS, np.int64)
+    again = [np.concatenate((column, column[where])) for column in (first, second)]
+    given = np.concatenate((weights, -weights[where]))
+    with ThreadPoolExecutor(1) as executor:
+        found = ZSet.from_columns(again, given, executor=executor)
+    assert found == ZSet.from_columns([first[~where], second[~where]])
 
 
 @pytest.mark.parametrize("half", [0, 1])

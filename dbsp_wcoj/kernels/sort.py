@@ -258,32 +258,50 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     rows = columns.shape[1]
     keys = scratch[0].view(np.uint64)
     pack_rows(columns, order, lowest, shifts, keys)
-    ones = all_ones(weights)
-    payload = scratch[2, :0] if ones else scratch[2]
+    payload = scratch[2, :0] if all_ones(weights) else scratch[2]
     payload[:] = weights[: payload.shape[0]]
-    keys, payload = radix_sort(keys, scratch[1].view(np.uint64), payload, scratch[3], 0, bits)
+    keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
+    if status == OVERFLOW:
+        return columns, weights, OVERFLOW
+    if keys.shape[0] == rows:
+        unpack_rows(keys, order, lowest, shifts, bits, columns)
+        return columns, summed.copy() if summed.shape[0] else weights, OK
+    result = np.empty((order.shape[0], keys.shape[0]), np.int64)
+    unpack_rows(keys, order, lowest, shifts, bits, result)
+    return result, summed.copy(), OK
+
+
+@njit(nogil=True)
+def sum_keys(keys, other_keys, weights, other_weights, bits):
+    """Sort keys of so many bits, add the weights of equal ones, drop those of weight zero.
+
+    All four arrays are written to. ``weights`` may be empty: each is 1.
+
+    Returns:
+        ``(keys, weights, status)``, in arrays that were given; no weights where each is 1.
+    """
+    keys, weights = radix_sort(keys, other_keys, weights, other_weights, 0, bits)
+    rows = keys.shape[0]
     repeated = False
     for i in range(1, rows):
         repeated |= keys[i] == keys[i - 1]
-    if not repeated and (ones or np.all(payload != 0)):
-        unpack_rows(keys, order, lowest, shifts, bits, columns)
-        return columns, weights if ones else payload.copy(), OK
-    summed = np.ones(rows, np.int64) if ones else payload
+    ones = weights.shape[0] == 0
+    if not repeated and (ones or np.all(weights != 0)):
+        return keys, weights, OK
+    summed = np.ones(rows, np.int64) if ones else weights
     kept = 0
     for i in range(1, rows):
         if keys[i] == keys[kept]:
             summed[kept] = add(summed[kept], summed[i])
             if summed[kept] == OVERFLOWED:
-                return columns, weights, OVERFLOW
+                return keys, weights, OVERFLOW
             continue
         # A row whose weights have cancelled makes room for the next one.
         kept += summed[kept] != 0
         keys[kept] = keys[i]
         summed[kept] = summed[i]
     kept += summed[kept] != 0
-    result = np.empty((order.shape[0], kept), np.int64)
-    unpack_rows(keys[:kept], order, lowest, shifts, bits, result)
-    return result, summed[:kept].copy(), OK
+    return keys[:kept], summed[:kept], OK
 
 
 @njit(nogil=True)
@@ -327,21 +345,37 @@ def sort_rows(columns, weights, order, scratch):
 
 
 @compiled
-def take_half(key, column, pivot, above, out):
-    """Write the values of ``column`` in the rows whose ``key`` is below ``pivot``, or is not.
+def take_half(key, column, pivot, above, low, shift, out):
+    """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
 
     Args:
         key: int64, shape ``(n,)``.
         column: int64, shape ``(n,)``.
         pivot: What keys are compared with.
         above: Whether to take the rows whose key is not below it.
-        out: int64, one longer than these rows are many.
+        low: What to subtract of a value.
+        shift: The bit that it is added at.
+        out: uint64, one longer than these rows are many; 0 at first.
     """
     place = np.int64(0)
     for i in range(key.shape[0]):
         # Written for each row, so that no branch depends on the data.
-        out[place] = column[i]
-        place += np.int64((key[i] >= pivot) == above)
+        taken = (key[i] >= pivot) == above
+        out[place] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(taken)
+        place += np.int64(taken)
+
+
+@compiled
+def sorted_half(keys, weights, scratch, bits):
+    """`sum_keys` of one half; ``scratch`` is int64, of shape ``(2, n)``."""
+    return sum_keys(keys, scratch[0].view(np.uint64), weights, scratch[1], bits)
+
+
+@compiled
+def write_rows(keys, lowest, shifts, bits, columns, first):
+    """Write the rows of sorted keys to ``columns``, from row ``first`` on."""
+    some = columns[:, first : first + keys.shape[0]]
+    unpack_rows(keys, np.arange(columns.shape[0]), lowest, shifts, bits, some)
 
 
 @njit(nogil=True)
