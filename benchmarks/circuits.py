@@ -18,23 +18,21 @@ from __future__ import annotations
 import gc
 import os
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import pyarrow as pa
 import typer
 
 import dbsp_wcoj
 from benchmarks import lsqb
 from benchmarks.cost import Clock
 from benchmarks.edge import edge
+from benchmarks.maintained import Maintained, weighted
 from benchmarks.recomputed import Recomputed
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
-from circuits.circuit import Circuit
-from circuits.compile import compile_sql
 
 CLAIM = (
     "Circuits, SQL views kept live: a step of 100 rows is at least 2 (q3) and 10 times (q6, q9) "
@@ -67,14 +65,11 @@ def main(
     result = Result("circuits", CLAIM, {"SQL views": live, "The edge": edges})
     progress = terminal()
     dbsp_wcoj.warm_up()
-    if lsqb_folder.is_dir():
-        network, relations = "LSQB sample", lsqb.load(lsqb_folder)
-    else:
-        network, relations = f"{people:,} generated people", lsqb.generated(people, seed)
+    network = lsqb.network(lsqb_folder, people=people, seed=seed)
     for query in QUERIES:
-        progress.print(f"{query} on {network} ...")
-        row = race(query, relations, rows=rows, steps=steps, seed=seed, verdict=verdict)
-        live.append({"network": network, **row})
+        progress.print(f"{query} on {network.name} ...")
+        row = race(query, network.relations, rows=rows, steps=steps, seed=seed, verdict=verdict)
+        live.append({"network": network.name, **row})
     for values in ("int", "string"):
         progress.print(f"the edge, {values}s ...")
         edges.append(edge(values, rows=edge_rows, steps=edge_steps, seed=seed, verdict=verdict))
@@ -83,7 +78,7 @@ def main(
 
 def race(
     query: str,
-    relations: Mapping[str, pa.Table],
+    relations: lsqb.Relations,
     *,
     rows: int,
     steps: int,
@@ -92,13 +87,10 @@ def race(
 ) -> Row:
     """One query in both engines through the same steps."""
     read = lsqb.read_by(relations, query)
-    views = {name: text for name, text in lsqb.VIEWS.items() if f" {name} " in lsqb.QUERIES[query]}
-    peer = Recomputed(read, views, threads=1)
-    circuit = compile_sql(
-        lsqb.statements(query), {n: t.schema for n, t in read.items()}, outputs=[query]
-    )
+    peer = Recomputed(read, lsqb.views_of(query), threads=1)
+    view = Maintained(query, read)
     clock = Clock()
-    count = _counted(circuit, query, read)
+    count = view.step(read)
     load = clock.read().wall
     first = peer.step({}, 1, lsqb.QUERIES[query]).answer
     verdict.truth(f"{query} at first", first)
@@ -106,13 +98,10 @@ def race(
     ours, change, recompute = [], [], []
     warm = 2
     for number, (weight, changed) in enumerate(_there_and_back(read, rows, steps + warm, seed)):
-        weights = {
-            name: table.append_column("weight", pa.array(np.full(table.num_rows, weight)))
-            for name, table in changed.items()
-        }
+        delta = weighted(changed, weight)
         gc.collect()
         clock = Clock()
-        count += _counted(circuit, query, weights)
+        count = view.step(delta)
         seconds = clock.read().wall
         recomputed = peer.step(changed, weight, lsqb.QUERIES[query])
         verdict.truth(f"{query} after step {number}", recomputed.answer)
@@ -141,33 +130,14 @@ def race(
 
 
 def _there_and_back(
-    relations: Mapping[str, pa.Table], rows: int, steps: int, seed: int
-) -> Iterator[tuple[int, dict[str, pa.Table]]]:
+    relations: lsqb.Relations, rows: int, steps: int, seed: int
+) -> Iterator[lsqb.Step]:
     """Steps that delete rows at random, none twice, then those that insert them again."""
-    random = np.random.default_rng(seed)
-    names = list(relations)
-    ends = np.cumsum([relations[name].num_rows for name in names])
-    most = int(ends[-1]) // rows
-    chosen = random.permutation(ends[-1])[: min(steps, most) * rows]
-    for weight in (-1, 1):
-        for places in chosen.reshape(-1, rows):
-            owners = np.searchsorted(ends, places, side="right")
-            yield (
-                weight,
-                {
-                    names[owner]: relations[names[owner]].take(
-                        places[owners == owner] - (ends[owner] - relations[names[owner]].num_rows)
-                    )
-                    for owner in np.unique(owners)
-                },
-            )
-        chosen = random.permutation(chosen)
-
-
-def _counted(circuit: Circuit, query: str, tables: Mapping[str, pa.Table]) -> int:
-    """By how much a step changes the count."""
-    output = circuit.step(tables)[query]
-    return int(np.dot(output["n"].to_numpy(), output["weight"].to_numpy()))
+    chosen = lsqb.places(relations, rows, steps, seed)
+    again = np.random.default_rng(seed).permutation(chosen.ravel()).reshape(chosen.shape)
+    for weight, places in ((-1, chosen), (1, again)):
+        for one in places:
+            yield weight, lsqb.rows_at(relations, one)
 
 
 if __name__ == "__main__":

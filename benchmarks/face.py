@@ -128,6 +128,14 @@ FACES: tuple[Face, ...] = (
         value="times faster",
     ),
     Face(
+        "peers",
+        "LSQB",
+        "Milliseconds for a step of 100 rows of an LSQB query, one thread",
+        ("query", "rows loaded"),
+        across="system",
+        value="step ms",
+    ),
+    Face(
         "growth",
         "State",
         "Steps at fixed delta and degree while the state grows",

@@ -4,18 +4,26 @@ The texts are those of the Labelled Subgraph Query Benchmark, for relations that
 `knows` is used in both directions and a message is a post or a comment, both are views that the
 queries read. LSQB is by the Linked Data Benchmark Council; what is measured here on a sample of
 its network is no LDBC benchmark result.
+
+A change names rows by their places among the rows of all relations, one after the other; so a step
+changes the relations in proportion to their sizes, and the same places give the same step anywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+Relations = Mapping[str, pa.Table]
+Step = tuple[int, dict[str, pa.Table]]  # weight 1 inserts the rows, -1 deletes them
 
 VIEWS: Final = {
     "knows": """
@@ -110,6 +118,37 @@ QUERIES: Final = {
         WHERE direct.person1 IS NULL""",
 }
 
+# On the sample that the tests use; published with it.
+ANSWERS: Final = {
+    "q1": 1_807_953,
+    "q2": 33_671,
+    "q3": 7_536,
+    "q4": 296_431,
+    "q5": 452_762,
+    "q6": 13_271_670,
+    "q7": 612_689,
+    "q8": 227_688,
+    "q9": 11_803_138,
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Relations, and the queries that they are enough for."""
+
+    name: str
+    relations: dict[str, pa.Table]
+    queries: tuple[str, ...]
+    answers: Mapping[str, int]
+
+
+def network(folder: Path | None, *, people: int, seed: int) -> Network:
+    """That of the folder; where there is none, a generated one of so many people."""
+    if folder is not None and folder.is_dir():
+        return Network("LSQB sample", load(folder), tuple(QUERIES), ANSWERS)
+    name = f"{people:,} generated people"
+    return Network(name, generated(people, seed), ("q3", "q6", "q9"), {})
+
 
 def load(folder: Path) -> dict[str, pa.Table]:
     """The relations, by the names of their Parquet files."""
@@ -140,16 +179,73 @@ def statements(*queries: str) -> str:
     >>> statements("q6").splitlines()[0], statements("q6").count("CREATE VIEW")
     ('CREATE VIEW knows AS ', 2)
     """
-    words = _words(QUERIES[query] for query in queries)
-    views = {name: text for name, text in VIEWS.items() if name in words}
-    views |= {query: QUERIES[query] for query in queries}
+    views = views_of(*queries) | {query: QUERIES[query] for query in queries}
     return "\n".join(f"CREATE VIEW {name} AS {text};" for name, text in views.items())
 
 
-def read_by(relations: Mapping[str, pa.Table], *queries: str) -> dict[str, pa.Table]:
+def views_of(*queries: str) -> dict[str, str]:
+    """The views which these queries read.
+
+    >>> list(views_of("q6", "q1"))
+    ['knows']
+    """
+    words = _words(QUERIES[query] for query in queries)
+    return {name: text for name, text in VIEWS.items() if name in words}
+
+
+def read_by(relations: Relations, *queries: str) -> dict[str, pa.Table]:
     """Those of the relations that these queries read."""
     words = _words([statements(*queries)])
     return {name: table for name, table in relations.items() if name in words}
+
+
+def places(relations: Relations, rows: int, steps: int, seed: int) -> NDArray[np.int64]:
+    """Random places of ``rows`` rows for each of so many steps (fewer, if there are not enough)."""
+    ends = _ends(relations)
+    most = int(ends[-1]) // rows
+    chosen = np.random.default_rng(seed).permutation(ends[-1])
+    return chosen[: min(steps, most) * rows].reshape(-1, rows)
+
+
+def rows_at(relations: Relations, chosen: NDArray[np.int64]) -> dict[str, pa.Table]:
+    """The rows at these places, of the relations that have some.
+
+    >>> rows_at({"e": pa.table({"a": [1, 2]}), "f": pa.table({"b": [3]})}, np.array([2]))["f"]
+    pyarrow.Table
+    b: int64
+    ----
+    b: [[3]]
+    """
+    names, ends = list(relations), _ends(relations)
+    owners = np.searchsorted(ends, chosen, side="right")
+    return {
+        names[owner]: relations[names[owner]].take(
+            chosen[owners == owner] - (ends[owner] - relations[names[owner]].num_rows)
+        )
+        for owner in np.unique(owners)
+    }
+
+
+def alternated(relations: Relations, chosen: NDArray[np.int64]) -> Iterator[Step]:
+    """Steps that delete and insert in turn: rows come back one delete later, so all do.
+
+    >>> table = {"e": pa.table({"a": [1, 2, 3]})}
+    >>> steps = alternated(table, np.array([[0], [2]]))
+    >>> [(weight, rows["e"]["a"].to_pylist()) for weight, rows in steps]
+    [(-1, [1]), (-1, [3]), (1, [1]), (1, [3])]
+    """
+    parts = [rows_at(relations, one) for one in chosen]
+    for part, before in zip(parts, [None, *parts], strict=False):
+        yield -1, part
+        if before is not None:
+            yield 1, before
+    if parts:
+        yield 1, parts[-1]
+
+
+def _ends(relations: Relations) -> NDArray[np.int64]:
+    """Where the places of each relation end."""
+    return np.cumsum([table.num_rows for table in relations.values()])
 
 
 def _words(texts: Iterable[str]) -> set[str]:

@@ -47,6 +47,14 @@ class Recomputed:
     def step(self, rows: Mapping[str, pa.Table], weight: int, query: str) -> Recomputation:
         """Insert (weight 1) or delete (-1) the rows, and answer the query."""
         clock = Clock()
+        self.change(rows, weight)
+        change = clock.read().wall
+        clock = Clock()
+        answer = self.answer(query)
+        return Recomputation(answer, change, clock.read().wall)
+
+    def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
+        """Insert (weight 1) or delete (-1) the rows."""
         for name, changed in rows.items():
             with self._registered(changed) as source:
                 if weight > 0:
@@ -56,10 +64,11 @@ class Recomputed:
                         f"{name}.{column} = {source}.{column}" for column in changed.column_names
                     )
                     self._database.execute(f"DELETE FROM {name} USING {source} WHERE {same}")
-        change = clock.read().wall
-        clock = Clock()
+
+    def answer(self, query: str) -> int:
+        """The one value that the query gives."""
         ((answer,),) = self._database.execute(query).fetchall()
-        return Recomputation(answer, change, clock.read().wall)
+        return int(answer)
 
     @contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:

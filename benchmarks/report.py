@@ -26,7 +26,7 @@ _HERE = Path(__file__).parent
 _LONG = 12  # rows of a table that is folded
 _MOST = 1_000  # rows of a table that is shown at all
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
-_SHOWN = ("commit", "date", "processor", "cores", "memory GB", "other part")
+_SHOWN = ("commit", "date", "processor", "cores", "memory GB")
 
 
 class MarkerError(Exception):
@@ -166,12 +166,26 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     command = machine.get("command") or f"python -m benchmarks.{result.benchmark}"
     yield f"`{command}`"
     facts = [f"{name} {text(machine[name])}" for name in _SHOWN if machine.get(name) is not None]
+    facts += _origins(machine)
     run = machine.get("run seconds")
     if run is not None:
         facts.append(f"ran {text(run)} s")
     versions = [f"{k} {v}" for k, v in machine.items() if isinstance(v, str) and v[:1].isdigit()]
     versions = [one for one in versions if not one.startswith(("date", "commit"))]
     yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
+
+
+def _origins(machine: Mapping[str, Cell]) -> list[str]:
+    """Which tables are of another run, and of which.
+
+    >>> _origins({"BULK by": "one", "cores": 2, "Plans by": "one", "LIVE by": "two"})
+    ['BULK, Plans by one', 'LIVE by two']
+    """
+    tables: dict[str, list[str]] = {}
+    for name, said in machine.items():
+        if name.endswith(" by"):
+            tables.setdefault(text(said), []).append(name.removesuffix(" by"))
+    return [f"{', '.join(names)} by {said}" for said, names in tables.items()]
 
 
 def _picture(chart: Chart, folder: str) -> str:

@@ -23,7 +23,7 @@ class Maintained:
     def __init__(self, *queries: str) -> None:
         relations = lsqb.read_by(lsqb.load(FOLDER), *queries)
         schemas = {name: rows.schema for name, rows in relations.items()}
-        self.mirror = Mirror(relations, views_of(*queries))
+        self.mirror = Mirror(relations, lsqb.views_of(*queries))
         self.circuit: Circuit = compile_sql(lsqb.statements(*queries), schemas, outputs=queries)
         self.counts = dict.fromkeys(queries, 0)
 
@@ -41,11 +41,6 @@ class Maintained:
     def check(self) -> None:
         recomputed = {q: self.mirror.answer(lsqb.QUERIES[q])[0][0] for q in self.counts}
         assert self.counts == recomputed
-
-
-def views_of(*queries: str) -> dict[str, str]:
-    needed = lsqb.statements(*queries)
-    return {name: text for name, text in lsqb.VIEWS.items() if f"VIEW {name} " in needed}
 
 
 def load_delete_and_insert_again(maintained: Maintained, steps: int) -> None:

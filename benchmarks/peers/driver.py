@@ -6,6 +6,8 @@ so that the parent knows what took too long (`benchmarks.peers.process`). BULK c
 step at least), so a slow system takes fewer steps and says how many; all of it is done anew,
 loading included, until it was done ``repeat`` times or no phase of it is short.
 
+A job of LSQB does its steps until ``seconds`` are spent, but six of them at least.
+
 Phases of LIVE start from the same state and lead back to it: inserts, deletes of what was
 inserted (in another order), updates (each step deletes and inserts as many edges) and their
 reverse.
@@ -33,6 +35,8 @@ from benchmarks.peers.systems import Edges, Maintainer, Resources
 from benchmarks.peers.usage import cpu_seconds
 
 _FEW = 10  # edges in the step that is not counted
+_LEAST = 6  # steps of LSQB, of which four are a warm-up
+_RECOUNTS = 2  # of LSQB before any change; the count of the loading is a warm-up
 _SHORT = 0.05  # seconds; a shorter phase is within the noise
 
 
@@ -40,7 +44,7 @@ def main() -> None:
     """Run the job of the folder that is the only argument."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     job = Job.read(Path(sys.argv[1]))
-    (_bulk if job.kind == "bulk" else _live)(job)
+    {"bulk": _bulk, "live": _live, "lsqb": _lsqb}[job.kind](job)
 
 
 def _end_with(parent: int) -> None:
@@ -85,6 +89,43 @@ def _live(job: Job) -> None:
             _say("loaded", wall=time.perf_counter() - wall, cpu=cpu_seconds() - cpu)
             if _phases(maintainer, job, held, rest) >= _SHORT:
                 break
+
+
+def _lsqb(job: Job) -> None:
+    # Not above: pydbsp, which takes no part here, has an environment without pyarrow.
+    import pyarrow.parquet as pq
+
+    from benchmarks import lsqb
+
+    system = SYSTEMS[job.system]
+    files = sorted(job.folder.glob("*.parquet"))
+    relations = {path.name.split(".")[1]: pq.read_table(path) for path in files}
+    steps = list(lsqb.alternated(relations, np.load(job.folder / "places.npy")))
+    context = system.view(job.pattern, relations, _resources(job))
+    gc.collect()
+    gc.freeze()
+    _say("load")
+    begun = time.perf_counter()
+    with context as view:
+        answer = view.count()
+        _say("loaded", number=0, answer=answer, wall=time.perf_counter() - begun)
+        for _ in range(_RECOUNTS if system.recounts else 0):
+            begun = time.perf_counter()
+            answer = view.count()
+            _say("recounted", number=0, answer=answer, count=time.perf_counter() - begun)
+        begun = time.perf_counter()
+        for number, (weight, rows) in enumerate(steps, start=1):
+            if number > _LEAST and time.perf_counter() - begun > job.seconds:
+                break
+            _say("step")
+            gc.collect()
+            before = time.perf_counter()
+            view.change(rows, weight)
+            changed = time.perf_counter()
+            answer = view.count()
+            after = time.perf_counter()
+            wall, count = after - before, after - changed
+            _say("stepped", number=number, answer=answer, wall=wall, count=count)
 
 
 def _phases(maintainer: Maintainer, job: Job, held: Edges, rest: Edges) -> float:

@@ -28,8 +28,9 @@ class Job:
 
     Attributes:
         folder: Holds ``job.json``, ``edges.npy`` and for LIVE ``rest.npy``; files of the system.
-        system, pattern: By name.
-        kind: ``bulk`` or ``live``.
+            For LSQB the relations as ``NN.NAME.parquet``, in order, and ``places.npy``.
+        system, pattern: By name; of LSQB a query.
+        kind: ``bulk``, ``live`` or ``lsqb``.
         threads, memory: What the system may use; bytes.
         seconds: After so many no further count, or step of a phase, is begun.
         repeat: Counts of BULK; how often LIVE is done anew while a phase of it is short.

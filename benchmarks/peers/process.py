@@ -64,7 +64,7 @@ def watch(
 
     Args:
         arguments: Of the interpreter.
-        limit: Seconds between two messages.
+        limit: Seconds between two messages; until the first it has a minute.
         memory: Bytes that the process and its children may hold.
         interpreter: The Python to run.
         loading: Seconds until the message after the one of event ``load``.
@@ -85,7 +85,7 @@ def watch(
         reader.start()
         messages: list[Message] = []
         failure: str | None = None
-        since, used, peak, allowed = time.perf_counter(), 0.0, 0, min(limit, _STARTING)
+        since, used, peak, allowed = time.perf_counter(), 0.0, 0, _STARTING
         seen = 0.0  # CPU seconds, which cannot be asked for any more when it has ended
         try:
             while True:

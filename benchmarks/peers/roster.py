@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.peers.systems import BULK, ENGINE, LIVE, System
+from benchmarks.peers.systems import BULK, ENGINE, LIVE, LSQB, System
 
-SYSTEMS: dict[str, System] = {system.name: system for system in (ENGINE, *BULK, *LIVE)}
+SYSTEMS: dict[str, System] = {system.name: system for system in (ENGINE, *BULK, *LIVE, *LSQB)}

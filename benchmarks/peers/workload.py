@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks import lsqb
 from benchmarks.graph import Graph, generated, read
 from benchmarks.peers.bulk import Case
 from benchmarks.peers.live import Stream
@@ -21,6 +22,7 @@ from benchmarks.peers.truth import CLIQUES_PUBLISHED
 
 SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
 GRAPHS = SHARED / "data" / "graphs"
+LSQB = SHARED / "data" / "lsqb" / "ldbc-snb-sample"
 PAYMENTS = SHARED / "data" / "fraud" / "20K_cycle200.parquet"
 
 WEB = ("web-NotreDame", "uk-2007-05-100000", "cnr-2000")
@@ -108,6 +110,11 @@ def live_streams(chosen: Sequence[str], *, quick: bool, seed: int) -> Iterator[S
         large = read(_path(LARGE)).shuffled(seed + 1)
         held = large.edges * 9 // 10
         yield Stream(TRIANGLES, large, held, (100, 1_000), ("duckdb-delta",), "triangles, large")
+
+
+def network(*, quick: bool, seed: int) -> lsqb.Network:
+    """The LSQB sample, or a generated network where it is not or where the run is quick."""
+    return lsqb.network(None if quick else LSQB, people=100 if quick else 2_000, seed=seed)
 
 
 def payments() -> Graph:

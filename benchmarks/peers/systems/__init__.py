@@ -1,31 +1,39 @@
 """Systems: the engine and its peers, one module each, told apart here.
 
-A module gives ``counter`` (BULK), ``maintainer`` (LIVE) or both, as context managers:
+A module gives ``counter`` (BULK), ``maintainer`` (LIVE), ``view`` (LSQB) or several of them, as
+context managers:
 
 ``counter(pattern, edges, resources, **options)``     -> an object with ``plan`` and ``count()``
 ``maintainer(pattern, edges, resources, **options)``  -> an object with ``step(edges, weights)``,
                                                          which gives the count after the step
+``view(query, relations, resources, **options)``        -> an object with ``change(rows, weight)``
+                                                         and ``count()``
 
-Loading ends when the context is entered. A plan is checked, not assumed: one that should be
-worst-case optimal must hold the word that says so, one that should be binary must not.
+Loading ends when the context is entered; what a module does in ``prepare(query, relations,
+resources)``, if it has that, comes before a view is loaded and is not timed. A plan is checked, not
+assumed: one that should be worst-case optimal must hold the word that says so, one that should be
+binary must not.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.pattern import Pattern
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # which the environment of pydbsp does not have
 
 Edges = NDArray[np.int64]  # two rows: sources and targets
 
@@ -44,6 +52,16 @@ class Maintainer(Protocol):
 
     def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
         """The count after these edges were inserted (weight 1) or deleted (-1)."""
+
+
+class View(Protocol):
+    """A system with the relations of an LSQB query in it."""
+
+    def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
+        """Insert (weight 1) or delete (-1) these rows; an incremental system counts here."""
+
+    def count(self) -> int:
+        """The answer; a system that counts from scratch does so here."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class System:
         present, absent: Words that its plan must hold and must not hold.
         undirected: It counts undirected patterns, an easier problem; its truth is another.
         deletes: Whether it takes deletes.
+        recounts: Whether it counts an LSQB query anew after each change.
     """
 
     name: str
@@ -79,6 +98,7 @@ class System:
     absent: str = ""
     undirected: bool = False
     deletes: bool = True
+    recounts: bool = False
 
     @property
     def interpreter(self) -> str:
@@ -121,6 +141,16 @@ class System:
         make: Callable[..., AbstractContextManager[Maintainer]] = self.driver().maintainer
         return make(pattern, edges, resources, **self.options)
 
+    def view(
+        self, query: str, relations: Mapping[str, pa.Table], resources: Resources
+    ) -> AbstractContextManager[View]:
+        """Its context; what comes before loading is done when it is made."""
+        prepare = getattr(self.driver(), "prepare", None)
+        if prepare is not None:
+            prepare(query, relations, resources)
+        make: Callable[..., AbstractContextManager[View]] = self.driver().view
+        return make(query, relations, resources, **self.options)
+
 
 ENGINE = System("dbsp_wcoj", "engine", "dbsp-wcoj", "generic join")
 
@@ -149,14 +179,39 @@ BULK = (
 
 _SPARK = "pyspark"
 
+DUCKDB_DELTA = System("duckdb-delta", "duckdb", "duckdb", "delta SQL", {"method": "delta"})
+DUCKDB_RECOMPUTE = System(
+    "duckdb-recompute", "duckdb", "duckdb", "SQL recount", {"method": "recompute"}, recounts=True
+)
+PATHWAY = System("pathway", "pathway", "pathway", "incremental binary joins")
+SPARK_RECOMPUTE = System(
+    "spark-recompute", "spark", _SPARK, "SQL recount", {"method": "recompute"}, recounts=True
+)
+
 LIVE = (
-    System("duckdb-delta", "duckdb", "duckdb", "delta SQL", {"method": "delta"}),
-    System("duckdb-recompute", "duckdb", "duckdb", "SQL recount", {"method": "recompute"}),
-    System("pathway", "pathway", "pathway", "incremental binary joins"),
+    DUCKDB_DELTA,
+    DUCKDB_RECOMPUTE,
+    PATHWAY,
     System("pydbsp", "pydbsp", "pydbsp", "incremental binary joins"),
     System("spark-delta", "spark", _SPARK, "delta SQL", {"method": "delta"}),
-    System("spark-recompute", "spark", _SPARK, "SQL recount", {"method": "recompute"}),
+    SPARK_RECOMPUTE,
     System("spark-streams", "spark", _SPARK, "stream joins", {"method": "streams"}, deletes=False),
     System("igraph-live", "igraph", "igraph", "recount, undirected", undirected=True),
     System("networkx-live", "networkx", "networkx", "recount, undirected", undirected=True),
+)
+
+LSQB = (
+    DUCKDB_RECOMPUTE,
+    DUCKDB_DELTA,
+    System("kuzu-recompute", "kuzu", "kuzu", "Cypher recount", recounts=True),
+    System(
+        "ladybug-recompute",
+        "kuzu",
+        "ladybug",
+        "Cypher recount",
+        {"package": "ladybug"},
+        recounts=True,
+    ),
+    PATHWAY,
+    SPARK_RECOMPUTE,
 )

@@ -3,12 +3,13 @@
 LIVE by ``recompute`` answers the query anew after each change. LIVE by ``delta`` runs the terms
 of the collapsed formula, over the table before the change, the changed rows with their weights,
 and both together; then it changes the table. No index is made: DuckDB's joins would not use it,
-and its primary keys refuse a row that was deleted in the same transaction.
+and its primary keys refuse a row that was deleted in the same transaction. LSQB likewise: the texts
+of the queries, or the terms of their joins (`lsqb_joins`) whose relation has changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import duckdb
@@ -16,8 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks import lsqb
+from benchmarks.peers.lsqb_joins import JOINS, delta_sql, parts
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
+from benchmarks.recomputed import Recomputed
 
 
 class _Counter:
@@ -57,6 +61,77 @@ class _Maintainer:
         return self._count
 
 
+class _Recounted:
+    """The query's text, over tables that change."""
+
+    def __init__(self, query: str, relations: lsqb.Relations, resources: Resources) -> None:
+        views = lsqb.views_of(query)
+        self._tables = Recomputed(relations, views, threads=resources.threads)
+        self._query = lsqb.QUERIES[query]
+
+    def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
+        self._tables.change(rows, weight)
+
+    def count(self) -> int:
+        return self._tables.answer(self._query)
+
+
+class _Differences:
+    """Tables ``t_R(a, b)`` and changes ``d_R(a, b, w)``; ``o``, ``d``, ``n`` are views of them.
+
+    A relation is known by its first two columns, or by one, which is then both.
+    """
+
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, query: str, relations: lsqb.Relations
+    ) -> None:
+        self._database, self._query = database, query
+        for name, rows in relations.items():
+            database.register("loaded", _two_columns(rows))
+            database.execute(f"CREATE TABLE t_{name} AS SELECT a, b FROM loaded")
+            database.unregister("loaded")
+            database.execute(f"CREATE TABLE d_{name}(a BIGINT, b BIGINT, w BIGINT)")
+        used = {relation for join in JOINS[query] for relation, _ in join.atoms}
+        for relation in used:
+            for state, table, weight in (("o", "t", "1 AS w"), ("d", "d", "w")):
+                if relation not in relations or state == "o":
+                    selected = (
+                        f"SELECT {'b AS a, a AS b' if swapped else 'a, b'}, {weight} "
+                        f"FROM {table}_{part}"
+                        for part, swapped in parts(relation)
+                    )
+                    text = " UNION ALL ".join(selected)
+                    database.execute(f"CREATE VIEW {state}_{relation} AS {text}")
+            database.execute(
+                f"CREATE VIEW n_{relation} AS "
+                f"SELECT * FROM o_{relation} UNION ALL SELECT * FROM d_{relation}"
+            )
+        joins = " UNION ALL ".join(
+            f"SELECT {join.sign} * count(*) AS w {join.sql('o' * len(join.atoms))}"
+            for join in JOINS[query]
+        )
+        self._count = int(str(_row(database, f"SELECT sum(w) FROM ({joins})")[0]))
+
+    def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
+        database = self._database
+        for name, table in rows.items():
+            database.register("changed", _two_columns(table))
+            database.execute(f"INSERT INTO d_{name} SELECT a, b, {weight} FROM changed")
+            database.unregister("changed")
+        self._count += int(str(_row(database, delta_sql(self._query, set(rows)))[0]))
+        for name in rows:
+            if weight > 0:
+                database.execute(f"INSERT INTO t_{name} SELECT a, b FROM d_{name}")
+            else:
+                database.execute(
+                    f"DELETE FROM t_{name} t USING d_{name} d WHERE t.a = d.a AND t.b = d.b"
+                )
+            database.execute(f"DELETE FROM d_{name}")
+
+    def count(self) -> int:
+        return self._count
+
+
 @contextmanager
 def counter(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Counter]:
     with _loaded(edges, resources) as database:
@@ -72,11 +147,28 @@ def maintainer(
 
 
 @contextmanager
-def _loaded(edges: Edges, resources: Resources) -> Iterator[duckdb.DuckDBPyConnection]:
+def view(
+    query: str, relations: lsqb.Relations, resources: Resources, *, method: str
+) -> Iterator[_Recounted | _Differences]:
+    if method == "recompute":
+        yield _Recounted(query, relations, resources)
+        return
+    with _connected(resources) as database:
+        yield _Differences(database, query, relations)
+
+
+@contextmanager
+def _connected(resources: Resources) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as database:
         database.execute(f"SET threads = {resources.threads}")
         database.execute(f"SET memory_limit = '{resources.memory >> 20}MiB'")
         database.execute(f"SET temp_directory = '{resources.folder}'")
+        yield database
+
+
+@contextmanager
+def _loaded(edges: Edges, resources: Resources) -> Iterator[duckdb.DuckDBPyConnection]:
+    with _connected(resources) as database:
         database.register("loaded", pa.table({"src": edges[0], "dst": edges[1]}))
         database.execute("CREATE TABLE e AS SELECT src, dst FROM loaded")
         database.unregister("loaded")
@@ -86,3 +178,7 @@ def _loaded(edges: Edges, resources: Resources) -> Iterator[duckdb.DuckDBPyConne
 def _row(database: duckdb.DuckDBPyConnection, statement: str) -> tuple[object, ...]:
     (row,) = database.execute(statement).fetchall()
     return tuple(row)
+
+
+def _two_columns(rows: pa.Table) -> pa.Table:
+    return pa.table({"a": rows.column(0), "b": rows.column(min(1, rows.num_columns - 1))})

@@ -3,6 +3,8 @@
 BULK begins with arrays in random order and pays for sorting and for its index; ``index`` gives
 the cost of both apart, built once more by itself. The binary plan is the ``recursive`` formula on
 one step with all edges: it joins two at a time and keeps what is in between, as any such plan does.
+
+An LSQB query is a circuit of its SQL views.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.cost import Clock, Cost
 from benchmarks.engine import parts, warm_up, weight, workers
+from benchmarks.lsqb import Relations
+from benchmarks.maintained import Maintained, weighted
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
@@ -66,6 +70,18 @@ class _Maintainer:
         return self._count
 
 
+class _View:
+    def __init__(self, query: str, relations: Relations) -> None:
+        self._view = Maintained(query, relations)
+        self._count = self._view.step(relations)
+
+    def change(self, rows: Relations, weight: int) -> None:
+        self._count = self._view.step(weighted(rows, weight))
+
+    def count(self) -> int:
+        return self._count
+
+
 @contextmanager
 def counter(
     pattern: Pattern, edges: Edges, resources: Resources, *, plan: str = "generic join"
@@ -91,3 +107,17 @@ def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator
         for sign in (-1, 1):
             small.step(edges[:, :_FEW], np.full(_FEW, sign))
         yield view(edges)
+
+
+def prepare(query: str, relations: Relations, resources: Resources) -> None:
+    """Kernels of this query are loaded before any is timed."""
+    warm_up(resources.threads)
+    few = {name: rows.slice(0, _WARM) for name, rows in relations.items()}
+    small = _View(query, few)
+    for sign in (-1, 1):
+        small.change({name: rows.slice(0, _FEW) for name, rows in few.items()}, sign)
+
+
+@contextmanager
+def view(query: str, relations: Relations, resources: Resources) -> Iterator[_View]:
+    yield _View(query, relations)

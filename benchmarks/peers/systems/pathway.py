@@ -3,7 +3,10 @@
 Its engine runs in a thread of this process. A step puts rows into its Python connector and commits
 them. Its output is one table of the count and of a checksum of the edges, which changes in every
 step even when the count does not; a step is done when a time is closed at which the checksum was
-new. Rows are keyed by both ends, so a delete is exact.
+new. Rows are keyed by all columns, so a delete is exact.
+
+For an LSQB query the rows of all relations come through one connector, so that a step is one time;
+what says that a step is done is the number of all rows. Its joins are those of `lsqb_joins`.
 """
 
 from __future__ import annotations
@@ -11,18 +14,23 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.peers.lsqb_joins import JOINS, Conjunction, parts
 from benchmarks.peers.pattern import Pattern
 from benchmarks.peers.systems import Edges, Resources
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _PRIME = 1_000_003
-_Step = tuple[Edges, NDArray[np.int64]]
+_Columns = NDArray[np.int64]  # one row for each column
+_Step = tuple[_Columns, NDArray[np.int64]]
 
 
 class _Maintainer:
@@ -33,8 +41,8 @@ class _Maintainer:
         self._answers: queue.Queue[int | BaseException] = queue.Queue()
         self._count, self._marked = 0, False
 
-    def step(self, edges: Edges, weights: NDArray[np.int64]) -> int:
-        self._steps.put((edges, weights))
+    def step(self, rows: _Columns, weights: NDArray[np.int64]) -> int:
+        self._steps.put((rows, weights))
         answer = self._answers.get()
         if isinstance(answer, BaseException):
             raise RuntimeError("Pathway's engine failed") from answer
@@ -55,36 +63,94 @@ class _Maintainer:
         self._answers.put(failure)
 
 
+class _View:
+    """The relations by number; a relation of one column has it twice."""
+
+    def __init__(self, one: _Maintainer, numbers: Mapping[str, int]) -> None:
+        self._one, self._numbers, self._count = one, numbers, 0
+
+    def change(self, rows: Mapping[str, pa.Table], weight: int) -> None:
+        columns = np.concatenate(
+            [
+                np.stack(
+                    [
+                        np.full(table.num_rows, self._numbers[name]),
+                        table.column(0).to_numpy(),
+                        table.column(min(1, table.num_columns - 1)).to_numpy(),
+                    ]
+                )
+                for name, table in rows.items()
+            ],
+            axis=1,
+        )
+        self._count = self._one.step(columns, np.full(columns.shape[1], weight))
+
+    def count(self) -> int:
+        return self._count
+
+
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
+    def checksum(pw: Any, table: Any) -> Any:
+        return pw.reducers.sum(table.src * _PRIME + table.dst)
+
+    def count(pw: Any, table: Any) -> Any:
+        return _count(pw, table, pattern)
+
+    with _running(("src", "dst"), count, checksum, resources) as one:
+        one.step(edges, np.ones(edges.shape[1], np.int64))
+        yield one
+
+
+@contextmanager
+def view(query: str, relations: Mapping[str, pa.Table], resources: Resources) -> Iterator[_View]:
+    numbers = {name: number for number, name in enumerate(relations)}
+
+    def rows(pw: Any, table: Any) -> Any:
+        return pw.reducers.count()
+
+    def count(pw: Any, table: Any) -> Any:
+        return _sum(pw, table, numbers, JOINS[query])
+
+    with _running(("relation", "a", "b"), count, rows, resources) as one:
+        loaded = _View(one, numbers)
+        loaded.change(relations, 1)
+        yield loaded
+
+
+@contextmanager
+def _running(
+    names: tuple[str, ...],
+    count: Callable[[Any, Any], Any],
+    checksum: Callable[[Any, Any], Any],
+    resources: Resources,
+) -> Iterator[_Maintainer]:
+    """The engine over one table with these columns; ``count`` is a table with one value."""
     os.environ["PATHWAY_THREADS"] = str(resources.threads)
     import pathway as pw
 
-    class Edge(pw.Schema):  # type: ignore[misc]
-        src: int = pw.column_definition(primary_key=True)
-        dst: int = pw.column_definition(primary_key=True)
-
+    key = {name: pw.column_definition(primary_key=True, dtype=int) for name in names}
     steps: queue.Queue[_Step | None] = queue.Queue()
 
     class Subject(pw.io.python.ConnectorSubject):  # type: ignore[misc]
         def run(self) -> None:
             while (taken := steps.get()) is not None:
-                for source, target, weight in zip(
-                    *taken[0].tolist(), taken[1].tolist(), strict=True
-                ):
+                for *values, weight in zip(*taken[0].tolist(), taken[1].tolist(), strict=True):
+                    row = dict(zip(names, values, strict=True))
                     if weight > 0:
-                        self.next(src=source, dst=target)
+                        self.next(**row)
                     else:
-                        self.delete(src=source, dst=target)
+                        self.delete(**row)
                 self.commit()
 
-    table = pw.io.python.read(Subject(), schema=Edge, autocommit_duration_ms=None)
+    schema = pw.schema_builder(key, name="Rows")
+    table = pw.io.python.read(Subject(), schema=schema, autocommit_duration_ms=None)
     one = _Maintainer(steps)
-    checksum = table.reduce(value=pw.reducers.sum(table.src * _PRIME + table.dst))
-    count = _count(pw, table, pattern)
+    sums = table.reduce(value=checksum(pw, table))
+    counted = count(pw, table)
     output = pw.Table.concat_reindex(
-        count.select(kind="count", value=count.value),
-        checksum.select(kind="checksum", value=checksum.value),
+        counted.select(kind="count", value=counted.value),
+        sums.select(kind="checksum", value=sums.value),
     )
     pw.io.subscribe(output, one.changed, on_time_end=one.closed)
 
@@ -96,7 +162,6 @@ def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator
 
     thread = threading.Thread(target=engine, daemon=True)
     thread.start()
-    one.step(edges, np.ones(edges.shape[1], np.int64))
     yield one
     steps.put(None)
     thread.join(timeout=10)
@@ -126,3 +191,46 @@ def _count(pw: Any, table: Any, pattern: Pattern) -> Any:
         before, bound = bound, [*bound, *fresh]
         joined = compared(joined.join(right, *shared).select(**kept, **fresh), before)
     return joined.reduce(value=pw.reducers.count())
+
+
+def _sum(pw: Any, table: Any, numbers: Mapping[str, int], joins: tuple[Conjunction, ...]) -> Any:
+    """The counts of the joins with their signs, as one value."""
+    used = {relation for join in joins for relation, _ in join.atoms}
+    relations = {}
+    for relation in used:
+        pieces = []
+        for part, swapped in parts(relation):
+            rows = table.filter(table.relation == numbers[part])
+            first, second = (rows.b, rows.a) if swapped else (rows.a, rows.b)
+            pieces.append(rows.select(a=first, b=second))
+        one = pieces[0] if len(pieces) == 1 else pw.Table.concat_reindex(*pieces)
+        relations[relation] = one
+    counts = []
+    for join in joins:
+        counted = _joined(relations, join).reduce(value=pw.reducers.count())
+        counts.append(counted.select(value=join.sign * counted.value))
+    if len(counts) == 1:
+        return counts[0]
+    both = pw.Table.concat_reindex(*counts)
+    return both.reduce(value=pw.reducers.sum(both.value))
+
+
+def _joined(relations: Mapping[str, Any], join: Conjunction) -> Any:
+    """The rows of a join, in the order of its atoms."""
+    joined: Any = None
+    bound: list[str] = []
+    for relation, variables in join.atoms:
+        right = relations[relation].copy()
+        columns = dict(zip(variables, (right.a, right.b), strict=False))
+        fresh = {name: column for name, column in columns.items() if name not in bound}
+        if joined is None:
+            joined = right.select(**fresh)
+        else:
+            shared = [joined[name] == column for name, column in columns.items() if name in bound]
+            kept = {name: joined[name] for name in bound}
+            joined = joined.join(right, *shared).select(**kept, **fresh)
+        before, bound = bound, [*bound, *fresh]
+        for x, y in join.unequal:
+            if {x, y} <= set(bound) and not {x, y} <= set(before):
+                joined = joined.filter(joined[x] != joined[y])
+    return joined

@@ -1,0 +1,193 @@
+"""LSQB: nine counts over a social network, kept right while rows come and go, checked at each step.
+
+Every system loads the relations that a query reads and counts once; then it deletes 100 rows and
+inserts 100 in turn (those that were deleted one delete before), and gives the count after each
+step. What graph databases keep as nodes (forums) does not change: they would have to delete their
+edges as well. Systems that count from scratch after each change have the time of that alone beside
+it, so both comparisons are there: with what a user of theirs does, and with the mere query. It is
+the faster one of the median over the steps and that over the tables as they were loaded: Kùzu makes
+another plan, often a slow one, when rows have been inserted.
+
+Each runs in a process of its own with one thread; the engine runs before and after the peers of a
+query, so that a change of the machine's load hits both. The first steps are a warm-up. A slow
+system takes fewer steps, and its ratio is with the engine's median of just these. The truth is
+DuckDB's text in this process, step by step, and on the sample the published answers.
+
+pydbsp is left out: the rows between its joins are millions of tuples of Python for most queries. So
+are Pathway and delta SQL for q7, see `lsqb_joins`. Spark takes 20 s a query and runs a few.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from benchmarks import lsqb
+from benchmarks.peers.job import Job
+from benchmarks.peers.lsqb_joins import JOINS
+from benchmarks.peers.process import Ended, Message, run
+from benchmarks.peers.systems import ENGINE, System
+from benchmarks.recomputed import Recomputed
+from benchmarks.result import Row
+from benchmarks.verdict import Verdict
+
+WARM = 4  # steps that are not counted
+_ANSWERED = ("loaded", "recounted", "stepped")
+FEW = {"spark-recompute": ("q3", "q6", "q9")}
+
+
+@dataclass
+class Lsqb:
+    """The settings of a run.
+
+    Attributes:
+        peers: In the order in which they run.
+        threads: For each system.
+        rows: Rows in a step.
+        deletes: Steps that delete, and as many that insert.
+        seconds: After so many no further step is begun, but for two after the warm-up.
+        limit: Seconds for one step.
+        loading: Seconds for loading and the first count.
+        memory: Bytes for one system.
+        again: The engine runs after the peers as well.
+    """
+
+    peers: Sequence[System]
+    threads: int
+    rows: int
+    deletes: int
+    seconds: float
+    limit: float
+    loading: float
+    memory: int
+    verdict: Verdict
+    progress: Callable[[str], None]
+    again: bool = True
+
+    def run(self, network: lsqb.Network, seed: int) -> list[Row]:
+        """The rows of all queries of the network."""
+        table: list[Row] = []
+        for query in network.queries:
+            self.progress(f"{query} on {network.name} ...")
+            relations = lsqb.read_by(network.relations, query)
+            table += self._query(network, query, relations, seed)
+        return table
+
+    def _query(
+        self, network: lsqb.Network, query: str, relations: lsqb.Relations, seed: int
+    ) -> list[Row]:
+        # Entities, whose names are one word, go last and so do not change.
+        ordered = dict(sorted(relations.items(), key=lambda one: "_" not in one[0]))
+        changing = {name: rows for name, rows in ordered.items() if "_" in name}
+        places = lsqb.places(changing, self.rows, self.deletes, seed)
+        self._learn(network, query, ordered, places)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            np.save(folder / "places.npy", places)
+            for position, (relation, rows) in enumerate(ordered.items()):
+                pq.write_table(rows, folder / f"{position:02}.{relation}.parquet")
+            first = self._view(query, ENGINE, folder)
+            ended = [
+                (peer, self._view(query, peer, folder))
+                for peer in self.peers
+                if query in FEW.get(peer.name, network.queries)
+            ]
+            again = [self._view(query, ENGINE, folder)] if self.peers and self.again else []
+        engine = [_steps(one) for one in (first, *again)]
+        table = [(ENGINE, first), *ended]
+        common: Row = {
+            "network": network.name,
+            "query": query,
+            "rows loaded": sum(rows.num_rows for rows in relations.values()),
+            "threads": self.threads,
+            "rows/step": self.rows,
+        }
+        return [common | _row(system, one, engine) for system, one in table]
+
+    def _learn(
+        self,
+        network: lsqb.Network,
+        query: str,
+        relations: lsqb.Relations,
+        places: NDArray[np.int64],
+    ) -> None:
+        """The count at first and after each step."""
+        tables = Recomputed(relations, lsqb.views_of(query), threads=self.threads)
+        text = lsqb.QUERIES[query]
+        self.verdict.truth(_truth(query, 0), network.answers.get(query), tables.answer(text))
+        steps = lsqb.alternated(relations, places)
+        for number, (weight, rows) in enumerate(steps, start=1):
+            tables.change(rows, weight)
+            self.verdict.truth(_truth(query, number), tables.answer(text))
+        self.verdict.compare("DuckDB at the end", _truth(query, 0), tables.answer(text))
+
+    def _view(self, query: str, system: System, folder: Path) -> Ended | str:
+        """What came of it, or why it was not tried."""
+        if not system.recounts and system is not ENGINE and query not in JOINS:
+            return "not written: an outer join"
+        used = Path(tempfile.mkdtemp(dir=folder))
+        for file in folder.glob("*.*"):
+            (used / file.name).symlink_to(file)
+        job = Job(used, system.name, query, "lsqb", self.threads, self.memory, self.seconds)
+        ended = run(job, system, limit=self.limit, loading=self.loading)
+        for one in (one for event in _ANSWERED for one in ended.said(event)):
+            what = f"{system.name} after {one['number']} steps"
+            self.verdict.compare(what, _truth(query, one["number"]), one["answer"])
+        steps = _steps(ended)
+        told = f"{_median(steps, 'wall') * 1000:.3g} ms, {len(steps)} steps" if steps else ""
+        loaded = "".join(f"loaded in {one['wall']:.3g} s, " for one in ended.said("loaded"))
+        self.progress(f"  {system.name}: {loaded}{ended.failure or told}")
+        return ended
+
+
+def _truth(query: str, number: int) -> str:
+    return f"{query} after {number} steps"
+
+
+def _steps(ended: Ended | str) -> list[Message]:
+    """The steps after the warm-up."""
+    steps = [] if isinstance(ended, str) else ended.said("stepped")
+    return [one for one in steps if one["number"] > WARM]
+
+
+def _median(steps: Sequence[Message], name: str) -> float:
+    return statistics.median(one[name] for one in steps)
+
+
+def _row(system: System, ended: Ended | str, engine: Sequence[Sequence[Message]]) -> Row:
+    """One row; where a system was stopped in a step its ratios are lower bounds."""
+    note = ended if isinstance(ended, str) else ended.failure
+    loaded = [] if isinstance(ended, str) else ended.said("loaded")
+    own = system is ENGINE
+    steps = [one for run in engine for one in run] if own else _steps(ended)
+    most = len(steps) if steps and not own else None
+    same = [one for run in engine for one in run[:most]]
+    step = _median(steps, "wall") if steps else None
+    bound = step
+    if step is None and isinstance(ended, Ended) and loaded and str(note).startswith("stopped"):
+        bound = ended.cost.wall
+    ours = _median(same, "wall") if same and not own else None
+    counts = [] if isinstance(ended, str) else [ended.said("recounted"), steps]
+    recount = min(
+        (_median(one, "count") for one in counts if one and system.recounts), default=None
+    )
+    return {
+        "system": system.name,
+        "method": system.method,
+        "load s": loaded[0]["wall"] if loaded else None,
+        "count": loaded[0]["answer"] if loaded else None,
+        "steps": len(steps) or None,
+        "step ms": step * 1000 if step else None,
+        "largest ms": max(one["wall"] for one in steps) * 1000 if steps else None,
+        "recount ms": recount * 1000 if recount else None,
+        "times faster": bound / ours if bound and ours else None,
+        "than the recount": recount / ours if recount and ours else None,
+        "note": note,
+    }

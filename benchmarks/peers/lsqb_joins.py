@@ -1,0 +1,170 @@
+"""LSQB queries as joins of atoms, for peers that are told joins and not SQL.
+
+A query is a sum of conjunctions with signs: as all rows of a relation are distinct, the rows of an
+antijoin are those of the join without it, less those that meet the atom which must not be there. So
+every count but that of q7 is a sum of joins, and its delta the sum of theirs, one term an atom.
+q7 is left out: an outer join counts a message without replies once, and no join does that.
+
+Atoms stand in an order that a left-deep plan can take: each shares a variable with those before it,
+and what keeps the rows few comes early. Columns are known by their positions. Like `pattern`, this
+module imports neither numba nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Atom = tuple[str, tuple[str, ...]]
+
+# Which relations a view is the union of, and whether their two columns are swapped.
+PARTS: Final[dict[str, tuple[tuple[str, bool], ...]]] = {
+    "knows": (("Person_knows_Person", False), ("Person_knows_Person", True)),
+    "Message_hasTag_Tag": (("Post_hasTag_Tag", False), ("Comment_hasTag_Tag", False)),
+    "Message_hasCreator_Person": (
+        ("Post_hasCreator_Person", False),
+        ("Comment_hasCreator_Person", False),
+    ),
+    "Comment_replyOf_Message": (
+        ("Comment_replyOf_Post", False),
+        ("Comment_replyOf_Comment", False),
+    ),
+    "Person_likes_Message": (("Person_likes_Post", False), ("Person_likes_Comment", False)),
+}
+
+
+@dataclass(frozen=True)
+class Conjunction:
+    """Atoms, pairs of variables that must differ, and the sign of the count in the query's.
+
+    >>> q6 = JOINS["q6"][0]
+    >>> q6.sql(["o", "d", "n"])[:45]
+    'FROM o_knows t0, d_knows t1, n_Person_hasInte'
+    """
+
+    atoms: tuple[Atom, ...]
+    unequal: tuple[tuple[str, str], ...] = ()
+    sign: int = 1
+
+    def sql(self, states: Sequence[str]) -> str:
+        """FROM and WHERE over tables with columns a, b, as ``t0``, ``t1``, ...
+
+        Args:
+            states: For each atom what its relation's name begins with: ``o``, ``d``, ``n``.
+        """
+        first: dict[str, str] = {}
+        tests: list[str] = []
+        for position, (_, variables) in enumerate(self.atoms):
+            for variable, column in zip(variables, "ab", strict=False):
+                here = f"t{position}.{column}"
+                if variable in first:
+                    tests.append(f"{here} = {first[variable]}")
+                first.setdefault(variable, here)
+        tests += [f"{first[x]} <> {first[y]}" for x, y in self.unequal]
+        tables = (
+            f"{state}_{relation} t{i}"
+            for i, (state, (relation, _)) in enumerate(zip(states, self.atoms, strict=True))
+        )
+        return f"FROM {', '.join(tables)} WHERE {' AND '.join(tests)}"
+
+
+_Q5: Final = (
+    ("Comment_replyOf_Message", ("c", "m")),
+    ("Comment_hasTag_Tag", ("c", "u")),
+    ("Message_hasTag_Tag", ("m", "t")),
+)
+_Q6: Final = (
+    ("knows", ("a", "b")),
+    ("knows", ("b", "c")),
+    ("Person_hasInterest_Tag", ("c", "t")),
+)
+
+JOINS: Final[dict[str, tuple[Conjunction, ...]]] = {
+    "q1": (
+        Conjunction(
+            (
+                ("Comment_replyOf_Post", ("c", "p")),
+                ("Forum_containerOf_Post", ("f", "p")),
+                ("Forum", ("f",)),
+                ("Comment_hasTag_Tag", ("c", "t")),
+                ("Tag_hasType_TagClass", ("t", "k")),
+                ("Forum_hasMember_Person", ("f", "a")),
+                ("Person_isLocatedIn_City", ("a", "i")),
+                ("City_isPartOf_Country", ("i", "l")),
+            )
+        ),
+    ),
+    "q2": (
+        Conjunction(
+            (
+                ("Comment_replyOf_Post", ("c", "p")),
+                ("Comment_hasCreator_Person", ("c", "a")),
+                ("Post_hasCreator_Person", ("p", "b")),
+                ("knows", ("a", "b")),
+            )
+        ),
+    ),
+    "q3": (
+        Conjunction(
+            (
+                ("knows", ("a", "b")),
+                ("Person_isLocatedIn_City", ("a", "i")),
+                ("Person_isLocatedIn_City", ("b", "j")),
+                ("City_isPartOf_Country", ("i", "l")),
+                ("City_isPartOf_Country", ("j", "l")),
+                ("knows", ("b", "c")),
+                ("knows", ("c", "a")),
+                ("Person_isLocatedIn_City", ("c", "k")),
+                ("City_isPartOf_Country", ("k", "l")),
+            )
+        ),
+    ),
+    "q4": (
+        Conjunction(
+            (
+                ("Person_likes_Message", ("l", "m")),
+                ("Message_hasCreator_Person", ("m", "a")),
+                ("Message_hasTag_Tag", ("m", "t")),
+                ("Comment_replyOf_Message", ("c", "m")),
+            )
+        ),
+    ),
+    "q5": (Conjunction(_Q5, (("t", "u"),)),),
+    "q6": (Conjunction(_Q6, (("a", "c"),)),),
+    "q8": (
+        Conjunction(_Q5, (("t", "u"),)),
+        Conjunction((*_Q5, ("Comment_hasTag_Tag", ("c", "t"))), (("t", "u"),), -1),
+    ),
+    "q9": (
+        Conjunction(_Q6, (("a", "c"),)),
+        Conjunction((*_Q6[:2], ("knows", ("a", "c")), _Q6[2]), (("a", "c"),), -1),
+    ),
+}
+
+
+def parts(relation: str) -> tuple[tuple[str, bool], ...]:
+    """The relations that hold the rows of a relation or view, and whether they are swapped."""
+    return PARTS.get(relation, ((relation, False),))
+
+
+def delta_sql(query: str, changed: Collection[str]) -> str:
+    """The change of the count: the collapsed terms over ``o``, ``d``, ``n`` with weights ``w``.
+
+    A term whose changed relation has no changed rows is left out.
+
+    >>> delta_sql("q6", {"Person_hasInterest_Tag"}).count("UNION ALL")
+    0
+    """
+    terms = list(_terms(query, changed)) or ["SELECT 0 AS w"]
+    return f"SELECT sum(w) FROM ({' UNION ALL '.join(terms)})"
+
+
+def _terms(query: str, changed: Collection[str]) -> Iterator[str]:
+    for join in JOINS[query]:
+        size = len(join.atoms)
+        weight = " * ".join(f"t{i}.w" for i in range(size))
+        for place, (relation, _) in enumerate(join.atoms):
+            if any(part in changed for part, _ in parts(relation)):
+                states = ["o"] * place + ["d"] + ["n"] * (size - place - 1)
+                yield f"SELECT coalesce(sum({weight}), 0) * {join.sign} AS w {join.sql(states)}"
