@@ -221,7 +221,7 @@ def test_a_peer_in_its_own_process_is_right_after_every_step(name: str) -> None:
         pytest.skip(f"{name} is not installed; `make bench` gives it an environment")
     verdict = Verdict()
 
-    rows = raced(("q4", "q7", "q8"), [SYSTEMS[name]], verdict)
+    rows = raced(tuple(lsqb.QUERIES), [SYSTEMS[name]], verdict)
 
     assert verdict.differences == []
     notes = {row["note"] for row in rows if row["system"] == name}

@@ -53,6 +53,8 @@ class _Maintainer:
             self._marked = True
         elif is_addition:
             self._count = row["value"]
+        elif row["value"] == self._count:  # nothing is left to count, unless another value follows
+            self._count = 0
 
     def closed(self, time: int) -> None:
         if self._marked:
