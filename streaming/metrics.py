@@ -43,9 +43,9 @@ class BatchMetrics:
         letters_total: ... and of all so far.
         seconds: Time spent in each phase: ``load`` (the state, where it is not loaded), ``read``
             (Spark's work and the way to Python), ``decode`` (taking the micro-batch apart and
-            looking for bad rows), ``encode``, ``step`` and ``output`` (of the circuit), ``write``
-            (state and deltas), ``merge`` (making the step the state), ``publish`` (targets), and in
-            ``all``.
+            looking for bad rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells``
+            (of a distributed one, on the executors), ``write`` (state and deltas), ``merge``
+            (making the step the state), ``publish`` (targets), and in ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes of the durable state of each arrangement and table.
     """

@@ -13,10 +13,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, CircuitStep, UnknownViewError
+from circuits import Circuit, UnknownViewError
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.outputs import Output
+from streaming.outputs import After, Output
 from streaming.targets.frame import FrameTarget
 from streaming.targets.target import Target, ViewDelta
 
@@ -39,17 +39,22 @@ class Routes:
     targets: Mapping[str, OnDelta | Target]
     outputs: Mapping[str, Output]
 
-    def tables(self, step: CircuitStep) -> dict[str, pa.Table]:
+    def tables(
+        self, deltas: Mapping[str, pa.Table], after: Callable[[str], After]
+    ) -> dict[str, pa.Table]:
         """What a step gives out, by view.
+
+        Args:
+            deltas: The consolidated delta of each view.
+            after: The whole of a materialized view after the step.
 
         Raises:
             TargetError: A view does not have one row per key, as its output says.
         """
         tables = {}
-        for view, delta in step.outputs.items():
+        for view, delta in deltas.items():
             output = self.outputs.get(view, Output())
-            after = step.after(view) if output.needs_view else None
-            table = output.table(view, delta, after)
+            table = output.table(view, delta, after(view) if output.needs_view else None)
             tables[view] = table.replace_schema_metadata({FORM: str(output)})
         return tables
 

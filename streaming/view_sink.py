@@ -40,35 +40,30 @@ import pickle
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, UnknownInputError
+from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.changes import Feed, feed_of
-from streaming.checkpoint import Checkpoint
+from streaming.engine import ExecutionMode, check_outputs, engine_of
 from streaming.envelope import Changes, changes_of
-from streaming.errors import ReplayError, StateError
+from streaming.errors import StateError
 from streaming.letters import BadRows, check_policy, judged
 from streaming.metrics import BatchMetrics, Stopwatch
+from streaming.origin import Origin
 from streaming.outputs import Output
 from streaming.preparing import prepared
 from streaming.routes import OnDelta, routes_of
 from streaming.state.done import Done
-from streaming.state.files import files_of
-from streaming.state.store import Store
-from streaming.state.volatile import Volatile
 from streaming.targets.frame import frame_of
 from streaming.targets.target import Target, ViewDelta
 
 __all__ = ["Published", "ViewSink"]
 
-QUERY_ID: Final = "sql.streaming.queryId"  # set by Spark for the thread that runs the micro-batch
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
 
 log = logging.getLogger(__name__)
@@ -104,8 +99,16 @@ class ViewSink:
         checkpoint: The checkpoint directory of the query. With it, Spark's watermark moves the
             horizon of inputs that retain rows by a timestamp, and a checkpoint of another query is
             noticed in Spark Connect as well (elsewhere Spark tells).
+        mode: "embedded", the circuit in this process, or "distributed", cells of it on Spark's
+            executors (`streaming.hypercube`): the same deltas, where state or work are too much for
+            one machine. It needs a state directory that all machines share, and keeps no view
+            whole.
+        cells: Distributed, how many cells each join or group has at most. A state directory that
+            is there is of one mode and one number of cells; ``python -m streaming rescale`` moves
+            it to others.
 
     Raises:
+        StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
         UnknownInputError: ``relation`` is no input of the circuit.
         UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
         TargetError: A mode does not go with its view.
@@ -126,6 +129,8 @@ class ViewSink:
         feed: Feed | str | None = None,
         bad_rows: BadRows = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
+        mode: ExecutionMode = "embedded",
+        cells: int | None = None,
     ) -> None:
         if relation is not None and relation not in circuit.inputs:
             raise UnknownInputError(
@@ -140,6 +145,7 @@ class ViewSink:
                 "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
                 "ViewSink(state_dir=...)"
             )
+        check_outputs(mode, outputs)
         self._circuit = circuit
         self._routes = routes_of(circuit, on_delta, outputs)
         self._relation = relation
@@ -147,23 +153,31 @@ class ViewSink:
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
         self._keep = keep
-        self._checkpoint = None if checkpoint is None else Checkpoint(os.fspath(checkpoint))
+        self._mode = mode
+        self._cells = cells
+        self._origin = Origin(None if checkpoint is None else os.fspath(checkpoint))
         self._begin()
 
     def _begin(self) -> None:
         """What is not part of the settings: the versions, and what has been seen."""
         self._lock = RLock()
-        self._versions: Store | Volatile = (
-            Volatile(self._circuit)
-            if self._state_dir is None
-            else Store(files_of(self._state_dir), self._circuit, keep=self._keep)
+        self._engine = engine_of(
+            self._circuit,
+            mode=self._mode,
+            cells=self._cells,
+            state_dir=self._state_dir,
+            keep=self._keep,
         )
+        self._versions = self._engine.versions
         self._last: Published | None = None
         self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
 
     @property
     def circuit(self) -> Circuit:
-        """The views, at the state of the last micro-batch that this process has done."""
+        """The views, at the state of the last micro-batch that this process has done.
+
+        Distributed, they are without state, which is on the executors.
+        """
         return self._circuit
 
     @property
@@ -183,7 +197,7 @@ class ViewSink:
                 state has not changed.
         """
         with self._lock, Stopwatch(batch_id) as watch:
-            query_id = self._query_of(df)
+            query_id = self._origin.query_of(df)
             with watch.phase("load", "state"):
                 done = self._versions.find(batch_id, query_id)
             with watch.phase("read", "rows of the micro-batch"):
@@ -200,9 +214,10 @@ class ViewSink:
                     rules=self._circuit.rules,
                 )
             if done is None:
-                now, letters = self._stepped(changes, batch_id, query_id, watch)
+                now, letters = self._stepped(df, changes, batch_id, query_id, watch)
             else:
-                self._check_same(done, changes)
+                if done.digests:
+                    done.check_same(self._engine.circuit.digests(changes.tables))
                 now, letters = done, 0
             self._last = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
@@ -228,6 +243,11 @@ class ViewSink:
 
     def table(self, name: str) -> pa.Table:
         """As `view`, as an Arrow table, without Spark."""
+        if self._mode == "distributed":
+            raise UnknownViewError(
+                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give on_delta a "
+                "target that holds the view"
+            )
         with self._lock:
             self._versions.load_newest()
             return self._circuit.views[name]
@@ -244,7 +264,7 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        own = ("_circuit", "_lock", "_versions", "_last", "metrics")
+        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "metrics")
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 
@@ -259,60 +279,41 @@ class ViewSink:
         """The keys of the inputs whose rows are upserts."""
         return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
 
-    def _query_of(self, df: DataFrame) -> str | None:
-        """The id that Spark keeps in the checkpoint; None if there is no telling."""
-        if self._checkpoint is not None:
-            return self._checkpoint.query_id
-        try:
-            context = df.sparkSession.sparkContext
-        except (PySparkException, AttributeError):  # Spark Connect has no context
-            return None
-        found = context.getLocalProperty(QUERY_ID)
-        return None if found is None else str(found)
-
-    def _watermarks(self, batch_id: int) -> dict[str, datetime]:
-        """Spark's watermark, for the inputs that retain rows by a timestamp."""
-        inputs = self._circuit.inputs
-        retained = {
-            name: next(f.type for f in inputs[name].fields if f.name == rules.retain.column)
-            for name, rules in self._circuit.rules.items()
-            if rules.retain is not None
-        }
-        timed = {name: type for name, type in retained.items() if pa.types.is_timestamp(type)}
-        watermark = self._checkpoint.watermark(batch_id) if self._checkpoint and timed else None
-        if watermark is None:
-            return {}
-        return {
-            name: watermark if type.tz else watermark.replace(tzinfo=None)
-            for name, type in timed.items()
-        }
-
     def _stepped(
-        self, changes: Changes, batch_id: int, query_id: str | None, watch: Stopwatch
+        self,
+        df: DataFrame,
+        changes: Changes,
+        batch_id: int,
+        query_id: str | None,
+        watch: Stopwatch,
     ) -> tuple[Done, int]:
         """Prepare the step, write it, make it the state."""
+        circuit = self._circuit
         judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
         rows = sum(table.num_rows for table in changes.tables.values())
         with watch.phase("step", f"{rows} rows"):
             batch = prepared(
-                self._circuit,
+                self._engine.circuit,
                 changes.tables,
                 changes.letters,
                 bad_rows=self._bad_rows,
                 batch_id=batch_id,
-                watermarks=self._watermarks(batch_id),
+                watermarks=self._origin.watermarks(circuit.inputs, circuit.rules, batch_id),
             )
         step, letters = batch.step, batch.letters.table
         watch.split("step", step.seconds)
         try:
+            with watch.phase("cells", "steps of the cells"):
+                answer = self._engine.answer(step, batch_id, df)
             with watch.phase("write", "state and deltas"):
                 done = self._versions.write(
                     batch_id,
                     query_id,
                     step,
-                    outputs=self._routes.tables(step),
+                    outputs=self._routes.tables(answer.deltas, answer.after),
                     digests=batch.digests,
                     letters=letters if letters.num_rows else None,
+                    cells=answer.cells,
                 )
             with watch.phase("merge", "the step into the state"):
                 step.commit()
@@ -321,21 +322,6 @@ class ViewSink:
             step.abandon()
             raise
         return done, letters.num_rows
-
-    def _check_same(self, done: Done, changes: Changes) -> None:
-        """Compare the rows of a micro-batch that came again with those that were taken."""
-        if not done.digests:
-            return
-        digests = self._circuit.digests(changes.tables)
-        for name in {*digests, *done.digests}:
-            if digests.get(name, 0) != done.digests.get(name, 0):
-                raise ReplayError(
-                    f"micro-batch {done.batch_id} came again with other rows of relation "
-                    f"{name!r} than those in the state: the source cannot be replayed, or the "
-                    "stream before the sink is not deterministic (current time, random numbers, "
-                    "files that were replaced). The state is that of the first rows; to begin "
-                    "anew delete the state directory and the checkpoint"
-                )
 
     def _publish(self, df: DataFrame, done: Done) -> None:
         for view, table in done.outputs.items():

@@ -25,11 +25,20 @@ from circuits.relational import (
     Unpack,
     columns,
 )
+from circuits.schema import Schema
 from dbsp_wcoj import Formula
 from dbsp_wcoj.choice import FormulaName
 from streaming.hypercube.stages import SOURCE, Piece, Stage, Stages, atom_name
 
-__all__ = ["added_up", "constants", "definition_of", "feed_of", "given_by", "schema_of"]
+__all__ = [
+    "added_up",
+    "constants",
+    "definition_of",
+    "feed_of",
+    "feeds_of",
+    "given_by",
+    "schema_of",
+]
 
 
 def schema_of(fields: Fields) -> pa.Schema:
@@ -83,6 +92,21 @@ def feed_of(name: str, fields: Fields, stages: Stages) -> Definition:
     plans = {view: _numbered(over(piece.plan, scan)) for view, piece in given.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
     return Definition(plans, {name: schema}, outputs=tuple(given))
+
+
+def feeds_of(definition: Definition, stages: Stages) -> Definition:
+    """The driver's circuit: makes the pieces of all inputs, under their rules, and the constants.
+
+    Its state is that of the rules, and the tables of codes.
+    """
+    plans: dict[str, Plan] = {}
+    for name, schema in definition.schemas.items():
+        scan = Scan(name, Schema.of(name, schema).fields)
+        for view, piece in given_by(stages, name).items():
+            plans[view] = _numbered(over(piece.plan, scan))
+    for view, piece in given_by(stages, None).items():
+        plans[view] = _numbered(piece.plan)
+    return Definition(plans, definition.schemas, outputs=tuple(plans), rules=definition.rules)
 
 
 def constants(stages: Stages) -> Definition:

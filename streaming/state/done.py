@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from streaming.errors import ReplayError
+
 __all__ = ["Done"]
 
 
@@ -29,3 +31,22 @@ class Done:
     digests: Mapping[str, int]
     letters: int
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def check_same(self, digests: Mapping[str, int]) -> None:
+        """Compare the rows of the micro-batch, which came again, with those that were taken.
+
+        Args:
+            digests: As the attribute, of the rows that came again.
+
+        Raises:
+            ReplayError: They are others.
+        """
+        for name in {*digests, *self.digests}:
+            if digests.get(name, 0) != self.digests.get(name, 0):
+                raise ReplayError(
+                    f"micro-batch {self.batch_id} came again with other rows of relation "
+                    f"{name!r} than those in the state: the source cannot be replayed, or the "
+                    "stream before the sink is not deterministic (current time, random numbers, "
+                    "files that were replaced). The state is that of the first rows; to begin "
+                    "anew delete the state directory and the checkpoint"
+                )

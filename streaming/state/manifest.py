@@ -3,7 +3,9 @@
 It names every file of that version with its size and checksum, says which rows of which files are
 the pieces of each arrangement and table, and what the micro-batch was: its input's digests, the
 files of its output deltas, how many rows were refused. A version exists from the moment its
-manifest has its name, which is one rename; whatever was written before is rubbish without it.
+manifest has its name, which is one rename; whatever was written before is rubbish without it. In
+that of a distributed circuit are those of its cells (`streaming.state.cells`), so that one rename
+is the commit of all of them.
 
 The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
 was cut short or changed is known for what it is.
@@ -15,12 +17,14 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
+from streaming.state.cells import Cells
 from streaming.state.pieces import Placed
 
-__all__ = ["FOLDER", "FileMark", "Manifest", "batch_of", "manifest_name"]
+__all__ = ["FOLDER", "FileMark", "Manifest", "batch_of", "manifest_name", "of_cell"]
 
 FOLDER: Final = "manifests"
 SUFFIX: Final = ".json"
@@ -54,6 +58,7 @@ class Manifest:
         files: Every file that is needed, and how it must be.
         state_id: The id of the directory (`streaming.state.identity`).
         fingerprint: That of the circuit.
+        cells: Those of a distributed circuit; None if it is embedded.
     """
 
     batch_id: int
@@ -70,6 +75,19 @@ class Manifest:
     files: Mapping[str, FileMark]
     state_id: str = ""
     fingerprint: str = ""
+    cells: Cells | None = None
+
+    @property
+    def named(self) -> set[str]:
+        """Every file that is needed, those of the cells among them."""
+        names = set(self.files)
+        for sealed in self._sealed.values():
+            names |= of_cell(sealed).files.keys()
+        return names
+
+    @property
+    def _sealed(self) -> Mapping[tuple[int, int], bytes]:
+        return {} if self.cells is None else self.cells.manifests
 
     @property
     def data_files(self) -> list[str]:
@@ -79,16 +97,21 @@ class Manifest:
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of each arrangement and table, in all pieces together."""
+        """Rows and bytes of each arrangement and table, in all pieces and cells together."""
         sizes = {
             f"{name} [{','.join(map(str, order))}]": placed
             for name, orders in self.traces.items()
             for order, placed in orders.items()
         } | dict(self.tables)
-        return {
+        found = {
             name: (sum(p.rows for p in placed), sum(p.size for p in placed))
             for name, placed in sizes.items()
         }
+        for (stage, _), sealed in self._sealed.items():
+            for name, (rows, size) in of_cell(sealed).sizes.items():
+                known = found.get(f"stage {stage} {name}", (0, 0))
+                found[f"stage {stage} {name}"] = known[0] + rows, known[1] + size
+        return found
 
     def to_bytes(self) -> bytes:
         """The text of the file."""
@@ -116,6 +139,8 @@ class Manifest:
             "state_id": self.state_id,
             "fingerprint": self.fingerprint,
         }
+        if self.cells is not None:
+            body["cells"] = self.cells.body
         return sealed(body)
 
     @staticmethod
@@ -153,12 +178,19 @@ class Manifest:
                 files={file: FileMark(*mark) for file, mark in body["files"].items()},
                 state_id=body["state_id"],
                 fingerprint=body["fingerprint"],
+                cells=Cells.of(body["cells"]) if "cells" in body else None,
             )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(
                 f"{name} is no manifest of this version ({type(error).__name__}: {error}): restore "
                 "the state directory from a copy, or delete it together with the checkpoint"
             ) from error
+
+
+@lru_cache(maxsize=1024)
+def of_cell(sealed: bytes) -> Manifest:
+    """The manifest of a cell; few of them change from version to version."""
+    return Manifest.of(sealed, "the manifest of a cell")
 
 
 def sealed(body: Mapping[str, Any]) -> bytes:

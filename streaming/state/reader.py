@@ -15,8 +15,8 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.files import Files
 from streaming.state.identity import identity_of
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name
-from streaming.state.verified import state_of
+from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name, of_cell
+from streaming.state.verified import check_size, state_of
 
 __all__ = ["Reader", "load"]
 
@@ -26,7 +26,7 @@ class Reader:
 
     Args:
         files: The directory.
-        circuit: What is loaded.
+        circuit: What is loaded; an embedded one.
     """
 
     def __init__(self, files: Files, circuit: Circuit) -> None:
@@ -81,15 +81,30 @@ class Reader:
 
 
 def load(
-    files: Files, circuit: Circuit, number: int | None, manifest_of: Callable[[int], Manifest]
+    files: Files,
+    circuit: Circuit,
+    number: int | None,
+    manifest_of: Callable[[int], Manifest],
+    *,
+    cells: int | None = None,
 ) -> Manifest | None:
     """Have a circuit at a version, or without state, if there is none; return its manifest.
 
+    Args:
+        files: The directory.
+        circuit: What is loaded.
+        number: The version.
+        manifest_of: Its manifest.
+        cells: Over how many cells its state is to be spread, beside what is in ``circuit``; None
+            for an embedded one. Their files are looked for, and read by who steps the cells.
+
     Raises:
         StateDamagedError: The version is not whole.
-        StateMismatchError: It is not one of this circuit.
+        StateMismatchError: It is not one of this circuit, or spread otherwise.
     """
     manifest = None if number is None else manifest_of(number)
+    if manifest is not None:
+        _check_cells(files, manifest, cells)
     state = State.empty() if manifest is None else state_of(files, manifest)
     try:
         circuit.load(state)
@@ -100,3 +115,25 @@ def load(
             "with the checkpoint to begin anew"
         ) from error
     return manifest
+
+
+def _check_cells(files: Files, manifest: Manifest, wanted: int | None) -> None:
+    """Refuse a version that is spread over another number of cells, or lacks files of them."""
+    found = None if manifest.cells is None else manifest.cells.count
+    if found != wanted:
+        shown = [
+            "embedded in one process" if n is None else f"distributed over {n} cells"
+            for n in (found, wanted)
+        ]
+        mode = "mode='embedded'" if found is None else f"mode='distributed', cells={found}"
+        to = "--embedded" if wanted is None else f"--cells {wanted}"
+        raise StateMismatchError(
+            f"version {manifest.batch_id} of state directory {files.location} is {shown[0]}, and "
+            f"this sink is {shown[1]}: give ViewSink({mode}), or stop the query and move the state "
+            f"with: python -m streaming rescale {files.location} {to}"
+        )
+    if manifest.cells is None:
+        return
+    for sealed in manifest.cells.manifests.values():
+        for name, mark in of_cell(sealed).files.items():
+            check_size(files, name, mark)

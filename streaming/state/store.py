@@ -2,7 +2,7 @@
 
 ::
 
-    state.json                            what the directory belongs to       (identity)
+    state.json, views.pickle              what the directory belongs to       (identity, definition)
     manifests/<batch id>.json             a version                           (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   pieces of arrangements and tables   (segment, pieces)
     outputs/....parquet                   what the views gave out             (writer)
@@ -34,6 +34,8 @@ import pyarrow.parquet as pq
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError, StateDamagedError, StateError
+from streaming.state.cells import Cells
+from streaming.state.definition import keep_definition
 from streaming.state.done import Done
 from streaming.state.files import Files, LocalFiles
 from streaming.state.identity import identified
@@ -63,6 +65,8 @@ class Store:
         circuit: The circuit whose state it is; loaded and stepped through this store from now on.
         keep: How many versions stay, at least 2.
         name: Gives names that no other attempt has.
+        owner: The circuit that the directory belongs to, if ``circuit`` is the driver's part of it.
+        cells: Over how many cells the other part is spread.
     """
 
     def __init__(
@@ -72,6 +76,8 @@ class Store:
         *,
         keep: int = 3,
         name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+        owner: Circuit | None = None,
+        cells: int | None = None,
     ) -> None:
         if keep < LEAST:
             raise StateError(f"keep={keep} versions: at least {LEAST} are needed; give 2 or more")
@@ -80,6 +86,8 @@ class Store:
         self.id = ""
         self.bytes_written = 0
         self._name = name
+        self._owner = owner or circuit
+        self._spread = cells
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None
@@ -122,6 +130,7 @@ class Store:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
+        cells: Cells | None = None,
     ) -> Done:
         """Make a prepared step the next version. The circuit is not touched.
 
@@ -135,6 +144,7 @@ class Store:
             outputs: What each view gives out.
             digests: A checksum of the rows of each input, to recognise them by.
             letters: The refused rows, if there are any.
+            cells: What the cells have written for the step.
 
         Raises:
             StateError: The file system refused. Nothing has changed.
@@ -158,21 +168,16 @@ class Store:
                 count += letters.num_rows
             elif letters_name in self._letters:
                 self.files.remove(letters_name)
-            manifest = Manifest(
-                batch_id=batch_id,
+            manifest = writer.manifest(
+                state,
+                batch_id,
                 query_id=query_id,
-                steps=state.steps,
-                traces=writer.traces,
-                tables=writer.tables,
-                lengths=writer.lengths,
-                marks=state.marks,
-                plans=state.plans,
                 digests=digests,
                 outputs=written,
                 letters=count,
-                files=writer.finish(),
                 state_id=self.id,
-                fingerprint=self.circuit.fingerprint,
+                fingerprint=self._owner.fingerprint,
+                cells=cells,
             )
             writer.write(temporary, manifest.to_bytes())
             if not writer.folders <= self._rooted:
@@ -199,6 +204,11 @@ class Store:
         done = self._done(manifest, outputs)
         self._opened = True
         return done
+
+    @property
+    def cells(self) -> Cells | None:
+        """Those of the version that the circuit is at."""
+        return None if self._current is None else self._current.cells
 
     def settle(self) -> None:
         """Take note that the circuit has committed the step that was written last."""
@@ -240,7 +250,8 @@ class Store:
         self._reader.forget()
         try:
             self.files.lock()
-            self.id = identified(self.files, self.circuit, str(uuid.uuid4())).id
+            self.id = identified(self.files, self._owner, str(uuid.uuid4())).id
+            keep_definition(self.files, self._owner.definition)
             self._noted = self.files.size(METRICS) or 0
             self._versions.read()
             self._letters = set(self.files.names(LETTERS)[-LATEST:])
@@ -257,7 +268,13 @@ class Store:
 
     def _load(self, newest: int | None) -> None:
         """Have the circuit at a version, or without state."""
-        self._current = load(self.files, self.circuit, newest, self._versions.__getitem__)
+        self._current = load(
+            self.files,
+            self.circuit,
+            newest,
+            self._versions.__getitem__,
+            cells=self._spread,
+        )
         self._loaded = True
 
     def _again(self, batch_id: int) -> Done:

@@ -12,7 +12,7 @@ from streaming.state.manifest import FileMark, Manifest
 from streaming.state.pieces import Placed
 from streaming.state.segment import Piece, read_segment
 
-__all__ = ["state_of", "verified"]
+__all__ = ["check_size", "state_of", "verified"]
 
 
 def verified(files: Files, name: str, mark: FileMark) -> memoryview:
@@ -21,19 +21,29 @@ def verified(files: Files, name: str, mark: FileMark) -> memoryview:
     Raises:
         StateDamagedError: It is missing, cut short or changed.
     """
+    check_size(files, name, mark)
+    data = files.read(name)
+    crc = zlib.crc32(data)
+    if crc != mark.crc:
+        raise StateDamagedError(
+            f"{files.location}/{name} has the checksum {crc:08x}, it was written with "
+            f"{mark.crc:08x}"
+        )
+    return data
+
+
+def check_size(files: Files, name: str, mark: FileMark) -> None:
+    """Look whether a file is there, in its length.
+
+    Raises:
+        StateDamagedError: It is not.
+    """
     path = f"{files.location}/{name}"
     size = files.size(name)
     if size is None:
         raise StateDamagedError(f"{path} is missing")
     if size != mark.size:
         raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
-    data = files.read(name)
-    crc = zlib.crc32(data)
-    if crc != mark.crc:
-        raise StateDamagedError(
-            f"{path} has the checksum {crc:08x}, it was written with {mark.crc:08x}"
-        )
-    return data
 
 
 def state_of(files: Files, manifest: Manifest) -> State:

@@ -86,7 +86,7 @@ class Versions:
         for number in dropped:
             found = self._found.pop(number)
             if isinstance(found, Manifest):
-                gone.update(found.files)
+                gone |= found.named
         self._remove([*map(manifest_name, dropped), *sorted(gone - self._named())])
 
     def forget(self, batch_id: int) -> None:
@@ -114,5 +114,5 @@ class Versions:
             name
             for found in self._found.values()
             if isinstance(found, Manifest)
-            for name in found.files
+            for name in found.named
         }

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
+from streaming.state.cells import Cells
 from streaming.state.done import Done
 
 __all__ = ["Volatile"]
@@ -74,6 +75,7 @@ class Volatile:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
+        cells: Cells | None = None,
     ) -> Done:
         """Keep what a step gives, in place of the one before."""
         before = 0 if self._last is None else self._last.letters

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -14,6 +15,7 @@ import pyarrow as pa
 from circuits.state import StateStep
 from dbsp_wcoj.run import Run
 from streaming.errors import StateDamagedError
+from streaming.state.cells import Cells
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileMark, Manifest
 from streaming.state.parquet import parquet_parts
@@ -112,7 +114,51 @@ class Writer:
         self.bytes_written += size
         return FileMark(size, zlib.crc32(data))
 
-    def finish(self) -> dict[str, FileMark]:
+    def manifest(
+        self,
+        state: StateStep,
+        batch_id: int,
+        *,
+        state_id: str,
+        fingerprint: str,
+        query_id: str | None = None,
+        digests: Mapping[str, int] = MappingProxyType({}),
+        outputs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        letters: int = 0,
+        cells: Cells | None = None,
+    ) -> Manifest:
+        """Sync the folders; return what the version is, after `add`.
+
+        Args:
+            state: What was added.
+            batch_id: This and the others as `Manifest` has them.
+            state_id: The id of the directory.
+            fingerprint: Of the circuit.
+            query_id: The checkpoint.
+            digests: Of the inputs' rows.
+            outputs: The files of each view's delta.
+            letters: How many rows were refused so far.
+            cells: Those of a distributed circuit.
+        """
+        return Manifest(
+            batch_id=batch_id,
+            query_id=query_id,
+            steps=state.steps,
+            traces=self._traces,
+            tables=self._tables,
+            lengths=self.lengths,
+            marks=state.marks,
+            plans=state.plans,
+            digests=digests,
+            outputs=outputs,
+            letters=letters,
+            files=self._finish(),
+            state_id=state_id,
+            fingerprint=fingerprint,
+            cells=cells,
+        )
+
+    def _finish(self) -> dict[str, FileMark]:
         """Sync the folders; return all files that the version needs."""
         for folder in sorted(self.folders):
             self._files.sync_folder(folder)
@@ -136,8 +182,8 @@ class Writer:
                 self._files.remove(name)
 
     @property
-    def traces(self) -> dict[str, dict[tuple[int, ...], tuple[Placed, ...]]]:
-        """The pieces of each arrangement, after `add`."""
+    def _traces(self) -> dict[str, dict[tuple[int, ...], tuple[Placed, ...]]]:
+        """The pieces of each arrangement."""
         traces: dict[str, dict[tuple[int, ...], tuple[Placed, ...]]] = {}
         for (name, order), placed in self._placed.items():
             if order is not None:
@@ -145,8 +191,8 @@ class Writer:
         return traces
 
     @property
-    def tables(self) -> dict[str, tuple[Placed, ...]]:
-        """The pieces of each table, after `add`."""
+    def _tables(self) -> dict[str, tuple[Placed, ...]]:
+        """The pieces of each table."""
         return {
             name: _places(placed) for (name, order), placed in self._placed.items() if order is None
         }

@@ -1,0 +1,181 @@
+"""Distributed: the engine of a sink whose circuit is in cells on Spark's executors.
+
+::
+
+    rows -> the driver's circuit: inputs with their rules, what is linear above them, constants
+         -> stages of cells (`streaming.hypercube.pipeline`) -> deltas of the views, added up
+         -> one manifest with the driver's state and the manifests of all cells: the commit
+
+The driver's circuit is a circuit like any other, whose views are the pieces that the first stages
+read. So rules, refused rows, replays and versions are the embedded engine's, and a micro-batch that
+fails anywhere before the commit has changed nothing but the circuits in some worker's memory, which
+are never taken for the version that they should be at.
+
+What no cell can tell is refused when the sink is made: a whole view. The driver keeps the tables of
+texts of all inputs, and nothing else of inputs without rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import Circuit, CircuitStep
+from circuits.codec import Codecs
+from circuits.incremental import incrementalize
+from circuits.schema import Schema
+from streaming.engine import Answer
+from streaming.errors import StateMismatchError, StreamingError
+from streaming.hypercube.cell import feeds_of
+from streaming.hypercube.layout import Layout
+from streaming.hypercube.pipeline import Pipeline
+from streaming.hypercube.stages import Stages, stages_of
+from streaming.state.cells import Cells
+from streaming.state.files import Files
+from streaming.state.manifest import of_cell
+from streaming.state.store import Store
+
+__all__ = ["Distributed", "check_distributable", "stages_in"]
+
+
+class Distributed:
+    """Cells on Spark's executors, and the driver's circuit.
+
+    Args:
+        circuit: The views.
+        cells: How many cells a stage may have.
+        files: The state directory, which driver and executors share.
+        keep: How many versions stay.
+
+    Raises:
+        StreamingError: The circuit cannot be distributed, or not over so many cells.
+        StateError: ``keep`` is too small.
+    """
+
+    def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
+        check_distributable(circuit)
+        self._stages = stages_in(circuit)
+        self._chosen = Layout.chosen(self._stages, cells)
+        self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
+        self._files = files
+        self._cells = cells
+        self._pipeline: Pipeline | None = None
+        self._made_for: tuple[str, object] | None = None
+        self.circuit = feeds_of(circuit.definition, self._stages).circuit()
+        self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
+
+    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> Answer:
+        """Step the cells; their files are written and not yet named.
+
+        Raises:
+            DbspWcojError: A cell has refused its step.
+            StateMismatchError: The state is of other stages.
+            PySparkException: A task failed, as often as Spark tries it.
+        """
+        known = self.versions.cells
+        pipeline = self._pipeline_for(known)
+        before = {} if known is None else known.manifests
+        result = pipeline.step(_session_of(frame), step.outputs, batch_id, before)
+        deltas = {
+            view: summed(schema, result.outputs[view]) for view, schema in self._schemas.items()
+        }
+        return Answer(deltas, _after, Cells(self._cells, pipeline.layout.body, dict(result.cells)))
+
+    def _pipeline_for(self, known: Cells | None) -> Pipeline:
+        """The pipeline of the grids that the state has, made once."""
+        body = None if known is None else known.layout
+        key = (self.versions.id, body)
+        if self._pipeline is None or self._made_for != key:
+            layout = self._chosen
+            if body is not None:
+                layout = Layout.of(body, self._stages, self._cells)
+            pipeline = Pipeline(
+                self._stages,
+                cells=self._cells,
+                files=self._files,
+                state_id=self.versions.id,
+                layout=layout,
+            )
+            if known is not None:
+                _check_cells(known, pipeline)
+            self._pipeline = pipeline
+            self._made_for = self.versions.id, layout.body
+        return self._pipeline
+
+
+def check_distributable(circuit: Circuit) -> None:
+    """Refuse what cells cannot do.
+
+    Raises:
+        StreamingError: Views or inputs are to be kept whole.
+    """
+    if circuit.materialized:
+        raise StreamingError(
+            f"{', '.join(circuit.materialized)}: to be materialized, and in mode 'distributed' "
+            "nothing is kept whole in one place: compile the views without materialize=, and give "
+            "on_delta a target that holds them, or take mode='embedded'"
+        )
+
+
+def stages_in(circuit: Circuit) -> Stages:
+    """The stages of all views of a circuit."""
+    fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+    return stages_of(incrementalize(circuit.plans, fields))
+
+
+def summed(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of rows with weights as one, in which each row is once.
+
+    Args:
+        schema: The columns, whatever the tables call them.
+        tables: What is to be added up.
+
+    >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
+    >>> one, two = (pa.table({"c0": [7, 8], "weight": [1, w]}) for w in (1, -1))
+    >>> summed(schema, [one, two]).to_pylist()
+    [{'x': 7, 'weight': 2}]
+    """
+    there = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
+    if not there:
+        return schema.arrow.empty_table()
+    codecs = Codecs()
+    if len(there) == 1 and there[0].schema.types == schema.arrow.types:
+        return there[0].cast(schema.arrow)
+    zset = schema.to_zset(there[0], codecs)
+    for table in there[1:]:
+        zset = zset + schema.to_zset(table, codecs)
+    return schema.to_table(zset, codecs)
+
+
+def _check_cells(known: Cells, pipeline: Pipeline) -> None:
+    """Refuse cells of other circuits: another version of this library may cut otherwise."""
+    expected: Mapping[int, str] = {
+        number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
+    }
+    for (stage, _), sealed in known.manifests.items():
+        if of_cell(sealed).fingerprint != expected.get(stage):
+            raise StateMismatchError(
+                f"the cells of stage {stage} are of another circuit than this version makes of the "
+                "views: use the version that wrote the state, or delete the state directory "
+                "together with the checkpoint to begin anew"
+            )
+
+
+def _session_of(frame: DataFrame) -> SparkSession:
+    session = frame.sparkSession
+    try:
+        session.sparkContext  # noqa: B018 - Spark Connect has none, and says so when asked
+    except PySparkException as error:
+        raise StreamingError(
+            "mode='distributed' needs the classic Spark driver, and this is Spark Connect: run the "
+            "query there, or take mode='embedded'"
+        ) from error
+    return session
+
+
+def _after(view: str) -> NoReturn:
+    raise AssertionError(f"view {view!r} is not whole anywhere")
