@@ -43,7 +43,7 @@ def to_wire(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as it is sent.
 
     >>> to_wire(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
-    [9223372036854775806]
+    [9223372036854775807]
     """
     wire = wire_type(column.type)
     if wire == pa.int64():
