@@ -24,7 +24,7 @@ Cost: 100,000 strings take a few milliseconds either way, integers a pass or non
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,7 +41,7 @@ from circuits.errors import SchemaError
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.interner import Interner
 
-__all__ = ["NULL", "Codec", "Codecs"]
+__all__ = ["NULL", "Codec", "Codecs", "tabled"]
 
 
 class Coding(Protocol):
@@ -266,6 +266,16 @@ class Codecs:
         fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
         way_out = "take its fields as columns" if fields else "cast it to a plain type"
         raise SchemaError(f"no column can be of type {type}: {way_out}")
+
+
+def tabled(codecs: Sequence[Codec]) -> dict[int, Codec]:
+    """The places of codecs whose codes are those of a table, and so mean nothing elsewhere.
+
+    >>> codecs = Codecs()
+    >>> list(tabled([codecs.codec(pa.int8()), codecs.codec(pa.string())]))
+    [1]
+    """
+    return {place: codec for place, codec in enumerate(codecs) if not codec.ordered}
 
 
 def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:

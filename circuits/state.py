@@ -36,7 +36,7 @@ from dbsp_wcoj.interner import Interner
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.trace import ColumnOrder
 
-__all__ = ["State", "StateStep", "Strings", "codecs_of", "fill", "staged"]
+__all__ = ["State", "StateStep", "Strings", "codecs_of", "fill", "staged", "staged_whole"]
 
 #: Byte strings as Arrow lays them out: n + 1 offsets from 0 on, and the bytes.
 Strings = tuple[Int64Array, Bytes]
@@ -123,6 +123,20 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         compacted=frozenset(compacted),
         tables=_added(graph, stored),
         marks=step.marks,
+        plans=graph.holdings.plans,
+        _graph=graph,
+    )
+
+
+def staged_whole(graph: Graph) -> StateStep:
+    """All that a graph keeps, as what one more step adds to nothing."""
+    return StateStep(
+        steps=graph.steps + 1,
+        runs={},
+        orders={name: trace.orders for name, trace in graph.traces.items()},
+        compacted=frozenset(),
+        tables=_added(graph, {}),
+        marks=graph.marks,
         plans=graph.holdings.plans,
         _graph=graph,
     )

@@ -78,6 +78,10 @@ class Engine(Protocol):
         """
         ...
 
+    def explain(self) -> str:
+        """What runs, as text."""
+        ...
+
 
 class Embedded:
     """A circuit in this process.
@@ -94,6 +98,10 @@ class Embedded:
     def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> Answer:
         """What the step gives itself."""
         return Answer(step.outputs, step.after)
+
+    def explain(self) -> str:
+        """The operators, with what they have done so far."""
+        return self.circuit.explain()
 
 
 def check_outputs(mode: ExecutionMode, outputs: Mapping[str, Output]) -> None:

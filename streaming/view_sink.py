@@ -252,6 +252,11 @@ class ViewSink:
             self._versions.load_newest()
             return self._circuit.views[name]
 
+    def explain(self) -> str:
+        """What runs: the circuit's operators, or the stages of cells and how rows find them."""
+        with self._lock:
+            return self._engine.explain()
+
     def close(self) -> None:
         """Let go of the state directory, for another sink or process; a call takes it up again."""
         with self._lock:

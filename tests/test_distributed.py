@@ -25,6 +25,7 @@ from streaming import (
     ViewSink,
     upsert,
 )
+from streaming.hypercube import pipeline
 from streaming.hypercube.pipeline import Pipeline
 from streaming.state.files import LocalFiles
 from streaming.state.manifest import Manifest
@@ -107,7 +108,11 @@ def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
     return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
 
 
-def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(spark, tmp_path):
+@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
+    spark, tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(pipeline, "FEW", few)
     embedded = ViewSink(definition().circuit())
     sink = distributed(tmp_path, keep=2)
     for number, table in enumerate(batches(4, "restarts")):
@@ -130,6 +135,8 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(spark, 
     there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
     named = {name for manifest in manifests for name in manifest.named}
     assert there == named, "files that no version names, or the other way round"
+    assert "grid    4 cells" in sink.explain()
+    assert embedded.explain().startswith("triangles")
     rows = sum(n for name, (n, _) in manifests[-1].sizes.items() if name.startswith("stage"))
     assert rows > 0
 

@@ -26,11 +26,11 @@ first bytes excepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from circuits.codec import NULL, Codecs
+from circuits.codec import NULL, Codec, Codecs, tabled
 from circuits.codec_buffers import BoolArray
 from circuits.operators.distinct import CutRows, to_set
 from circuits.operators.exact_sum import Digits
@@ -87,6 +87,13 @@ class AggregateRows:
             self._linear.trace,
             *(one.trace for one in self._sets.values()),
             *(trace for one in self._extremes.values() for trace in one.rows.traces),
+        )
+        keys = tabled([inputs[key] for key in self.keys])
+        values = [tabled([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets]
+        self.coded: tuple[Mapping[int, Codec], ...] = (
+            keys,
+            *values,
+            *(keys | one.coded for one in self._extremes.values() for _ in one.rows.traces),
         )
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:

@@ -52,6 +52,11 @@ class Extreme:
             len(self.keys), len(self.keys) + width, limit=1, decided=self._decided
         )
 
+    @property
+    def coded(self) -> dict[int, Codec]:
+        """The column of the values' codes, if they are those of a table."""
+        return {} if self._ordered else {self.rows.rows.arity - 1: self._sort.codec}
+
     def arranged(self, zset: ZSet) -> ZSet:
         """The rows (keys, sort columns of the value, its code unless they give it)."""
         rows, weights = zset._rows, zset._weights

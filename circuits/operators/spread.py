@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.codec import Codecs
+from circuits.codec import Codecs, tabled
 from circuits.operators.exact_sum import Digits
 from circuits.operators.groups import changed_rows, grouped, touched
 from circuits.operators.linear_aggregate import LinearAggregate
@@ -60,6 +60,7 @@ class TotalsRows:
         self._linear = _linear(plan.spread, self._keys, codecs)
         self._arity = len(plan.fields)
         self.traces = (self._linear.trace,)
+        self.coded = (tabled([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """The rows of all groups."""

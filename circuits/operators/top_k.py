@@ -29,7 +29,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.codec import Codecs
+from circuits.codec import Codecs, tabled
 from circuits.operators.operator import Moment, Result
 from circuits.operators.ordered_rows import OrderedRows, Together, first_of_each
 from circuits.operators.ordering import SortColumn
@@ -87,6 +87,8 @@ class TopKRows:
             len(self.keys), self._width, limit=self._last, decided=self._decided
         )
         self.traces = self._rows.traces
+        kept = {self._first_kept + place: columns[c] for place, c in enumerate(self._kept)}
+        self.coded = (tabled([columns[key] for key in self.keys]) | kept,) * len(self.traces)
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """The chosen rows of a whole Z-set, by sorting all of it."""

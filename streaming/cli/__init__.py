@@ -4,6 +4,7 @@
 
     app       the sub-commands, put together
     profile   where the time of a step goes
+    rescale   a state directory between one process and cells on executors
 """
 
 from __future__ import annotations

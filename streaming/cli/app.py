@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from streaming.cli.profile import profile
+from streaming.cli.rescale import rescale
 
 __all__ = ["app"]
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(profile)
+app.command()(rescale)
 
 
 @app.callback()

@@ -8,7 +8,10 @@
     skew        which values are heavy, and how their rows are spread
     planning    the grid of a stage by sizes, rates and counts; ``explanation``: what is told of it
     cell        the circuit of a stage's cells; ``task``: its step on an executor, with its files
-    pipeline    one micro-batch through all stages
+    rows        those of a stage in one table; ``wire``: their columns on the way
+    pipeline    one micro-batch through all stages, by the grids of a ``layout``
+    distributed the engine of a sink: a driver's circuit above the pipeline
+    moving      state from one grid to another; ``stage_cells``: with its files
 
 The exact delta of a view is the sum of what the cells give. There is no second join and no cluster
 of our own: a cell is a `circuits.Circuit`, and Spark places its tasks.

@@ -31,6 +31,7 @@ from circuits.schema import Schema
 from streaming.engine import Answer
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.hypercube.cell import feeds_of
+from streaming.hypercube.explanation import explained
 from streaming.hypercube.layout import Layout
 from streaming.hypercube.pipeline import Pipeline
 from streaming.hypercube.stages import Stages, stages_of
@@ -84,6 +85,11 @@ class Distributed:
             view: summed(schema, result.outputs[view]) for view, schema in self._schemas.items()
         }
         return Answer(deltas, _after, Cells(self._cells, pipeline.layout.body, dict(result.cells)))
+
+    def explain(self) -> str:
+        """The stages, and the grids that the state has, or would have."""
+        layout = self._chosen if self._pipeline is None else self._pipeline.layout
+        return explained(self._stages, layout.grids)
 
     def _pipeline_for(self, known: Cells | None) -> Pipeline:
         """The pipeline of the grids that the state has, made once."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from streaming.errors import StateMismatchError
 from streaming.hypercube.grid import Grid
-from streaming.hypercube.shares import Atom, Shares, shares_of
-from streaming.hypercube.stages import Stage, Stages
+from streaming.hypercube.planning import atoms_of, stage_grid
+from streaming.hypercube.stages import Stages
 
-__all__ = ["Layout", "atoms_of"]
+__all__ = ["Layout"]
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,17 @@ class Layout:
 
     @staticmethod
     def chosen(stages: Stages, cells: int) -> Layout:
-        """The grids with the least load.
+        """The grids for relations of which nothing is known.
 
         Raises:
             StreamingError: ``cells`` is less than 1, or a join has too many variables for them.
         """
-        grids = [Grid(shares_of(atoms_of(stage), cells)) for stage in stages.stages]
-        return Layout(cells, tuple(grids))
+        return Layout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 
     @property
     def body(self) -> list[Any]:
         """The grids as JSON has them."""
-        return [{"parts": dict(grid.shares.parts)} for grid in self.grids]
+        return [grid.to_json() for grid in self.grids]
 
     @staticmethod
     def of(body: Any, stages: Stages, cells: int) -> Layout:
@@ -54,23 +53,14 @@ class Layout:
         try:
             grids = []
             for stage, said in zip(stages.stages, body, strict=True):
-                atoms = atoms_of(stage)
-                known = {name for atom in atoms for name in atom.columns}
-                if known != said["parts"].keys():
-                    raise ValueError(f"stage {stage.number} has variables {sorted(known)}")
-                grids.append(Grid(Shares(tuple(atoms), said["parts"])))
+                grid = Grid.of_json(said)
+                found = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
+                if found != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
+                    raise ValueError(f"stage {stage.number} has other atoms")
+                grids.append(grid)
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
                 f"the cells of the state are those of other stages ({error}): use the version that "
                 "wrote it, or delete the state directory together with the checkpoint to begin anew"
             ) from error
         return Layout(cells, tuple(grids))
-
-
-def atoms_of(stage: Stage) -> tuple[Atom, ...]:
-    """What makes rows meet in a stage: a join's atoms, or the keys that rows are grouped by."""
-    if stage.atoms:
-        return stage.atoms
-    (relation,) = stage.relations
-    assert relation.keys is not None
-    return (Atom(relation.name, {f"k{key}": key for key in relation.keys}),)

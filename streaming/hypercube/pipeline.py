@@ -2,8 +2,12 @@
 
 ::
 
-    for each stage:   rows of its relations -> one DataFrame -> routed -> one task per some cells
+    for each stage:   rows of its relations -> one table -> routed -> one task per some cells
                       -> steps of the cells -> their pieces and manifests, as Arrow, to the driver
+
+Many rows are routed by Spark's expressions on executors, and shuffled. A few are placed in the
+driver by the same hashes (`streaming.hypercube.placing`) and sent to the tasks that have something
+to do: no plan, no shuffle, half of the time.
 
 Rows between stages pass through the driver: a delta is small beside the state, the driver knows at
 once which stages have nothing to do, and each stage is one consistent cut. The way not taken is to
@@ -28,13 +32,23 @@ from pyspark.sql import functions as f
 from streaming.hypercube.cell import added_up, definition_of
 from streaming.hypercube.layout import Layout
 from streaming.hypercube.routing import CELL, routed
-from streaming.hypercube.rows import columns_of, wide
+from streaming.hypercube.rows import columns_of, placed_here, wide
 from streaming.hypercube.stages import Stage, Stages
-from streaming.hypercube.task import ERROR, MANIFEST, SAID, StagePlan, StageTask
+from streaming.hypercube.task import (
+    ERROR,
+    MANIFEST,
+    SAID,
+    StagePlan,
+    StageTask,
+    read,
+    written,
+)
 from streaming.state.files import Files
 
 __all__ = ["Cells", "Pipeline", "Result"]
 
+#: So many rows of a stage are placed by the driver.
+FEW: Final = 1 << 14
 # What the jobs rely on, whatever the session of the query has: partitions stay where they were put,
 # Arrow comes as it is, and a table of rows is data, not a part of the plan.
 SETTINGS: Final = {
@@ -129,7 +143,7 @@ class Pipeline:
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
-                    for what, tables_ in added_up({name: _read(content)}).items():
+                    for what, tables_ in added_up({name: read(content)}).items():
                         sent.setdefault(what, []).extend(tables_)
         outputs = {name: sent.get(f"view {name}", []) for name in self.stages.outputs}
         return Result(outputs, cells)
@@ -143,16 +157,40 @@ class Pipeline:
         before: Mapping[int, bytes],
     ) -> Iterable[tuple[int, str, bytes]]:
         """What the cells of a stage say."""
-        session = self._session_beside(session)
         grid = self.grids[stage.number]
         tasks = min(grid.cells, session.sparkContext.defaultParallelism)
-        frame = routed(session.createDataFrame(wide(stage, tables)), columns_of(stage), grid)
-        if len(before) < grid.cells:
+        task = StageTask(self._plans[stage.number], batch_id, before, tasks)
+        rows = wide(stage, tables)
+        if rows.num_rows > FEW:
+            return self._shuffled(self._session_beside(session), stage, rows, task)
+        return self._sent(session, stage, rows, task)
+
+    def _sent(
+        self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
+    ) -> Iterable[tuple[int, str, bytes]]:
+        """Rows that the driver places."""
+        grid = self.grids[stage.number]
+        sent = placed_here(stage, rows, grid)
+        numbers = sent.column(CELL).to_numpy() % task.tasks
+        new = {cell % task.tasks for cell in range(grid.cells) if cell not in task.before}
+        parts = [
+            (number, written(sent.filter(pa.array(numbers == number))))
+            for number in sorted(new.union(numbers.tolist()))
+        ]
+        found = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_here)
+        return list(found.collect())
+
+    def _shuffled(
+        self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
+    ) -> Iterable[tuple[int, str, bytes]]:
+        """Rows that executors route."""
+        grid = self.grids[stage.number]
+        frame = routed(session.createDataFrame(rows), columns_of(stage), grid)
+        if len(task.before) < grid.cells:
             # Spark makes no tasks for nothing.
             every = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
             frame = frame.unionByName(every, allowMissingColumns=True)
-        placed = frame.repartitionById(tasks, (f.col(CELL) % tasks).cast("int"))
-        task = StageTask(self._plans[stage.number], batch_id, before, tasks)
+        placed = frame.repartitionById(task.tasks, (f.col(CELL) % task.tasks).cast("int"))
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task.run(batches)
@@ -169,7 +207,3 @@ class Pipeline:
             for key, value in SETTINGS.items():
                 known.conf.set(key, value)
         return known
-
-
-def _read(content: bytes) -> pa.Table:
-    return pa.ipc.open_stream(content).read_all()

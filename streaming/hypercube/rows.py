@@ -13,16 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.hypercube.cell import schema_of
-from streaming.hypercube.routing import RELATION, ROLES
+from streaming.hypercube.grid import Grid
+from streaming.hypercube.placing import Columns, Placed, placed
+from streaming.hypercube.routing import CELL, RELATION, ROLES
 from streaming.hypercube.stages import Relation, Stage, atom_name
 from streaming.hypercube.wire import from_wire, to_wire, wire_type
 
-__all__ = ["columns_of", "split", "wide"]
+__all__ = ["columns_of", "placed_here", "placed_rows", "split", "wide"]
 
 
 def columns_of(stage: Stage) -> dict[str, list[str]]:
@@ -64,6 +67,39 @@ def wide(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
             ]
             parts.append(pa.table(columns, schema))
     return pa.concat_tables(parts)
+
+
+def placed_here(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
+    """The rows of `wide`, once for each cell that wants them, with `CELL` and `ROLES`.
+
+    What `streaming.hypercube.routing.routed` does on executors, for few rows.
+    """
+    parts = []
+    numbers = rows.column(RELATION).to_numpy()
+    for number, (relation, names) in enumerate(columns_of(stage).items()):
+        own = rows.filter(pa.array(numbers == number))
+        places = placed_rows(relation, [own.column(name) for name in names], grid, own.num_rows)
+        taken = own.take(pa.array(places.rows))
+        taken = taken.append_column(CELL, pa.array(places.cells, pa.int32()))
+        parts.append(taken.append_column(ROLES, pa.array(places.roles, pa.int32())))
+    return pa.concat_tables(parts)
+
+
+def placed_rows(relation: str, columns: Columns, grid: Grid, rows: int) -> Placed:
+    """The cells of rows of a relation, which may have no columns: then all cells want them.
+
+    Args:
+        relation: As the grid's atoms name it.
+        columns: All of its columns on the wire.
+        grid: The cells.
+        rows: How many rows.
+    """
+    if columns:
+        return placed(relation, columns, grid)
+    readers = sum(atom.relation == relation for atom in grid.shares.atoms)
+    positions = np.repeat(np.arange(rows), grid.cells)
+    roles = np.full(len(positions), (1 << readers) - 1)
+    return Placed(positions, np.tile(np.arange(grid.cells), rows), roles)
 
 
 def split(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:

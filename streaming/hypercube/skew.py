@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from streaming.hypercube.grid import Grid, Heavy
 from streaming.hypercube.placing import hashed
 from streaming.hypercube.shares import Shares, products
+from streaming.hypercube.wire import to_wire
 
 __all__ = ["COUNTED", "Counts", "added", "counts_of", "grid_of", "heavy_values"]
 
@@ -195,7 +196,7 @@ def _by_value(
 ) -> tuple[npt.NDArray[np.int64], Numbers, Callable[[int], str]]:
     """Hashes of all counted values, their rows by value and atom, and their texts."""
     number = list(shares.parts).index(name)
-    parts = [hashed(one.values, number) for one in counts.values()]
+    parts = [hashed([*map(to_wire, one.values)], number) for one in counts.values()]
     hashes, first, inverse = np.unique(
         np.concatenate(parts), return_index=True, return_inverse=True
     )

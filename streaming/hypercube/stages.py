@@ -91,12 +91,14 @@ class Stage:
             (`atom_name`), for each atom gets the rows that its cells want.
         relations: What it reads, each once.
         atoms: Of a join, where each atom's rows come from and what binds them.
+        node: The operator's number in the graph that was cut.
     """
 
     number: int
     plan: Plan
     relations: tuple[Relation, ...]
     atoms: tuple[Atom, ...] = ()
+    node: int = -1
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class _Cutting:
                 stage = self._keyed(plan, node.inputs[0], tuple(range(len(plan.fields))))
             case _:
                 raise AssertionError(f"{type(plan).__name__} is not cut: payloads are the join's")
-        self.stages.append(stage)
+        self.stages.append(replace(stage, node=number))
         return (Piece(stage.number, Scan(SOURCE, plan.fields)),)
 
     def _unpacked(self, plan: Unpack, piece: Piece) -> Piece:

@@ -20,8 +20,8 @@ from __future__ import annotations
 import gc
 import pickle
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -42,14 +42,26 @@ from streaming.state.verified import state_of
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
-__all__ = ["ERROR", "MANIFEST", "SAID", "CellStep", "StagePlan", "StageTask", "StageWork"]
+__all__ = [
+    "ERROR",
+    "MANIFEST",
+    "SAID",
+    "CellStep",
+    "StagePlan",
+    "StageTask",
+    "StageWork",
+    "read",
+    "written",
+]
 
 #: What tasks give back: of each cell its new manifest, and its pieces; or an error.
 SAID: Final = "cell int, name string, content binary"
 MANIFEST: Final = ""
 ERROR: Final = "!"
+Said = list[tuple[int, str, bytes]]
 # Circuits that a worker keeps.
 MOST_HELD: Final = 64
+_BYTES: Final = pa.binary()
 
 
 @dataclass(frozen=True)
@@ -76,14 +88,20 @@ class StageWork:
     """What the tasks of a stage do in a micro-batch.
 
     Attributes:
-        plan: What is the same in every micro-batch.
+        files: The state directory, shared by driver and executors.
+        state_id: Its id.
+        stage: The number of the stage.
+        definition: The circuit of its cells.
         batch_id: The micro-batch.
         before: The sealed manifests of the cells that have a state.
     """
 
-    plan: StagePlan
+    files: Files
+    state_id: str
+    stage: int
+    definition: Definition
     batch_id: int
-    before: Mapping[int, bytes]
+    before: Mapping[int, bytes] = field(default_factory=dict)
 
     def step(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
         """The step of one cell; its files are written and synced.
@@ -93,25 +111,25 @@ class StageWork:
                 written.
             OSError: The file system refused.
         """
-        plan, before = self.plan, self.before.get(cell)
-        key = (plan.state_id, plan.stage.number, cell)
+        before = self.before.get(cell)
+        key = (self.state_id, self.stage, cell)
         version = b"" if before is None else before
         held = _HELD.pop(key, None)
         last = None if before is None else Manifest.of(before, f"the state of cell {cell}")
         if held is not None and held[0] == version:
             circuit = held[1]
         else:
-            circuit = plan.definition.circuit()
-            circuit.load(State.empty() if last is None else state_of(plan.files, last))
+            circuit = self.definition.circuit()
+            circuit.load(State.empty() if last is None else state_of(self.files, last))
         attempt = uuid.uuid4().hex[:12]
-        stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
-        writer = Writer(plan.files, last, stem)
+        stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
+        writer = Writer(self.files, last, stem)
         try:
             step = circuit.prepare(tables)
             state = step.state(writer.lengths)
             writer.add(state)
             manifest = writer.manifest(
-                state, self.batch_id, state_id=plan.state_id, fingerprint=circuit.fingerprint
+                state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
             ).to_bytes()
         except BaseException:
             writer.undo()
@@ -137,13 +155,11 @@ class CellStep:
     manifest: bytes
     outputs: Mapping[str, pa.Table]
 
-    def said(self) -> pa.RecordBatch:
+    @property
+    def said(self) -> Said:
         """The same, for the driver."""
-        return _said(
-            self.cell,
-            {MANIFEST: self.manifest}
-            | {name: _written(out) for name, out in self.outputs.items() if out.num_rows},
-        )
+        given = {name: written(out) for name, out in self.outputs.items() if out.num_rows}
+        return [(self.cell, name, one) for name, one in ({MANIFEST: self.manifest} | given).items()]
 
 
 @dataclass(frozen=True)
@@ -163,27 +179,50 @@ class StageTask:
     tasks: int
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Step the cells of this task."""
-        if gc.get_freeze_count() == 0:
-            gc.collect()
-            gc.freeze()  # the daemon collects after every task, and need not look at modules
+        """Step the cells of this task, for rows that Spark has routed."""
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        work = StageWork(_plan(self.plan), self.batch_id, self.before)
         got = [batch for batch in batches if batch.num_rows]
         table = pa.Table.from_batches(got) if got else None
         if table is not None:
             self._check(table, number)
-        for cell in range(number, work.plan.cells, self.tasks):
+        for said in self._stepped(number, table):
+            cells, names, contents = zip(*said, strict=True)
+            columns = [pa.array(cells, pa.int32()), pa.array(names), pa.array(contents, _BYTES)]
+            yield pa.record_batch(columns, ["cell", "name", "content"])
+
+    def run_here(self, parts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str, bytes]]:
+        """Step the cells of some tasks, for rows that the driver has placed.
+
+        Args:
+            parts: The number of a task, and its rows with `CELL`, as `written` makes them.
+        """
+        for number, content in parts:
+            for said in self._stepped(number, read(content)):
+                yield from said
+
+    def _stepped(self, number: int, table: pa.Table | None) -> Iterator[Said]:
+        if gc.get_freeze_count() == 0:
+            gc.collect()
+            gc.freeze()  # the daemon collects after every task, and need not look at modules
+        plan = _plan(self.plan)
+        work = StageWork(
+            plan.files,
+            plan.state_id,
+            plan.stage.number,
+            plan.definition,
+            self.batch_id,
+            self.before,
+        )
+        for cell in range(number, plan.cells, self.tasks):
             rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
             if (rows is None or not rows.num_rows) and cell in self.before:
                 continue
             try:
-                tables = {} if rows is None else split(work.plan.stage, rows)
-                yield work.step(cell, tables).said()
+                yield work.step(cell, {} if rows is None else split(plan.stage, rows)).said
             except DbspWcojError as error:
-                yield _said(cell, {ERROR: _pickled(error)})
+                yield [(cell, ERROR, _pickled(error))]
                 return
 
     def _check(self, table: pa.Table, number: int) -> None:
@@ -205,17 +244,6 @@ def _plan(pickled: bytes) -> StagePlan:
     return _PLANS[pickled]
 
 
-def _said(cell: int, contents: Mapping[str, bytes]) -> pa.RecordBatch:
-    return pa.record_batch(
-        [
-            pa.array([cell] * len(contents), pa.int32()),
-            pa.array(list(contents)),
-            pa.array(list(contents.values()), pa.binary()),
-        ],
-        ["cell", "name", "content"],
-    )
-
-
 def _pickled(error: DbspWcojError) -> bytes:
     try:
         found = pickle.dumps(error)
@@ -225,11 +253,17 @@ def _pickled(error: DbspWcojError) -> bytes:
     return found
 
 
-def _written(table: pa.Table) -> bytes:
+def written(table: pa.Table) -> bytes:
+    """A table as bytes; `read` is the way back."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def read(content: bytes) -> pa.Table:
+    """What `written` wrote."""
+    return pa.ipc.open_stream(content).read_all()
 
 
 # Circuits by state directory, stage and cell, with the manifest that they are at.

@@ -39,7 +39,7 @@ def wire_type(type: pa.DataType) -> pa.DataType:
     return pa.binary()
 
 
-def to_wire(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_wire(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     """A column as it is sent.
 
     >>> to_wire(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
@@ -48,7 +48,8 @@ def to_wire(column: pa.ChunkedArray) -> pa.ChunkedArray:
     wire = wire_type(column.type)
     if wire == pa.int64():
         return pa.chunked_array([pa.array(Codecs().codec(column.type).encode(column))])
-    return pa.chunked_array([plain(chunk).cast(wire) for chunk in column.chunks], wire)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.chunked_array([plain(chunk).cast(wire) for chunk in chunks], wire)
 
 
 def from_wire(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

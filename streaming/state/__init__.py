@@ -2,5 +2,5 @@
 
 ``files`` is the little that is asked of a file system; ``segment`` lays runs and tables out in
 Arrow files; ``pieces`` decides which of them are summed; ``manifest`` names all files of one batch
-id; ``store`` writes, finds and collects versions. Nothing here knows Spark.
+id, and those of ``cells``; ``store`` writes, finds and collects versions. Nothing here knows Spark.
 """
