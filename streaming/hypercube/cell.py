@@ -31,6 +31,7 @@ from dbsp_wcoj.choice import FormulaName
 from streaming.hypercube.stages import SOURCE, Piece, Stage, Stages, atom_name
 
 __all__ = [
+    "OPERATOR",
     "added_up",
     "constants",
     "definition_of",
@@ -39,6 +40,9 @@ __all__ = [
     "given_by",
     "schema_of",
 ]
+
+#: The view of a cell that is the stage's operator.
+OPERATOR = "#operator"
 
 
 def schema_of(fields: Fields) -> pa.Schema:
@@ -70,9 +74,15 @@ def given_by(stages: Stages, source: str | int | None) -> dict[str, Piece]:
 def definition_of(
     stage: Stage, stages: Stages, *, formula: FormulaName = Formula.collapsed
 ) -> Definition:
-    """The circuit of a stage's cells."""
+    """The circuit of a stage's cells.
+
+    The operator is a view of its own, which the pieces read: so it is one, with all its columns,
+    whichever of them a piece wants, and its state is that of the operator in the whole circuit.
+    """
     given = given_by(stages, stage.number)
-    plans = {name: _numbered(over(piece.plan, stage.plan)) for name, piece in given.items()}
+    plans = {OPERATOR: _numbered(stage.plan)}
+    operator = Scan(OPERATOR, plans[OPERATOR].fields)
+    plans |= {name: _numbered(over(piece.plan, operator)) for name, piece in given.items()}
     relations = {relation.name: relation for relation in stage.relations}
     if stage.atoms:
         reads = {
@@ -116,7 +126,7 @@ def constants(stages: Stages) -> Definition:
     return Definition(plans, {}, outputs=tuple(given))
 
 
-def _numbered(plan: Plan) -> Plan:
+def _numbered(plan: Plan) -> Map:
     """The plan with its columns named by their positions, as relations have them."""
     return Map(plan, columns(plan), tuple(f"c{place}" for place in range(len(plan.fields))))
 

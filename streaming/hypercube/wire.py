@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
-from circuits.codec import Codecs
+from circuits.codec import NULL, Codecs
 from circuits.codec_buffers import plain
 from streaming.targets.columns import plain_type
 
@@ -40,11 +41,14 @@ def wire_type(type: pa.DataType) -> pa.DataType:
 
 
 def to_wire(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as it is sent.
+    """A column as it is sent; one that is on the wire stays as it is.
 
     >>> to_wire(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
     [9223372036854775807]
     """
+    if column.type == pa.int64():  # the value that is NULL's code is that of no row
+        column = pc.fill_null(column, int(NULL)) if column.null_count else column
+        return pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     wire = wire_type(column.type)
     if wire == pa.int64():
         return pa.chunked_array([pa.array(Codecs().codec(column.type).encode(column))])
