@@ -10,6 +10,7 @@ import pytest
 
 from circuits import compile_sql
 from circuits.incremental import incrementalize
+from circuits.state import State
 from streaming.errors import StreamingError
 from streaming.hypercube.cell import definition_of
 from streaming.hypercube.explanation import explained
@@ -18,10 +19,6 @@ from streaming.hypercube.placing import placed
 from streaming.hypercube.planning import counts_of_cells, counts_of_tables, stage_grid
 from streaming.hypercube.shares import Atom, shares_of, weighed
 from streaming.hypercube.stages import Stages, atom_name, stages_of
-from streaming.hypercube.task import StageWork
-from streaming.state.files import LocalFiles
-from streaming.state.manifest import Manifest
-from streaming.state.verified import state_of
 
 SCHEMAS = {
     "e": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
@@ -60,7 +57,7 @@ def rows_of(name: str) -> pa.Table:
 
 
 @pytest.mark.parametrize(("query", "name"), [(TRIANGLES, "e"), (NAMESAKES, "p"), (COMPARED, "p")])
-def test_cells_arrangements_give_the_counts_that_the_rows_have(tmp_path, query, name):
+def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
     stages = cut(query)
     stage = next(stage for stage in stages.stages if stage.atoms)
     table = rows_of(name)
@@ -68,7 +65,6 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(tmp_path, query, 
     tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
     grid = stage_grid(stage, 4)
     definition = definition_of(stage, stages)
-    work = StageWork(LocalFiles(tmp_path), "s", stage.number, definition, 0)
     states = []
     for cell in range(grid.cells):
         given = {}
@@ -79,8 +75,9 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(tmp_path, query, 
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
                 own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
                 given[atom_name(relation, place)] = own
-        done = work.step(cell, given)
-        states.append(state_of(work.files, Manifest.of(done.manifest, "cell")))
+        step = definition.circuit().prepare(given).state({})
+        runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
+        states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
 
     found = counts_of_cells(stage, definition, states, grid)
 
