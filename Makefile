@@ -1,7 +1,7 @@
 # make demo        live triangle counts on a real message stream (installs what is missing)
 # make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow
-# make bench       the benchmarks and the tables in README.md (about half an hour)
+# make bench       the benchmarks and the tables in README.md (about forty minutes)
 # make lint        ruff, mypy --strict, import contracts only
 # make clean       remove the environment and all caches
 #
@@ -60,6 +60,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
+	$(BIN)/python -m benchmarks.scale --json $(RESULTS)/scale.json
 	$(BIN)/python -m benchmarks.work --record
 	$(BIN)/python -m benchmarks.report
 

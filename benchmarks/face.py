@@ -92,6 +92,7 @@ SECTIONS: Mapping[str, str] = {
     "formulas": "The six delta formulas",
     "circuits": "Circuits: SQL views",
     "sink": "The durable sink",
+    "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
 }
 
@@ -183,5 +184,24 @@ FACES: tuple[Face, ...] = (
         "Restart from the state directory",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"bar s": "bar s", "within": "within", "rebuild s": "rebuild from the rows s"},
+    ),
+    Face(
+        "scale",
+        "Cells",
+        "How even 8 cells are, and copies of a row against theory",
+        (
+            *("query", "graph", "heavy values", "values spread", "max/mean", "bar", "within"),
+            *("copies", "theory"),
+        ),
+        where={"cells": (8,)},
+    ),
+    Face(
+        "scale",
+        "Micro-batches on two cores",
+        "A micro-batch of new edges, embedded and in cells on the same two cores",
+        (
+            *("query", "cells", "stages", "rows/batch", "batch s", "one row s"),
+            *("idle s", "bar s", "within"),
+        ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 
 import numpy as np
@@ -161,6 +161,8 @@ def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
         (pa.binary(), [b"", b"\x00\xff\x01", b"12345678", b"123456789012"]),
         (pa.date32(), [date(1969, 12, 31), date(2026, 1, 2)]),
         (pa.timestamp("us", "UTC"), [datetime(1969, 12, 31, 1), datetime(2026, 1, 2, 3, 4, 5, 6)]),
+        (pa.time64("us"), [time(0), time(23, 59, 59, 1)]),
+        (pa.duration("us"), [timedelta(0), timedelta(days=-1, microseconds=5)]),
         (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-12.34")]),
         (pa.decimal128(30, 3), [Decimal(0), Decimal("-1.280"), Decimal(2**60), Decimal("0.127")]),
     ],

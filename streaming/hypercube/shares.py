@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -45,6 +46,9 @@ __all__ = ["Atom", "Shares", "products", "shares_of", "weighed"]
 MOST_TRIED: Final = 500_000
 
 Candidates = npt.NDArray[np.int64]
+Spread = Mapping[tuple[str, tuple[int, ...]], Sequence[int]]
+
+_NOTHING: Final[Spread] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -110,29 +114,50 @@ class Shares:
         """How many cells want a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
-    def copies(self, relation: str) -> float:
+    def copies(self, relation: str, spread: Spread = _NOTHING) -> float:
         """How many cells a row of a relation goes to, on average over hashes of distinct values.
 
         By inclusion and exclusion over the relation's atoms: cells that are wanted for all atoms of
         a set exist only if columns that are bound to one variable are hashed alike.
 
+        Args:
+            relation: The relation.
+            spread: Of a row with heavy values, by the variable and its columns, the parts into
+                which each atom's rows with the value are split.
+
         >>> edge = [Atom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
-        >>> shares_of(edge, 8).copies("e")
-        4.0
+        >>> shares = shares_of(edge, 8)
+        >>> shares.copies("e"), shares.copies("e", {("a", (0,)): (2, 1, 1)})
+        (4.0, 5.0)
         """
-        atoms = [atom for atom in self.atoms if atom.relation == relation]
+        atoms = [place for place, atom in enumerate(self.atoms) if atom.relation == relation]
         total = 0.0
         for size in range(1, len(atoms) + 1):
             for chosen in combinations(atoms, size):
-                total -= (-1) ** size * self._in_common(chosen)
+                total -= (-1) ** size * self._in_common(chosen, spread)
         return total
 
-    def _in_common(self, atoms: Sequence[Atom]) -> float:
-        """How many cells all of the atoms of one relation want a row of it in, on average."""
+    def _in_common(self, places: Sequence[int], spread: Spread) -> float:
+        """How many cells all of the atoms of one relation want a row of it in, on average.
+
+        The coordinates that a column or a digit leaves are as likely as any others, so those that
+        all leave are as many as there are, times the probabilities.
+        """
         found = 1.0
-        for name, parts in self.parts.items():
-            columns = {self.columns(atom, name) for atom in atoms if name in atom.columns}
-            found *= float(parts) ** (1 - len(columns))
+        for name, share in self.parts.items():
+            extent, chances = share, {}
+            for place in places:
+                atom = self.atoms[place]
+                if name not in atom.columns:
+                    continue
+                columns = self.columns(atom, name)
+                parts = spread.get((name, columns))
+                if parts is None:
+                    chances[columns] = 1 / share
+                else:
+                    extent = min(extent, prod(parts))
+                    chances[(-1 - place,)] = 1 / parts[place]
+            found *= extent * prod(chances.values())
         return found
 
 

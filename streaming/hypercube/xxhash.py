@@ -71,6 +71,10 @@ def _column(column: pa.Array, seeds: Words) -> Words:
     type = column.type
     if types.is_dictionary(type):
         return _column(column.dictionary_decode(), seeds)
+    if types.is_null(type):
+        return seeds
+    if types.is_date64(type):
+        return _column(column.cast(pa.date32()), seeds)
     if types.is_boolean(type) or types.is_date32(type):
         small = column.cast(pa.int32())
         return _of_4(_numbers(small, np.int32).view(np.uint32).astype(np.uint64), seeds)
@@ -83,6 +87,9 @@ def _column(column: pa.Array, seeds: Words) -> Words:
     if types.is_timestamp(type):
         micros = column.cast(pa.timestamp("us", type.tz)).view(pa.int64())
         return _of_8(_numbers(micros, np.int64).view(np.uint64), seeds)
+    if types.is_time(type):
+        nanos = column.cast(pa.time64("ns")).view(pa.int64())
+        return _of_8(_numbers(nanos, np.int64).view(np.uint64), seeds)
     if types.is_duration(type):
         micros = column.cast(pa.duration("us")).view(pa.int64())
         return _of_8(_numbers(micros, np.int64).view(np.uint64), seeds)

@@ -1,0 +1,198 @@
+"""Scale: what it costs and brings to cut a view's joins into the cells of a HyperCube.
+
+Claim: with 8 cells none has more than 1.3 times the mean load on the real graph, and with a hub of
+half of all edges never more than twice; rows are sent as often as the theory says within 5 %; a
+micro-batch without rows takes at most 0.4 s with 2 cells; and what distributed views give out is
+what embedded ones do, everywhere.
+
+Parts, each in a module of its own:
+
+cells      `benchmarks.scale_cells`: load of cells, and copies of a row against theory
+bytes      `benchmarks.scale_bytes`: bytes shuffled, against plans of binary joins
+speed      `benchmarks.scale_speed`: the work of every cell, counted, and the speed-up it allows
+batches    `benchmarks.scale_batches`: micro-batches on Spark with this machine's cores
+
+Inputs: a real graph, RMAT graphs, and one of which half of all edges leave one node. Patterns are
+directed triangles and 4-cliques. A real graph that is not there is left out, and said so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import SparkSession
+
+from benchmarks.engine import warm_up
+from benchmarks.graph import Graph, generated, read
+from benchmarks.options import known
+from benchmarks.result import Result, Row, terminal
+from benchmarks.scale_batches import micro_batches
+from benchmarks.scale_bytes import shuffled
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, cells_of, hub
+from benchmarks.scale_speed import speed_ups
+from benchmarks.verdict import Verdict
+from streaming import start_session
+
+CLAIM = (
+    "HyperCube: with 8 cells none has more than 1.3 times the mean load on the real graph, and "
+    "where half of all edges leave one node never more than twice; rows are sent as often as "
+    "theory says within 5 %; a micro-batch without rows takes at most 0.4 s with 2 cells; "
+    "distributed views give out what embedded ones do"
+)
+CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
+SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
+PARTS = ("cells", "bytes", "speed", "batches")
+
+_SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
+_GRAPH = _SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
+
+Numbers = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything; numbers of cells by kind of graph and pattern."""
+
+    rmat: tuple[int, int]
+    large: tuple[int, int]
+    hub: tuple[int, int]
+    cells: dict[str, Numbers]  # triangles, 4-cliques
+    bytes: Numbers
+    sampled: int
+    speed: dict[tuple[str, str], Numbers]
+    batches: dict[str, Numbers]
+    rows: int
+    rounds: int
+    warm: int
+
+
+FULL = Sizes(
+    rmat=(14, 120_000),
+    large=(18, 2_000_000),
+    hub=(17, 60_000),
+    cells={TRIANGLES.name: (2, 4, 8, 64, 512), CLIQUES.name: (2, 4, 8, 64)},
+    bytes=(2, 8, 64, 512),
+    sampled=1_000,
+    speed={
+        ("rmat", TRIANGLES.name): (1, 2, 4, 8, 64, 512, 4096),
+        ("rmat", CLIQUES.name): (1, 2, 4, 8, 64, 512, 4096),
+        ("hub", TRIANGLES.name): (1, 2, 4, 8, 64, 512, 4096),
+        ("real", TRIANGLES.name): (1, 2, 4, 8, 64, 512),
+    },
+    batches={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
+    rows=1_000,
+    rounds=8,
+    warm=2,
+)
+QUICK = Sizes(
+    rmat=(8, 1_500),
+    large=(9, 3_000),
+    hub=(11, 600),
+    cells={TRIANGLES.name: (8, 64), CLIQUES.name: (8,)},
+    bytes=(8,),
+    sampled=50,
+    speed={("rmat", TRIANGLES.name): (8,), ("hub", CLIQUES.name): (4,)},
+    batches={TRIANGLES.name: (2,)},
+    rows=20,
+    rounds=2,
+    warm=1,
+)
+
+
+def main(
+    part: Annotated[list[str], typer.Option(help=f"Of {', '.join(PARTS)}; all.")] = list(PARTS),  # noqa: B006
+    graph: Annotated[Path, typer.Option(help="The real graph.")] = _GRAPH,
+    quick: Annotated[bool, typer.Option(help="Small sizes, no real graph.")] = False,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+) -> None:
+    """Measure; exit status 1 when an answer is wrong."""
+    known(part, PARTS, "part")
+    real = None
+    if not quick and graph.is_file():
+        real = read(graph)
+    else:
+        why = "small sizes were asked for" if quick else f"there is no {graph.name}"
+        terminal().print(f"the real graph is left out: {why}")
+    warm_up(1)
+    with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-scale-") as place:
+        measure(
+            Path(place),
+            QUICK if quick else FULL,
+            part=part,
+            real=real,
+            seed=seed,
+            json=json,
+            start=lambda log: start_session("benchmarks.scale", log=log),
+        )
+
+
+def measure(
+    folder: Path,
+    sizes: Sizes,
+    *,
+    part: list[str],
+    real: Graph | None,
+    seed: int,
+    json: Path | None,
+    start: Callable[[Path], SparkSession],
+) -> None:
+    """The parts, those without Spark before its session starts."""
+    verdict = Verdict()
+    tables: dict[str, list[Row]] = {CELLS: [], BYTES: [], SPEED: [], BATCHES: []}
+    result = Result("scale", CLAIM, tables)
+    say = terminal().print
+    patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
+    small = generated(*sizes.rmat, seed)
+    graphs = {"real": real, "rmat": small, "hub": hub(*sizes.hub, seed)}
+    if "cells" in part:
+        large = generated(*sizes.large, seed)
+        for kind, graph in {**graphs, "rmat": large}.items():
+            for name, cells in sizes.cells.items() if graph is not None else ():
+                say(f"cells of {name} of {graph.name} ...")
+                for most in cells:
+                    tables[CELLS] += cells_of(patterns[name], graph, most, kind=kind, seed=seed)
+    if "bytes" in part:
+        for kind in ("real", "rmat"):
+            for pattern in patterns.values():
+                tables[BYTES] += _bytes(pattern, graphs[kind], sizes, seed)
+    if "speed" in part:
+        for (kind, name), cells in sizes.speed.items():
+            graph = graphs[kind]
+            if graph is not None:
+                say(f"speed-up of {name} of {graph.name} ...")
+                tables[SPEED] += speed_ups(patterns[name], graph, cells, seed=seed, verdict=verdict)
+    if "batches" in part:
+        session = start(folder / "spark.log")
+        session.sparkContext.setLogLevel("ERROR")
+        for name, cells in sizes.batches.items():
+            say(f"micro-batches of {name} of {small.name} ...")
+            tables[BATCHES] += micro_batches(
+                session,
+                folder,
+                patterns[name],
+                small,
+                cells,
+                rows=sizes.rows,
+                rounds=sizes.rounds,
+                warm=sizes.warm,
+                seed=seed,
+                verdict=verdict,
+            )
+    verdict.close(result, json)
+
+
+def _bytes(pattern: Pattern, graph: Graph | None, sizes: Sizes, seed: int) -> list[Row]:
+    if graph is None:
+        return []
+    return shuffled(pattern, graph, sizes.bytes, rows=sizes.sampled, seed=seed)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,164 @@
+"""Micro-batches: a distributed sink on this machine's cores against the embedded one.
+
+Cells share the cores that the embedded engine has to itself, so what is seen is what cells cost:
+jobs of Spark, rows sent several times and kept several times. A sink loads most of a graph by its
+first micro-batch, gets a few that are not timed, and then some of new edges and some without rows.
+Sinks take turns, so whatever else the machine does meets all of them alike. What all of them give
+out must be the count by an independent program.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.graph import Graph
+from benchmarks.result import Row
+from benchmarks.scale_cells import Pattern
+from benchmarks.scale_speed import COUNTERS
+from benchmarks.sink_graph import changes, counted
+from benchmarks.verdict import Verdict
+from circuits import Circuit, compile_sql
+from circuits.incremental import incrementalize
+from streaming import ViewSink
+from streaming.hypercube.stages import stages_of
+
+IDLE_BAR = 0.4
+IDLE_BARRED = 2  # cells
+SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
+
+
+@dataclass
+class Turn:
+    """A sink, the count that it has come to, and seconds of its micro-batches."""
+
+    cells: int | None
+    sink: ViewSink
+    found: int = 0
+    batch: int = 0
+    load: float = 0.0
+    full: list[float] = field(default_factory=list)
+    one: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+
+    def step(self, session: SparkSession, table: pa.Table) -> float:
+        """Give it a micro-batch; the seconds that it took."""
+        frame = session.createDataFrame(table)
+        begun = time.perf_counter()
+        self.sink(frame, self.batch)
+        spent = time.perf_counter() - begun
+        self.batch += 1
+        assert self.sink.last is not None
+        self.found += counted(self.sink.last.outputs["n"])
+        return spent
+
+
+def micro_batches(
+    session: SparkSession,
+    folder: Path,
+    pattern: Pattern,
+    graph: Graph,
+    cells: tuple[int, ...],
+    *,
+    rows: int,
+    rounds: int,
+    warm: int,
+    seed: int,
+    verdict: Verdict,
+) -> list[Row]:
+    """A row for the embedded sink and one for each number of cells.
+
+    Args:
+        session: Spark's.
+        folder: For the states.
+        pattern: The view counts it.
+        graph: The edges.
+        cells: Numbers of cells.
+        rows: New edges in a micro-batch.
+        rounds: How many of these are timed, ...
+        warm: ... after how many that are not.
+        seed: Of the order of edges.
+        verdict: Compares counts.
+    """
+    mixed = graph.shuffled(seed)
+    new = rows * (rounds + warm) + rounds
+    kept = mixed.take(slice(new, None))
+    truth = f"{pattern.name} of {graph.name}"
+    verdict.truth(truth, COUNTERS[pattern.name](graph.source, graph.target))
+    turns = []
+    for most in (None, *cells):
+        place = folder / f"{pattern.name}-{graph.name}-{most}"
+        if most is None:
+            sink = ViewSink(circuit_of(pattern), state_dir=place)
+        else:
+            sink = ViewSink(circuit_of(pattern), state_dir=place, mode="distributed", cells=most)
+        turns.append(Turn(most, sink))
+    for turn in turns:
+        turn.load = turn.step(session, changes(kept.source, kept.target))
+    at = 0
+    for number in range(warm + rounds):
+        edges = mixed.take(slice(at, at + rows))
+        at += rows
+        for turn in turns:
+            seconds = turn.step(session, changes(edges.source, edges.target))
+            if number >= warm:
+                turn.full.append(seconds)
+    for _ in range(rounds):
+        edge, at = mixed.take(slice(at, at + 1)), at + 1
+        for turn in turns:
+            turn.one.append(turn.step(session, changes(edge.source, edge.target)))
+            turn.idle.append(turn.step(session, changes(edge.source[:0], edge.target[:0])))
+    stages = len(_stages(circuit_of(pattern)))
+    found = []
+    for turn in turns:
+        turn.sink.close()
+        what = "embedded" if turn.cells is None else f"{turn.cells} cells"
+        verdict.compare(what, truth, turn.found)
+        found.append(_row(pattern, graph, turn, turns[0], rows, stages))
+    return found
+
+
+def circuit_of(pattern: Pattern) -> Circuit:
+    """The view ``n``, the number of the pattern's places in ``e(src, dst)``."""
+    columns = [("src", "dst")[place] for place in (0, 1)]
+    seen: dict[str, str] = {}
+    text = ""
+    for edge in pattern.edges:
+        conditions = [
+            f"{edge}.{column} = {seen[node]}"
+            for node, column in zip(edge, columns, strict=True)
+            if node in seen
+        ]
+        text += f" JOIN e {edge} ON {' AND '.join(conditions)}" if text else f"e {edge}"
+        for node, column in zip(edge, columns, strict=True):
+            seen.setdefault(node, f"{edge}.{column}")
+    return compile_sql(f"SELECT count(*) AS n FROM {text}", {"e": SCHEMA}, name="n")
+
+
+def _row(pattern: Pattern, graph: Graph, turn: Turn, embedded: Turn, rows: int, stages: int) -> Row:
+    seconds, idle = statistics.median(turn.full), statistics.median(turn.idle)
+    bar = IDLE_BAR if turn.cells == IDLE_BARRED else None
+    return {
+        "query": pattern.name,
+        "graph": graph.name,
+        "cells": turn.cells,
+        "stages": None if turn.cells is None else stages,
+        "rows/batch": rows,
+        "load s": turn.load,
+        "batch s": seconds,
+        "by embedded": seconds / statistics.median(embedded.full),
+        "one row s": statistics.median(turn.one),
+        "idle s": idle,
+        "bar s": bar,
+        "within": None if bar is None else idle <= bar,
+    }
+
+
+def _stages(circuit: Circuit) -> tuple[object, ...]:
+    fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+    return stages_of(incrementalize(circuit.plans, fields)).stages

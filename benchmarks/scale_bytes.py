@@ -1,0 +1,86 @@
+"""Bytes: what is shuffled for a changed row, by HyperCube and by plans of binary joins.
+
+::
+
+    HyperCube    copies of the row, each with its cell and its roles; nothing in between
+    broadcast    the row once to each of p workers; what a join of two gives goes on to the next one
+    partitioned  the row once for each delta term, by the key of its first join; then likewise
+
+A plan of binary joins has a delta term for each atom. In each it joins next what gives the fewest
+rows, counted by the engine, which is more than an optimiser knows; state lies where each join wants
+it. What the last join gives is the result and is not counted, in any plan. A row is 8 bytes for
+each column and for its weight, a cell and the roles 4 each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from benchmarks.engine import weight
+from benchmarks.graph import Graph
+from benchmarks.result import Row
+from benchmarks.scale_cells import Pattern, grids
+from dbsp_wcoj import ZSet, generic_join
+from streaming.hypercube.placing import placed
+
+EDGE = 24
+ADDRESS = 8
+
+
+def shuffled(
+    pattern: Pattern, graph: Graph, cells: tuple[int, ...], *, rows: int, seed: int
+) -> list[Row]:
+    """A row for each number of cells, over a sample of changed rows."""
+    sample = graph.shuffled(seed).take(slice(0, rows))
+    between = _between(pattern, graph, sample)
+    found: list[Row] = []
+    for most in cells:
+        grid = grids(pattern, graph, most)["spread"]
+        columns = [pa.array(sample.source), pa.array(sample.target)]
+        copies = len(placed("e", columns, grid).rows) / sample.edges
+        own = copies * (EDGE + ADDRESS)
+        broadcast = grid.cells * EDGE + between
+        partitioned = len(pattern.edges) * EDGE + between
+        found.append(
+            {
+                "query": pattern.name,
+                "graph": graph.name,
+                "cells": grid.cells,
+                "HyperCube": own,
+                "broadcast": broadcast,
+                "partitioned": partitioned,
+                "of which intermediate": between,
+                "broadcast by HyperCube": broadcast / own,
+                "partitioned by HyperCube": partitioned / own,
+            }
+        )
+    return found
+
+
+def _between(pattern: Pattern, graph: Graph, sample: Graph) -> float:
+    """Bytes of intermediate rows for a changed row, all delta terms together."""
+    relations = {name: _rows(edges) for name, edges in (("e", graph), ("d", sample))}
+    total = 0
+    for first in pattern.edges:
+        joined, left = [first], [edge for edge in pattern.edges if edge != first]
+        while left:
+            nodes = set("".join(joined))
+            sizes = {edge: _count([*joined, edge], relations) for edge in left if nodes & set(edge)}
+            best = min(sizes, key=lambda edge: sizes[edge])
+            joined.append(best)
+            left.remove(best)
+            if left:
+                total += sizes[best] * 8 * (len(set("".join(joined))) + 1)
+    return total / sample.edges
+
+
+def _count(edges: list[str], relations: Mapping[str, ZSet]) -> int:
+    """Rows of a join of edges, the first of which is a changed one."""
+    atoms = [f"{'e' if place else 'd'}({x}, {y})" for place, (x, y) in enumerate(edges)]
+    return weight(generic_join(f"n() :- {', '.join(atoms)}", relations))
+
+
+def _rows(graph: Graph) -> ZSet:
+    return ZSet.from_columns([graph.source, graph.target])

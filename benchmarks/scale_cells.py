@@ -1,0 +1,157 @@
+"""Cells: how even the cells of a grid are, and how many copies of a row they want, against theory.
+
+A cell's load is the rows that it keeps, for all atoms together. Copies are what is sent: an edge
+goes once to a cell, whatever number of atoms wants it there. Theory is `Shares.copies`, for rows
+with heavy values that of their kind; rows are a random sample, the load is that of all edges.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.graph import Graph, generated
+from benchmarks.result import Row
+from streaming.hypercube.grid import Grid
+from streaming.hypercube.placing import Integers, hashed, placed, wanted
+from streaming.hypercube.shares import Atom, shares_of
+from streaming.hypercube.skew import counts_of, grid_of
+
+BAR = 1.3  # of real graphs, with so many cells:
+BARRED = 8
+HUB_BAR = 2.0  # of graphs with a hub of half of all edges, spread
+COPIES_BAR = 5.0  # per cent
+SAMPLE = 50_000
+_CHUNK = 1 << 19
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A pattern of edges; each atom is named by the two nodes of its edge."""
+
+    name: str
+    edges: tuple[str, ...]
+
+    @property
+    def atoms(self) -> list[Atom]:
+        """Over the one relation ``e``."""
+        return [Atom("e", {x: 0, y: 1}) for x, y in self.edges]
+
+    @property
+    def query(self) -> str:
+        """The count, with a relation of its own for each atom."""
+        atoms = (f"e{place}({x}, {y})" for place, (x, y) in enumerate(self.edges))
+        return f"n() :- {', '.join(atoms)}"
+
+
+TRIANGLES = Pattern("triangles", ("ab", "bc", "ac"))
+CLIQUES = Pattern("4-cliques", ("ab", "bc", "ac", "ad", "bd", "cd"))
+
+
+def hub(scale: int, samples: int, seed: int) -> Graph:
+    """An RMAT graph, and as many edges again that all leave one node."""
+    graph = generated(scale, samples, seed)
+    nodes = np.setdiff1d(np.arange(1 << scale), graph.target[graph.source == 0])
+    chosen = nodes[nodes > 0][: graph.edges]
+    if len(chosen) < graph.edges:
+        raise ValueError(f"{graph.edges} edges of a hub need more than {1 << scale} nodes")
+    source = np.concatenate([graph.source, np.zeros(len(chosen), np.int64)])
+    return Graph(f"hub-{scale}-{samples}", source, np.concatenate([graph.target, chosen]))
+
+
+def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
+    """The grid without and with its heavy values spread."""
+    shares = shares_of(pattern.atoms, cells)
+    ends = [counts_of([pa.array(column)]) for column in (graph.source, graph.target)]
+    counts = {
+        (place, name): ends[column]
+        for place, atom in enumerate(pattern.atoms)
+        for name, column in atom.columns.items()
+    }
+    return {"hashed": Grid(shares), "spread": grid_of(shares, counts)}
+
+
+def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
+    """A row for each way to treat heavy values.
+
+    Args:
+        pattern: The join.
+        graph: Its edges.
+        cells: How many cells there may be.
+        kind: Of the graph: "real" and "hub" have bars.
+        seed: Of the sample.
+    """
+    rows: list[Row] = []
+    sample = graph.shuffled(seed).take(slice(0, SAMPLE))
+    for way, grid in grids(pattern, graph, cells).items():
+        load = loads(pattern, graph, grid)
+        measured = len(placed("e", _columns(sample), grid).rows) / sample.edges
+        theory = expected_copies(grid, sample)
+        off = 100 * abs(measured / theory - 1)
+        uneven = float(load.max() / load.mean())
+        bar = BAR if kind == "real" and cells == BARRED else None
+        if kind == "hub" and way == "spread":
+            bar = HUB_BAR
+        rows.append(
+            {
+                "query": pattern.name,
+                "graph": graph.name,
+                "cells": grid.cells,
+                "shares": " × ".join(str(part) for part in grid.shares.parts.values()),
+                "heavy values": way,
+                "values spread": sum(len(heavy.hashes) for heavy in grid.heavy),
+                "rows/cell": float(load.mean()),
+                "max/mean": uneven,
+                "bar": bar,
+                "within": None if bar is None else uneven <= bar,
+                "copies": measured,
+                "theory": theory,
+                "off %": off,
+                "copies within": off <= COPIES_BAR,
+            }
+        )
+    return rows
+
+
+def loads(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
+    """The rows that each cell keeps."""
+    load = np.zeros(grid.cells, np.int64)
+    for start in range(0, graph.edges, _CHUNK):
+        columns = _columns(graph.take(slice(start, start + _CHUNK)))
+        for atom in range(len(pattern.edges)):
+            load += np.bincount(wanted(atom, columns, grid)[1], minlength=grid.cells)
+    return load
+
+
+def expected_copies(grid: Grid, graph: Graph) -> float:
+    """Copies of an edge by theory: those of each kind of edge, by which of its values are heavy."""
+    shares, columns = grid.shares, _columns(graph)
+    kinds: dict[tuple[str, tuple[int, ...]], Integers] = {}
+    for heavy in grid.heavy:
+        for atom in shares.atoms:
+            if heavy.variable in atom.columns:
+                key = heavy.variable, shares.columns(atom, heavy.variable)
+                values = [columns[column] for column in key[1]]
+                hashes = hashed(values, grid.numbers[heavy.variable])
+                mine = np.isin(hashes, np.array(heavy.hashes))
+                number = 1 + grid.groups(heavy.variable).index(heavy)
+                kinds.setdefault(key, np.zeros(graph.edges, np.int64))[mine] = number
+    found = Counter(zip(*(kind.tolist() for kind in kinds.values()), strict=True))
+    if not found:
+        return shares.copies("e")
+    total = 0.0
+    for numbers, edges in found.items():
+        spread = {
+            key: grid.groups(key[0])[number - 1].parts
+            for key, number in zip(kinds, numbers, strict=True)
+            if number
+        }
+        total += edges * shares.copies("e", spread)
+    return total / graph.edges
+
+
+def _columns(graph: Graph) -> list[pa.Array]:
+    return [pa.array(graph.source), pa.array(graph.target)]

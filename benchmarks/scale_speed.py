@@ -1,0 +1,120 @@
+"""Speed-up: the work of each cell of a grid, done here one after the other.
+
+A tenth of the edges are inserted into the other nine tenths. Each cell's embedded engine gets the
+rows that the cell wants and counts what it does: candidates (proposals and intersections), and the
+rows it was sent. The speed-up of p cells is the work of one engine with all rows divided by that of
+the cell with most; what Spark costs beside it is in the table of micro-batches. The changes that
+the cells find must add up to the one engine's, and that to an independent count's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from os import cpu_count
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.counter import count, count_cliques
+from benchmarks.engine import weight
+from benchmarks.graph import Graph
+from benchmarks.result import Row
+from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, grids
+from benchmarks.verdict import Verdict
+from dbsp_wcoj import DeltaQuery, Relations, ZSet
+from streaming.hypercube.grid import Grid
+from streaming.hypercube.placing import Integers, wanted
+from streaming.hypercube.shares import shares_of
+
+COUNTERS: dict[str, Callable[[Integers, Integers], int]] = {
+    TRIANGLES.name: count,
+    CLIQUES.name: count_cliques,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Sorted:
+    """The rows of one atom by cell: those of cell k from ``bounds[k]`` to ``bounds[k + 1]``."""
+
+    source: Integers
+    target: Integers
+    bounds: Integers
+
+    def of(self, cell: int) -> ZSet:
+        """The rows of a cell."""
+        rows = slice(self.bounds[cell], self.bounds[cell + 1])
+        return ZSet.from_columns([self.source[rows], self.target[rows]])
+
+    def rows(self, cell: int) -> int:
+        """How many these are."""
+        return int(self.bounds[cell + 1] - self.bounds[cell])
+
+
+def speed_ups(
+    pattern: Pattern, graph: Graph, cells: tuple[int, ...], *, seed: int, verdict: Verdict
+) -> list[Row]:
+    """A row for each number of cells, with heavy values spread and not."""
+    mixed = graph.shuffled(seed)
+    new = mixed.edges // 10
+    delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
+    counted = COUNTERS[pattern.name]
+    whole = counted(mixed.source, mixed.target) - counted(kept.source, kept.target)
+    truth = f"{pattern.name} that come to {graph.name}"
+    alone, found = worked(pattern, Grid(shares_of(pattern.atoms, 1)), kept, delta)
+    verdict.truth(truth, whole, found)
+    rows: list[Row] = []
+    for most in cells:
+        work, spread = {}, 0
+        for way, grid in grids(pattern, graph, most).items():
+            work[way], found = worked(pattern, grid, kept, delta)
+            verdict.compare(f"{grid.cells} cells, {way}", truth, found)
+            spread = sum(len(heavy.hashes) for heavy in grid.heavy)
+        times = {way: float(alone.sum() / one.max()) for way, one in work.items()}
+        uneven = {way: float(one.max() / one.mean()) for way, one in work.items()}
+        rows.append(
+            {
+                "query": pattern.name,
+                "graph": graph.name,
+                "cells": len(work["spread"]),
+                "values spread": spread,
+                "speed-up": times["spread"],
+                "not spread": times["hashed"],
+                "of ideal": times["spread"] / len(work["spread"]),
+                "work max/mean": uneven["spread"],
+                "max/mean, not spread": uneven["hashed"],
+                "work in all": float(work["spread"].sum() / alone.sum()),
+                "in all, not spread": float(work["hashed"].sum() / alone.sum()),
+            }
+        )
+    return rows
+
+
+def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Integers, int]:
+    """The work of each cell, and by how much the count changes in all of them together."""
+    before, changed = (
+        [_sorted(atom, graph, grid) for atom in range(len(pattern.edges))]
+        for graph in (kept, delta)
+    )
+
+    def step(cell: int) -> tuple[int, int]:
+        relations = Relations()
+        view = DeltaQuery(pattern.query, relations=relations)
+        relations.stage({f"e{n}": rows.of(cell) for n, rows in enumerate(before)}).commit()
+        given = {f"e{n}": rows.of(cell) for n, rows in enumerate(changed)}
+        change = weight(view.evaluate(relations.stage(given)))
+        sent = sum(rows.rows(cell) for rows in changed)
+        return view.stats.proposals + view.stats.intersections + sent, change
+
+    with ThreadPoolExecutor(cpu_count()) as threads:
+        found = list(threads.map(step, range(grid.cells)))
+    return np.array([work for work, _ in found]), sum(change for _, change in found)
+
+
+def _sorted(atom: int, graph: Graph, grid: Grid) -> Sorted:
+    rows, cells = wanted(atom, [pa.array(graph.source), pa.array(graph.target)], grid)
+    order = np.argsort(cells.astype(np.int16), kind="stable")
+    rows, cells = rows[order], cells[order]
+    bounds = np.searchsorted(cells, np.arange(grid.cells + 1))
+    return Sorted(graph.source[rows], graph.target[rows], bounds)
