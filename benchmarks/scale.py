@@ -35,7 +35,7 @@ from benchmarks.result import Result, Row, terminal
 from benchmarks.scale_batches import micro_batches
 from benchmarks.scale_bytes import shuffled
 from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, cells_of, hub
-from benchmarks.scale_speed import speed_ups
+from benchmarks.scale_speed import Scaling, speed_ups
 from benchmarks.verdict import Verdict
 from streaming import start_session
 
@@ -65,7 +65,8 @@ class Sizes:
     cells: dict[str, Numbers]  # triangles, 4-cliques
     bytes: Numbers
     sampled: int
-    speed: dict[tuple[str, str], Numbers]
+    fewer: tuple[int, int]
+    speed: dict[tuple[str, str], Scaling]
     batches: dict[str, Numbers]
     rows: int
     rounds: int
@@ -79,11 +80,13 @@ FULL = Sizes(
     cells={TRIANGLES.name: (2, 4, 8, 64, 512), CLIQUES.name: (2, 4, 8, 64)},
     bytes=(2, 8, 64, 512),
     sampled=1_000,
+    fewer=(13, 50_000),
     speed={
-        ("rmat", TRIANGLES.name): (1, 2, 4, 8, 64, 512, 4096),
-        ("rmat", CLIQUES.name): (1, 2, 4, 8, 64, 512, 4096),
-        ("hub", TRIANGLES.name): (1, 2, 4, 8, 64, 512, 4096),
-        ("real", TRIANGLES.name): (1, 2, 4, 8, 64, 512),
+        ("real", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512)),
+        ("real", CLIQUES.name): Scaling((1, 2, 4, 8), edges=100, counted=False),
+        ("rmat", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
+        ("fewer", CLIQUES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
+        ("hub", TRIANGLES.name): Scaling((1, 2, 4, 8, 64, 512, 4096)),
     },
     batches={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
     rows=1_000,
@@ -97,7 +100,12 @@ QUICK = Sizes(
     cells={TRIANGLES.name: (8, 64), CLIQUES.name: (8,)},
     bytes=(8,),
     sampled=50,
-    speed={("rmat", TRIANGLES.name): (8,), ("hub", CLIQUES.name): (4,)},
+    fewer=(7, 400),
+    speed={
+        ("rmat", TRIANGLES.name): Scaling((8,)),
+        ("fewer", CLIQUES.name): Scaling((4,), edges=5, counted=False),
+        ("hub", TRIANGLES.name): Scaling((8,)),
+    },
     batches={TRIANGLES.name: (2,)},
     rows=20,
     rounds=2,
@@ -163,11 +171,14 @@ def measure(
             for pattern in patterns.values():
                 tables[BYTES] += _bytes(pattern, graphs[kind], sizes, seed)
     if "speed" in part:
-        for (kind, name), cells in sizes.speed.items():
-            graph = graphs[kind]
+        kinds = {**graphs, "fewer": generated(*sizes.fewer, seed)}
+        for (kind, name), scaling in sizes.speed.items():
+            graph = kinds[kind]
             if graph is not None:
                 say(f"speed-up of {name} of {graph.name} ...")
-                tables[SPEED] += speed_ups(patterns[name], graph, cells, seed=seed, verdict=verdict)
+                tables[SPEED] += speed_ups(
+                    patterns[name], graph, scaling, seed=seed, verdict=verdict
+                )
     if "batches" in part:
         session = start(folder / "spark.log")
         session.sparkContext.setLogLevel("ERROR")

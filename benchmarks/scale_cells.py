@@ -25,7 +25,7 @@ BARRED = 8
 HUB_BAR = 2.0  # of graphs with a hub of half of all edges, spread
 COPIES_BAR = 5.0  # per cent
 SAMPLE = 50_000
-_CHUNK = 1 << 19
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Counts:
 
 
 def counts_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = COUNTED) -> Counts:
-    """The counts of the values of columns.
+    """The counts of the values of columns; NULL is one, for its rows have a cell, too.
 
     >>> counts = counts_of([pa.array([7, 7, 9, None])], most=1)
     >>> counts.values[0].to_pylist(), counts.rows.tolist(), counts.total
@@ -66,7 +66,7 @@ def counts_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = COUN
     """
     names = [f"c{place}" for place in range(len(columns))]
     table = pa.table(list(columns), names)
-    found = table.drop_null().group_by(names).aggregate([([], "count_all")])
+    found = table.group_by(names).aggregate([([], "count_all")])
     found = found.take(pc.sort_indices(found, [("count_all", "descending")])[:most])
     values = tuple(_whole(found.column(name)) for name in names)
     return Counts(values, found.column("count_all").to_numpy(), table.num_rows)
@@ -83,7 +83,7 @@ def added(parts: Sequence[Counts], *, most: int = COUNTED) -> Counts:
     tables = [
         pa.table([*one.values, pa.array(one.rows, pa.int64())], [*names, "rows"]) for one in parts
     ]
-    found = pa.concat_tables(tables).drop_null().group_by(names).aggregate([("rows", "sum")])
+    found = pa.concat_tables(tables).group_by(names).aggregate([("rows", "sum")])
     found = found.take(pc.sort_indices(found, [("rows_sum", "descending")])[:most])
     values = tuple(_whole(found.column(name)) for name in names)
     rows = found.column("rows_sum").to_numpy()
@@ -209,7 +209,8 @@ def _by_value(
     def text(member: int) -> str:
         at = int(np.searchsorted(ends, first[member], side="right")) - 1
         row = int(first[member] - ends[at])
-        return ", ".join(str(column[row].as_py()) for column in given[at].values)
+        values = [column[row].as_py() for column in given[at].values]
+        return ", ".join("NULL" if value is None else str(value) for value in values)
 
     return hashes, rows, text
 
