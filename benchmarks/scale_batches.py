@@ -1,10 +1,10 @@
 """Micro-batches: a distributed sink on this machine's cores against the embedded one.
 
 Cells share the cores that the embedded engine has to itself, so what is seen is what cells cost:
-jobs of Spark, rows sent several times and kept several times. A sink loads most of a graph by its
+jobs of Spark, rows sent and kept several times. A sink loads most of a graph by its
 first micro-batch, gets a few that are not timed, and then some of new edges and some without rows.
-Sinks take turns, so whatever else the machine does meets all of them alike. What all of them give
-out must be the count by an independent program.
+Sinks take turns, so whatever else the machine does meets all of them alike. All give out the same,
+micro-batch by micro-batch, and in the end it is the count of an independent program.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def micro_batches(
             seconds = turn.step(session, changes(edges.source, edges.target))
             if number >= warm:
                 turn.full.append(seconds)
+        _compare(verdict, f"{truth} by the embedded sink, micro-batch {number}", turns)
     for _ in range(rounds):
         edge, at = mixed.take(slice(at, at + 1)), at + 1
         for turn in turns:
@@ -121,6 +122,14 @@ def micro_batches(
         verdict.compare(what, truth, turn.found)
         found.append(_row(pattern, graph, turn, turns[0], rows, stages))
     return found
+
+
+def _compare(verdict: Verdict, truth: str, turns: list[Turn]) -> None:
+    """Compare what the distributed sinks have come to with the embedded one."""
+    embedded, *others = turns
+    verdict.truth(truth, embedded.found)
+    for turn in others:
+        verdict.compare(f"{turn.cells} cells", truth, turn.found)
 
 
 def circuit_of(pattern: Pattern) -> Circuit:

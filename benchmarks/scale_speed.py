@@ -2,10 +2,10 @@
 
 Some of the edges, one in ten or in a hundred, are inserted into the others. Each cell's embedded
 engine gets the rows that the cell wants and counts what it does: candidates (proposals and
-intersections), and the rows it was sent. The speed-up of p cells is the work of one engine with all rows divided by that of
-the cell with most; what Spark costs beside it is in the table of micro-batches. The changes that
-the cells find must add up to the one engine's, and that to an independent count's, where that does
-not take longer than all the rest.
+intersections), and the rows it was sent. The speed-up of p cells is the work of one engine with all
+rows divided by that of the cell with most; what Spark costs beside it is in the table of
+micro-batches. The changes that the cells find must add up to the one engine's, and that to an
+independent count's, where that does not take longer than all the rest.
 """
 
 from __future__ import annotations
