@@ -162,7 +162,9 @@ def measure(
     if "cells" in part:
         large = generated(*sizes.large, seed)
         for kind, graph in {**graphs, "rmat": large}.items():
-            for name, cells in sizes.cells.items() if graph is not None else ():
+            if graph is None:
+                continue
+            for name, cells in sizes.cells.items():
                 say(f"cells of {name} of {graph.name} ...")
                 for most in cells:
                     tables[CELLS] += cells_of(patterns[name], graph, most, kind=kind, seed=seed)
