@@ -48,7 +48,7 @@ def main(
     ] = None,
     peers: Annotated[str, typer.Option(help="Names, with commas between; default all.")] = "",
     threads: Annotated[list[int] | None, typer.Option(help="Of BULK; default 1 and 2.")] = None,
-    limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 60.0,
+    limit: Annotated[float, typer.Option(help="Seconds for one count of BULK.")] = 100.0,
     plan_limit: Annotated[
         float, typer.Option(help="Seconds for one count by a plan that is binary on purpose.")
     ] = 400.0,
