@@ -45,7 +45,7 @@ Engine = Literal["compiled", "reference"]
 # Fewer rows than this are not worth handing to another thread, all or in one part.
 PARALLEL_MINIMUM = 4096
 # Neither is a join with fewer proposals, about a thousandth of a second, or such a part of one.
-PARALLEL_PROPOSALS = 1 << 21
+PARALLEL_PROPOSALS = 1 << 22
 PART_PROPOSALS = 1 << 19
 
 
