@@ -12,6 +12,7 @@
         ├── MissingRowError            a strict input is to lose a row that is not there
         ├── SnapshotError              a snapshot of other views or of another format
         ├── FunctionError              no such function, or not for arguments of these types
+        ├── IterationError             a recursion does not end within the iterations allowed
         ├── EvaluationError            an expression has no value for a row: overflow, bad cast
         ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
         │   ├── SqlError               ... in SQL
@@ -33,6 +34,7 @@ __all__ = [
     "DatalogError",
     "EvaluationError",
     "FunctionError",
+    "IterationError",
     "MissingRowError",
     "RuleError",
     "SchemaError",
@@ -83,6 +85,10 @@ class SnapshotError(CircuitError):
 
 class FunctionError(CircuitError):
     """A function does not exist, or does not take arguments of these types or this number."""
+
+
+class IterationError(CircuitError):
+    """A recursion still changes after the largest number of iterations; the step is refused."""
 
 
 class EvaluationError(CircuitError):

@@ -11,11 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Final
 
 from circuits.codec import Codecs
+from circuits.fixpoint import ITERATION, Cut
 from circuits.holdings import Holdings
+from circuits.identity import identity
 from circuits.inputs.refused import RefusedRows
 from circuits.inputs.ruled import Ruled
+from circuits.loop import Loop, LoopStep
+from circuits.lowering import lowered
+from circuits.lowering.iterated import iterated
 from circuits.operators.aggregate import AggregateRows
 from circuits.operators.distinct import CutRows, to_bag, to_set
 from circuits.operators.integrate import Integrate
@@ -23,22 +29,25 @@ from circuits.operators.join import JoinRows
 from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
 from circuits.operators.operator import Moment, Operator, Prepared
 from circuits.operators.payload import PackRows, UnpackRows
+from circuits.operators.settle import SettleAll, SettleSet
 from circuits.operators.spread import SpreadRows, TotalsRows
 from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
 from circuits.relational import (
     Aggregate,
-    AggregateCall,
     Distinct,
     Fields,
     Filter,
+    Fixpoint,
     Join,
     Map,
     Negate,
     Pack,
     Plan,
     Positive,
+    Recur,
     Scan,
+    Settle,
     Spread,
     TopK,
     Totals,
@@ -53,19 +62,26 @@ __all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
 Clock = Callable[[], float]
 
+#: After so many iterations of a recursion that still changes a step is refused.
+ITERATIONS: Final = 10_000
+
 
 @dataclass(frozen=True)
 class Joining:
-    """How the joins of a graph are made."""
+    """How the joins of a graph are made, and how often its recursions may go round."""
 
     formula: Formula | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
+    iterations: int = ITERATIONS
 
 
 @dataclass
 class Node:
-    """One operator, or an input (which has none), and what it has done so far."""
+    """One operator, or an input (which has none), and what it has done so far.
+
+    A node that is ``inner`` is one of a loop, which runs it.
+    """
 
     name: str
     plan: Plan
@@ -74,6 +90,8 @@ class Node:
     rows: int = 0
     seconds: float = 0.0
     arranged: bool = False
+    inner: bool = False
+    loop: Loop | None = None
     nothing: ZSet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,11 +102,13 @@ class Node:
 class GraphStep:
     """The computed deltas of all nodes, what commits them, and the marks after the step.
 
+    ``rows`` has how many rows each node gave, those of a loop in all iterations.
     ``refused`` has, by input, the rows that its rules did not take.
     """
 
     deltas: Sequence[ZSet]
     prepared: Sequence[Prepared]
+    rows: Sequence[int]
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -99,8 +119,8 @@ class GraphStep:
         for prepared in self.prepared:
             prepared.commit()
         self.graph.marks = self.marks
-        for node, delta, spent in zip(self.graph.nodes, self.deltas, self.spent, strict=True):
-            node.rows += len(delta)
+        for node, rows, spent in zip(self.graph.nodes, self.rows, self.spent, strict=True):
+            node.rows += rows
             node.seconds += spent
         self.graph.steps += 1
 
@@ -128,6 +148,9 @@ class Graph:
     _numbers: dict[object, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    # Loops by the ``id`` of their bodies, and the nodes of what recurs in the one that is made.
+    _loops: dict[int, Loop] = field(default_factory=dict)
+    _feeds: dict[str, int] = field(default_factory=dict)
     _holdings: Holdings | None = None
     _size: tuple[int, int] = (0, 0)
 
@@ -160,16 +183,40 @@ class Graph:
             case Scan(relation):
                 known = self._numbers.get(("input", relation))
                 return self.views[relation] if known is None else known
+            case Recur(name):
+                return self._feeds[name]
+            case Fixpoint():
+                return self._fixpoint(plan)
             case Join(inputs) | Union(inputs):
                 below = tuple(map(self.add, inputs))
             case Values():
                 below = ()
             case _:
                 below = (self.add(plan.input),)  # type: ignore[union-attr]
-        key = _key(plan, below)
+        key = identity(plan, below)
         if isinstance(plan, Unpack):
             key = "unpack", below, tuple((c, self.add(pack)) for c, pack in plan.payloads)
         return self._add(key, self._fresh(), plan, below)
+
+    def _fixpoint(self, plan: Fixpoint) -> int:
+        """The node of one relation of a recursion; the loop is made with the first one."""
+        loop = self._loops.get(id(plan.bodies))
+        if loop is None:
+            number = len(self._loops)
+            around, self._feeds = self._feeds, {}
+            for name, body in zip(plan.names, plan.bodies, strict=True):
+                feed = Recur(name, (*body.fields, ITERATION))
+                self._feeds[name] = self._add(("recur", number, name), self._fresh(), feed, ())
+            loop = Loop(plan.names, tuple(self._feeds.values()), self.joining.iterations)
+            self._loops[id(plan.bodies)] = loop
+            bodies = zip(plan.bodies, plan.cuts, strict=True)
+            settles = [self.add(lowered(iterated(body, cut))) for body, cut in bodies]
+            loop.close(self.nodes, settles)
+            self._feeds = around
+        key = ("fixpoint", loop.feeds[plan.index])
+        place = self._add(key, self._fresh(), plan, (loop.settles[plan.index],))
+        self.nodes[place].loop = loop
+        return place
 
     def integrate(self, number: int) -> Integrate:
         """Keep the sum of a node's deltas."""
@@ -197,9 +244,14 @@ class Graph:
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
+        looped: dict[int, LoopStep] = {}
         for node in self.nodes:
             start = self.clock()
-            if node.operator is None:
+            if node.inner:
+                delta = node.nothing
+            elif node.loop is not None:
+                delta = self._looped(node, deltas, moment, looped)
+            elif node.operator is None:
                 given = inputs.get(node.name)
                 ruled = self.rules.get(node.name)
                 if ruled is not None and (given is not None or node.name in moved):
@@ -222,13 +274,32 @@ class Graph:
                 shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
-        return GraphStep(deltas, prepared, spent, self, marks, refused)
+        rows = [len(delta) for delta in deltas]
+        for step in looped.values():
+            prepared.append(step.prepared)
+            for number, given_out in step.rows.items():
+                rows[number] = given_out
+        return GraphStep(deltas, prepared, rows, spent, self, marks, refused)
+
+    def _looped(
+        self, node: Node, deltas: Sequence[ZSet], moment: Moment, looped: dict[int, LoopStep]
+    ) -> ZSet:
+        """The delta of a relation of a loop, which is run for the first one asked for."""
+        loop = node.loop
+        assert loop is not None and isinstance(node.plan, Fixpoint)
+        if id(loop) not in looped:
+            looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, moment.shared)
+        return looped[id(loop)].outputs[node.plan.index]
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""
         values: list[ZSet] = []
         for node in self.nodes:
-            if node.operator is None:
+            if node.inner:
+                value = node.nothing
+            elif node.loop is not None and isinstance(node.plan, Fixpoint):
+                value = node.loop.meaning(self.nodes, values)[node.plan.index]
+            elif node.operator is None:
                 value = inputs.get(node.name, ZSet.empty(len(node.plan.fields)))
             else:
                 value = node.operator.meaning([values[i] for i in node.inputs])
@@ -282,6 +353,10 @@ class Graph:
                 return NegateRows()
             case Distinct():
                 return CutRows(len(plan.fields), to_set)
+            case Settle(cut=Cut(kind="set")):
+                return SettleSet(len(plan.fields))
+            case Settle(cut=Cut(kind="bag")):
+                return SettleAll()
             case Positive():
                 return CutRows(len(plan.fields), to_bag)
             case Aggregate():
@@ -317,33 +392,3 @@ class Graph:
 def mark_of(name: str) -> str:
     """The name of the mark of an input's horizon."""
     return f"input {name} horizon"
-
-
-def _key(plan: Plan, below: tuple[int, ...]) -> object:
-    """What makes two nodes equal: the operator and its inputs, not the names of columns."""
-    types = tuple(f.type for f in plan.fields)
-    match plan:
-        case Values(_, rows):
-            return "values", types, rows
-        case Filter(_, predicate):
-            return "filter", below, predicate
-        case Map(_, expressions):
-            return "map", below, expressions
-        case Join(_, variables, comparisons, head):
-            return "join", below, variables, comparisons, head
-        case Aggregate(_, keys, calls):
-            return "aggregate", below, keys, _called(calls)
-        case Spread(_, kept, calls):
-            return "spread", below, kept, _called(calls)
-        case Totals(_, keys, spread):
-            given = tuple(f.type for f in spread.input.fields)
-            return "totals", below, keys, given, _called(spread.aggregates)
-        case Pack(_, kept):
-            return "pack", below, kept
-        case TopK(_, keys, order, limit, offset):
-            return "top-k", below, keys, order, limit, offset
-    return type(plan).__name__, below
-
-
-def _called(calls: tuple[AggregateCall, ...]) -> object:
-    return tuple((c.function, c.argument, c.distinct, c.type) for c in calls)

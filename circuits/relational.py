@@ -19,7 +19,10 @@ Distinct   weight 1 where the weight is positive
 Positive   the weight where it is positive (EXCEPT ALL is Positive of Union of a and Negate of b)
 Aggregate  per key one row: the key, then the aggregates; without keys always exactly one row
 TopK       per key the first rows in an order
+Fixpoint   a solution of recursive equations (`circuits.fixpoint`)
+Recur      the rows of a recursive name within its own recursion
 Join       lowered plans only: an N-way join, by shared variables
+Settle     lowered plans only: what is kept of derived rows in a recursion
 Pack       lowered plans only: some columns as one code, the payload of their row
 Unpack     lowered plans only: the columns of payloads again
 Spread     lowered plans only: values to be added up, as weights
@@ -41,6 +44,7 @@ import pyarrow as pa
 
 from circuits.columns import AggregateCall, AggregateFunction, Field, Fields, Order
 from circuits.expression import Column, Expression
+from circuits.fixpoint import Fixpoint, Recur, Settle
 
 __all__ = [
     "Aggregate",
@@ -52,6 +56,7 @@ __all__ = [
     "Field",
     "Fields",
     "Filter",
+    "Fixpoint",
     "Join",
     "Map",
     "Negate",
@@ -60,8 +65,10 @@ __all__ = [
     "Pack",
     "Plan",
     "Positive",
+    "Recur",
     "Scan",
     "Semi",
+    "Settle",
     "Spread",
     "TopK",
     "Totals",
@@ -349,9 +356,12 @@ Plan = (
     | Positive
     | Aggregate
     | TopK
+    | Fixpoint
+    | Recur
     | Join
     | Pack
     | Unpack
+    | Settle
     | Spread
     | Totals
 )

@@ -10,6 +10,9 @@ Steps of a few rows are added to the newest run, the tail, by kernels that write
 the spine (`dbsp_wcoj.kernels.spine`, `dbsp_wcoj.arena`), until it has so many rows that it is a run
 like any other. Then the merging that these steps owe is done.
 
+For a while runs can be laid on top of the others (`Spine.lay`): readers see them, nothing is merged
+with them, and lifting them leaves the spine as it was.
+
 A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
 then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
 
@@ -53,8 +56,10 @@ class Spine:
     """
 
     __slots__ = (
+        "_laid",
         "_merges",
         "_owed",
+        "_rest",
         "_room",
         "_runs",
         "_tail",
@@ -73,6 +78,9 @@ class Spine:
         self._merges: list[Merge] = []
         # Rows of merging that steps have not done yet.
         self._owed = 0
+        # Runs on top, and how many runs and which weight bound the table had without them.
+        self._laid: list[Run] = []
+        self._rest: tuple[int, int] | None = None
         # Whether runs far from the newest may be due, as they were loaded so.
         self._unsettled = False
         self.table: Int64Array = np.zeros(words.TABLE_WORDS, np.int64)
@@ -80,7 +88,7 @@ class Spine:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, oldest first; their sum is the trace."""
+        """The runs, oldest first, without those laid on top; their sum is the trace."""
         tail = self._newest()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
 
@@ -151,6 +159,41 @@ class Spine:
         first = len(self._runs)
         self._close_tail()
         self._settle(first)
+
+    def lay(self, run: Run) -> None:
+        """Let readers see a run on top of all others until it is lifted.
+
+        Args:
+            run: At least one row; weights such that no sum of runs overflows.
+
+        Complexity:
+            Amortised O(log laid) row copies per row.
+        """
+        table, laid = self.table, self._laid
+        if self._rest is None:
+            if table[words.COUNT] >= MOST_RUNS:
+                self.compact()
+            self._rest = (int(table[words.COUNT]), int(table[words.WEIGHT_BOUND]))
+        first, bound = self._rest
+        laid.append(run)
+        changed = len(laid) - 1
+        while len(laid) > 1 and (
+            laid[-2].rows < 2 * laid[-1].rows or first + len(laid) > MOST_RUNS
+        ):
+            merged = Run.merged(laid[-2], laid[-1])
+            laid[-2:] = [merged] if merged.rows else []
+            changed = min(changed, max(len(laid) - 1, 0))
+        table[words.COUNT] = first + len(laid)
+        for index in range(changed, len(laid)):
+            table[words.FIRST_RUN + first + index] = laid[index].address
+        table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in laid]), LIMIT)
+
+    def lift(self) -> None:
+        """Take away the runs that were laid on top."""
+        if self._rest is not None:
+            self._laid = []
+            self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._rest
+            self._rest = None
 
     def _newest(self) -> Run | None:
         """The tail, as kernels have left it."""
@@ -261,7 +304,7 @@ class Spine:
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""
-        runs = self.runs
+        runs = (*self.runs, *self._laid)
         assert self.table[words.COUNT] == len(runs)
         assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
         assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)

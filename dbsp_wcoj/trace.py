@@ -125,7 +125,7 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arena", "_arrangements", "arity", "version")
+    __slots__ = ("_arena", "_arrangements", "_laid", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """An empty trace with the given arrangements, by default one in the columns' own order.
@@ -143,6 +143,7 @@ class Trace:
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
         # None when the arrangements have changed.
         self._arena: Arena | None = None
+        self._laid: list[TraceStep] = []
         for order in [tuple(range(arity))] if orders is None else orders:
             self.arrange(order)
 
@@ -189,6 +190,8 @@ class Trace:
                 rows = self.to_zset()
                 if len(rows):
                     arrangement.spine.append(arrangement.run_of(rows))
+            for step in self._laid:
+                arrangement.spine.lay(step.run(order))
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
@@ -291,6 +294,31 @@ class Trace:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
+
+    def lay(self, step: TraceStep) -> None:
+        """Let readers see a staged step as if it were committed, until it is lifted.
+
+        So steps can be made on top of each other before any is committed: the iterations of a
+        recursion. Rows are read by joins, `weights_of` and `dbsp_wcoj.leading`; `to_zset` and the
+        runs stay those of the trace.
+
+        >>> trace = Trace(1)
+        >>> trace.lay(trace.prepare(ZSet.from_rows([(7,)])))
+        >>> trace.weights_of(ZSet.from_rows([(7,)])).tolist()
+        [1]
+        >>> [step.delta for step in trace.lift()], trace.weights_of(ZSet.from_rows([(7,)])).tolist()
+        ([ZSet({(7,): 1})], [0])
+        """
+        self._laid.append(step)
+        for order, arrangement in self._arrangements.items():
+            arrangement.spine.lay(step.run(order))
+
+    def lift(self) -> list[TraceStep]:
+        """Take away the steps that were laid, and return them; the trace is as it was."""
+        laid, self._laid = self._laid, []
+        for arrangement in self._arrangements.values():
+            arrangement.spine.lift()
+        return laid
 
     def weights_of(self, rows: ZSet) -> Int64Array:
         """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.

@@ -53,6 +53,7 @@ from circuits.relational import (
     Filter,
     Map,
     Plan,
+    Recur,
     Scan,
     Semi,
     Union,
@@ -90,10 +91,12 @@ class Bodies:
     Args:
         relations: The columns of each relation and of each head that is planned already.
         source: For errors.
+        recursive: The heads among them that are planned together with this body.
     """
 
     relations: Mapping[str, tuple[Field, ...]]
     source: Source
+    recursive: Collection[str] = ()
 
     def plans(self, items: Items, needed: Collection[str]) -> list[Bindings]:
         """Plans whose union binds the ``needed`` variables of a hygienic body.
@@ -144,7 +147,8 @@ class Bodies:
         for item in items:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
-                parts.append(_Part(Scan(item.relation, fields), item.terms, item.at))
+                of = Recur if item.relation in self.recursive else Scan
+                parts.append(_Part(of(item.relation, fields), item.terms, item.at))
             elif isinstance(item, Or) and not is_condition(item, firmly_bound(items, outer)):
                 parts.append(self._disjunction(item))
             else:

@@ -2,6 +2,7 @@
 
 ``plan_datalog`` is parse, resolve, check, order, then for each head the Distinct of the Union of
 its rules. A head that uses another scans it by name, so its plan stays as small as its own rules.
+Heads that use each other are one fixpoint (`circuits.datalog.recursion`).
 
 Aggregates range over a set [1]: the distinct bindings of all variables that the body binds by name
 (not ``_``, not the variables local to an or or a not). Per value of the other head terms there is
@@ -26,22 +27,23 @@ from typing import Final, cast
 import pyarrow as pa
 
 from circuits.datalog.body import Bodies, united
+from circuits.datalog.extremes import candidates, cuts_of
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
     Apply,
     Constant,
     HeadTerm,
-    Program,
     Rule,
     Term,
     Variable,
     variables_of,
     walk,
 )
+from circuits.datalog.recursion import recursive
 from circuits.datalog.safety import check_safety, resolved
 from circuits.datalog.scope import bound, hygienic
 from circuits.datalog.source import Source
-from circuits.datalog.strata import refuse_recursion
+from circuits.datalog.strata import stratified
 from circuits.datalog.terms import AGGREGATES, apply, expression
 from circuits.errors import FunctionError
 from circuits.expression import Expression, Literal
@@ -75,7 +77,8 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
 
     Raises:
         DatalogError: The text is no program; a name is unknown or has another arity; a variable
-            is unbound; types do not fit; rules are recursive. Message, line and column say where.
+            is unbound; types do not fit; a recursion is not monotone. Message, line and column
+            say where.
 
     Complexity:
         O(len(text)) but for ors that must be distributed, see `circuits.datalog.alternatives`.
@@ -88,20 +91,38 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     program = parse(text)
     program = resolved(program, {name: len(fields) for name, fields in relations.items()})
     check_safety(program)
-    order = refuse_recursion(program)
     known = dict(relations)
     plans: dict[str, Plan] = {}
     heads = program.heads
-    for head in order:
-        plans[head] = _head(heads[head], Bodies(known, program.source), program)
-        known[head] = plans[head].fields
+    for stratum in stratified(program):
+        if stratum.recursive:
+            cuts = cuts_of(program, stratum.heads)
+            plans |= recursive(stratum.heads, program, known, cuts, _derived)
+        else:
+            (head,) = stratum.heads
+            plans[head] = _head(heads[head], Bodies(known, program.source))
+        known |= {head: plans[head].fields for head in stratum.heads}
     return plans
 
 
-def _head(rules: Sequence[Rule], bodies: Bodies, program: Program) -> Plan:
+def _head(rules: Sequence[Rule], bodies: Bodies) -> Plan:
     """All rules of one head."""
-    source = program.source
-    names = _names(rules[0], source)
+    plan = _derived(rules, bodies, rules[0])
+    if len(rules) == 1 and _aggregates(rules[0]):
+        return plan  # one row per group is distinct already
+    return Distinct(plan)
+
+
+def _derived(rules: Sequence[Rule], bodies: Bodies, first: Rule) -> Plan:
+    """What rules of one head derive, a row as often as it is derived.
+
+    Args:
+        rules: Some of the head's rules.
+        bodies: What they read.
+        first: The first of all rules of the head, which names the columns.
+    """
+    source = bodies.source
+    names = _names(first, source)
     facts = [rule for rule in rules if _is_fact(rule)]
     others = [rule for rule in rules if not _is_fact(rule)]
     maps: list[tuple[Plan, Sequence[Expression]]] = []
@@ -109,11 +130,11 @@ def _head(rules: Sequence[Rule], bodies: Bodies, program: Program) -> Plan:
         values = _facts(facts, names, source)
         maps.append((values, columns(values)))
     for rule in others:
-        maps += _aggregated(rule, bodies) if _aggregates(rule) else _projected(rule, bodies)
-    plan = united(maps, names, source, rules[0].at)
-    if len(rules) == 1 and _aggregates(rules[0]):
-        return plan  # one row per group is distinct already
-    return Distinct(plan)
+        if rule.head in bodies.recursive:
+            maps += _projected(candidates(rule), bodies)
+        else:
+            maps += _aggregated(rule, bodies) if _aggregates(rule) else _projected(rule, bodies)
+    return united(maps, names, source, rules[0].at)
 
 
 def _is_fact(rule: Rule) -> bool:

@@ -1,8 +1,9 @@
 """The order of heads: strongly connected components of "uses", lowest first.
 
-A component of one head that does not use itself is evaluated once; any other is a recursion. Until
-circuits have nested scopes it is refused here, in one place: a recursion through a negation or an
-aggregate has no stratified meaning at all, every other one is not supported yet.
+A component of one head that does not use itself is evaluated once; any other is a recursion, all of
+its heads together (`circuits.datalog.recursion`). A recursion through a negation or an aggregate
+has no stratified meaning and is refused here, but for ``min`` and ``max``, which may be monotone
+(`circuits.datalog.monotone`).
 
 References:
     Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
@@ -15,18 +16,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from circuits.datalog.program import And, Apply, Atom, Items, Not, Or, Program, Rule, walk
-from circuits.datalog.terms import AGGREGATES
+from circuits.datalog.terms import AGGREGATES, EXTREMES
 
-__all__ = ["Use", "refuse_recursion", "strata", "uses"]
+__all__ = ["Stratum", "Use", "strata", "stratified", "uses"]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A head that a rule uses; ``negative`` if below a not, or anywhere in an aggregate's rule."""
+    """A head that a rule uses; ``negative`` if below a not, or in the rule of an aggregate that is
+    neither min nor max.
+    """
 
     head: str
     negative: bool
     at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """Heads that are evaluated together, and whether they use each other."""
+
+    heads: tuple[str, ...]
+    recursive: bool
 
 
 def uses(program: Program) -> dict[str, list[Use]]:
@@ -39,7 +50,8 @@ def uses(program: Program) -> dict[str, list[Use]]:
 
 
 def _uses(rule: Rule) -> Iterator[Use]:
-    aggregate = any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(*rule.terms))
+    never = AGGREGATES - EXTREMES
+    aggregate = any(isinstance(n, Apply) and n.function in never for n in walk(*rule.terms))
     return _within(rule.body, aggregate)
 
 
@@ -104,32 +116,26 @@ def strata(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
     return components
 
 
-def refuse_recursion(program: Program) -> list[str]:
-    """The heads, each after all that it uses.
+def stratified(program: Program) -> list[Stratum]:
+    """The strata, each after all that it uses.
 
     Raises:
-        DatalogError: Rules use each other in a cycle; the message names the cycle.
+        DatalogError: A cycle goes through a negation or an aggregate; the message names it.
     """
     edges = uses(program)
-    components = strata(edges)
-    for component in components:
-        inside = [(h, use) for h in component for use in edges[h] if use.head in component]
-        if not inside:
-            continue
-        head, use = next(((h, u) for h, u in inside if u.negative), inside[0])
-        cycle = " -> ".join([head, *_path(edges, use.head, head, component)])
-        if use.negative:
-            raise program.source.error(
-                f"the rules are not stratified: {cycle} goes through a negation or an aggregate, "
-                f"so {head!r} would depend on its own absence; break the cycle",
-                use.at,
-            )
-        raise program.source.error(
-            f"recursive rules are not supported yet: {cycle}; write the repeated joins out, or "
-            f"keep the result of one round as an input of the next",
-            use.at,
-        )
-    return [head for component in components for head in component]
+    found = []
+    for heads in strata(edges):
+        inside = [(head, use) for head in heads for use in edges[head] if use.head in heads]
+        for head, use in inside:
+            if use.negative:
+                cycle = " -> ".join([head, *_path(edges, use.head, head, heads)])
+                raise program.source.error(
+                    f"the rules are not stratified: {cycle} goes through a negation or an "
+                    f"aggregate, so {head!r} would depend on its own absence; break the cycle",
+                    use.at,
+                )
+        found.append(Stratum(heads, bool(inside)))
+    return found
 
 
 def _path(

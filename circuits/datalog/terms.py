@@ -25,6 +25,7 @@ __all__ = [
     "AGGREGATES",
     "ALIASES",
     "COMPARISONS",
+    "EXTREMES",
     "all_of",
     "compared",
     "expression",
@@ -34,6 +35,8 @@ __all__ = [
 AGGREGATES: Final = frozenset(
     {"count", "count_distinct", "count-distinct", "sum", "avg", "min", "max"}
 )
+#: The aggregates that may recur.
+EXTREMES: Final = frozenset({"min", "max"})
 ALIASES: Final[Mapping[str, str]] = {
     "quot": "int_divide",
     "rem": "modulo",

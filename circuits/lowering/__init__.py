@@ -22,6 +22,7 @@ from circuits.relational import (
     Cross,
     Distinct,
     Filter,
+    Fixpoint,
     Join,
     Map,
     Negate,
@@ -29,8 +30,10 @@ from circuits.relational import (
     Pack,
     Plan,
     Positive,
+    Recur,
     Scan,
     Semi,
+    Settle,
     Spread,
     TopK,
     Totals,
@@ -69,7 +72,9 @@ class _Lowering:
 
     def _lowered(self, plan: Plan) -> Plan:
         match plan:
-            case Scan() | Values() | Join() | Pack() | Unpack() | Spread() | Totals():
+            case Scan() | Values() | Recur() | Fixpoint():
+                return plan
+            case Join() | Pack() | Unpack() | Spread() | Totals():
                 return plan
             case Union(inputs):
                 return Union(tuple(map(self.plan, inputs)))
@@ -78,7 +83,7 @@ class _Lowering:
             case Aggregate(below):
                 block = self.block(below)
                 return summed(plan, block) or replace(plan, input=finish(block))
-            case Negate() | Distinct() | Positive() | TopK():
+            case Negate() | Distinct() | Positive() | TopK() | Settle():
                 return replace(plan, input=self.plan(plan.input))
             case Cross() | Filter() | Map() | Semi() | Outer():
                 return finish(self.block(plan))

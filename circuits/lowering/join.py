@@ -24,6 +24,7 @@ from circuits.expression import Call, Column, Expression, columns_of, substitute
 from circuits.functions import call
 from circuits.lowering.block import Absent, Block
 from circuits.lowering.conditions import Conditions
+from circuits.lowering.iterated import recurs
 from circuits.lowering.project import filtered, projected
 from circuits.relational import Between, Join, Negate, Pack, Plan, Union, Unpack, columns
 
@@ -140,8 +141,8 @@ class _Shape:
 
     def _payload(self, atom: int) -> tuple[Slot, ...]:
         """The slots of an atom that travel as the payload of its row."""
-        if len(self._block.atoms) == 1:
-            return ()
+        if len(self._block.atoms) == 1 or recurs(self._block.atoms[atom]):
+            return ()  # a code for each iteration that a row ever had would stay for ever
         joined = {slot for link in self._links for slot in link}
         joined |= {slot for left, _, right in self._compared for slot in (left, right)}
         joined |= {slot for _, keys in self._absent for slot in keys}

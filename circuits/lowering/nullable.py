@@ -9,13 +9,16 @@ from circuits.relational import (
     Aggregate,
     Distinct,
     Filter,
+    Fixpoint,
     Join,
     Map,
     Negate,
     Pack,
     Plan,
     Positive,
+    Recur,
     Scan,
+    Settle,
     Spread,
     TopK,
     Union,
@@ -44,8 +47,10 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
         return expression.function not in ("is_null", "is_true", "same")
     column = expression.index
     match plan:
-        case Scan(_, fields):
+        case Scan(_, fields) | Recur(_, fields):
             return fields[column].nullable
+        case Fixpoint():
+            return plan.fields[column].nullable
         case Filter(below, predicate):
             return is_nullable(below, expression) and not any(
                 _says_present(part, column) for part in conjuncts([predicate])
@@ -54,7 +59,7 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
             return is_nullable(below, expressions[column])
         case Union(inputs):
             return any(is_nullable(p, expression) for p in inputs)
-        case Negate(below) | Distinct(below) | Positive(below) | TopK(below):
+        case Negate(below) | Distinct(below) | Positive(below) | TopK(below) | Settle(below):
             return is_nullable(below, expression)
         case Aggregate(below, keys, calls):
             if column < len(keys):

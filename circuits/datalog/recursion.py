@@ -1,0 +1,88 @@
+"""Recursive rules: the heads of a component as the fixpoint of all their rules.
+
+::
+
+    tc(x, z) :- e(x, z).
+    tc(x, z) :- e(x, y), tc(y, z).      =  Fixpoint tc = set(e ∪ π(e ⋈ Recur tc))
+
+Each iteration applies all rules of all heads of the component to what the one before has given. It
+ends because only rows are added, of values that are there, or it is refused when it has gone round
+too often (rules that compute new values, as ``n(x + 1) :- n(x)``, need a bound of their own).
+
+The types of a head's columns are common to all of its rules, which may read that head: they are
+found by beginning with the rules whose types are known and going round until nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from circuits.datalog.body import Bodies
+from circuits.datalog.program import Atom, Program, Rule, walk
+from circuits.fixpoint import Cut, Fixpoint
+from circuits.relational import Fields, Plan
+
+__all__ = ["recursive"]
+
+# Integers and floats settle within a few rounds; decimals grow for ever.
+ROUNDS: Final = 12
+
+Derive = Callable[[Sequence[Rule], Bodies, Rule], Plan]
+
+
+def recursive(
+    heads: Sequence[str],
+    program: Program,
+    known: Mapping[str, Fields],
+    cuts: Mapping[str, Cut],
+    derive: Derive,
+) -> dict[str, Fixpoint]:
+    """The plans of heads that use each other.
+
+    Args:
+        heads: A component.
+        program: All rules.
+        known: The columns of all other relations that the rules use.
+        cuts: What is kept of each head.
+        derive: The plan of what some rules of a head derive, by these, what they read, and the
+            first of all rules of the head.
+
+    Raises:
+        DatalogError: No rule begins, or the types of the columns do not settle.
+    """
+    source = program.source
+    rules = program.heads
+    found: dict[str, Fields] = {}
+    for _ in range(ROUNDS):
+        bodies = Bodies({**known, **found}, source, heads)
+        plans = {}
+        for head in heads:
+            ready = [rule for rule in rules[head] if not _reads(rule) - bodies.relations.keys()]
+            if ready:
+                plans[head] = derive(ready, bodies, rules[head][0])
+        after = {head: plan.fields for head, plan in plans.items()}
+        if after == found:
+            break
+        found = after
+    else:
+        head = heads[0]
+        raise source.error(
+            f"the types of the columns of {head!r} grow with every round; cast them to one type",
+            rules[head][0].at,
+        )
+    for head in heads:
+        if head not in found:
+            raise source.error(
+                f"no rule of {head!r} begins: each needs rows of "
+                f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
+                rules[head][0].at,
+            )
+    made = tuple(plans[head] for head in heads)
+    names = tuple(heads)
+    kept = tuple(cuts[head] for head in heads)
+    return {h: Fixpoint(names, made, kept, place) for place, h in enumerate(heads)}
+
+
+def _reads(rule: Rule) -> set[str]:
+    return {node.relation for node in walk(rule) if isinstance(node, Atom)}
