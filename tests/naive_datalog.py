@@ -4,7 +4,8 @@ A rule holds for an assignment of its variables if its body is true: an atom if 
 relation, an or if some alternative is, a not if its items are not. The variables of the body that
 all sides of every or share are enumerated over the values of the columns where they stand; those
 local to an alternative or a negation over the same, anew, for "some value". There are no joins, no
-orders, no plans; that is slow, so keep relations tiny. No NULLs: those tests state their rows.
+orders, no plans; that is slow, so keep relations tiny. Recursive heads are found by applying all
+their rules to what they have given, from nothing on. No NULLs: those tests state their rows.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ Rows = Mapping[str, set[Row]]
 Environment = dict[str, Any]
 
 COMPUTED = range(-6, 26)  # where variables that stand in no atom are looked for
+ROUNDS = 200  # of a recursion
 COMPARE = {
     "=": operator.eq,
     "==": operator.eq,
@@ -84,17 +86,60 @@ def evaluate_program(text: str, relations: Mapping[str, Iterable[Row]]) -> dict[
         waiting[rule.head].append(rule)
     answer: dict[str, set[Row]] = {}
     while waiting:
-        ready = [
-            head
-            for head, rules in waiting.items()
-            if not any(atom.relation in waiting for rule in rules for atom in atoms(rule.body))
-        ]
-        assert ready, "recursion"
-        for head in ready:
-            rules = waiting.pop(head)
-            answer[head] = set().union(*(rows_of(rule, known) for rule in rules))
+        component = lowest(waiting)
+        group = {head: waiting.pop(head) for head in component}
+        answer |= least(group, known)
         known |= answer
     return answer
+
+
+def lowest(waiting: Mapping[str, list[Rule]]) -> set[str]:
+    """Heads that need only each other and what is known: those that the fewest are needed for."""
+    needs = {
+        head: {a.relation for rule in rules for a in atoms(rule.body)} & waiting.keys()
+        for head, rules in waiting.items()
+    }
+    for _ in waiting:
+        needs = {head: n.union(*(needs[other] for other in n)) for head, n in needs.items()}
+    head = min(needs, key=lambda name: len(needs[name]))
+    return needs[head] | {head}
+
+
+def least(group: Mapping[str, list[Rule]], known: Rows) -> dict[str, set[Row]]:
+    """The rules of all heads applied again and again to what they have given."""
+    recursive = any(
+        a.relation in group for rules in group.values() for r in rules for a in atoms(r.body)
+    )
+    found: dict[str, set[Row]] = {head: set() for head in group}
+    for _ in range(ROUNDS):
+        now = {**known, **found}
+        after = {
+            head: merged(rules, [rows_of(rule, now) for rule in rules], recursive)
+            for head, rules in group.items()
+        }
+        if after == found or not recursive:
+            return after
+        found = after
+    raise AssertionError("no end")
+
+
+def merged(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> set[Row]:
+    """All rows; if one rule of a recursion has a minimum or maximum, that of all of them."""
+    every = set().union(*rows)
+    extremes = [
+        (place, term.term.function)
+        for rule in rules
+        for place, term in enumerate(rule.terms)
+        if recursive and aggregates(term.term)
+    ]
+    if not extremes:
+        return every
+    place, function = extremes[0]
+    best: dict[Row, Any] = {}
+    for row in every:
+        key = row[:place] + row[place + 1 :]
+        best[key] = AGGREGATE[function]([row[place], best.get(key, row[place])])
+    return {(*key[:place], value, *key[place:]) for key, value in best.items()}
 
 
 def rows_of(rule: Rule, known: Rows) -> set[Row]:

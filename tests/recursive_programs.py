@@ -1,0 +1,67 @@
+"""Recursive Datalog programs over tiny graphs, each a sentence of what it shows and a text.
+
+Relations: e(src, dst), f(src, dst), w(src, dst, cost), d(n). The expected rows come from
+`tests.naive_datalog`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from circuits.relational import Field
+
+INT = pa.int64()
+
+SCHEMA: dict[str, tuple[Field, ...]] = {
+    "e": (Field("src", INT), Field("dst", INT)),
+    "f": (Field("src", INT), Field("dst", INT)),
+    "w": (Field("src", INT), Field("dst", INT), Field("cost", INT)),
+    "d": (Field("n", INT),),
+}
+
+NODES = range(5)
+DATABASE: dict[str, list[tuple[int, ...]]] = {
+    "e": [(a, b) for a in NODES for b in NODES],
+    "f": [(a, b) for a in NODES for b in NODES],
+    "w": [(a, b, (3 * a + 2 * b) % 5) for a in NODES for b in NODES],
+    "d": [(n,) for n in NODES],
+}
+
+PROGRAMS: dict[str, str] = {
+    "a closure from the right": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z).",
+    "a closure from the left": "tc(x, z) :- e(x, z). tc(x, z) :- tc(x, y), e(y, z).",
+    "a closure of itself": "tc(x, z) :- e(x, z). tc(x, z) :- tc(x, y), tc(y, z).",
+    "a closure of three": "tc(x, z) :- e(x, z). tc(x, z) :- tc(x, a), tc(a, b), tc(b, z).",
+    "reachable nodes": "r(x) :- d(x). r(y) :- r(x), e(x, y).",
+    "odd and even paths": "odd(x, y) :- e(x, y). odd(x, z) :- even(x, y), e(y, z). "
+    "even(x, z) :- odd(x, y), e(y, z).",
+    "two closures of each other": "p(x, y) :- e(x, y). q(x, y) :- f(x, y). "
+    "p(x, z) :- p(x, y), q(y, z). q(x, z) :- q(x, y), p(y, z), e(x, z).",
+    "same generation": "sg(x, x) :- d(x). sg(x, y) :- e(p, x), sg(p, q), e(q, y).",
+    "strongly connected": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z). "
+    "scc(x, y) :- tc(x, y), tc(y, x).",
+    "what is not reached": "r(x) :- d(x). r(y) :- r(x), e(x, y). "
+    "n(x) :- e(x, _). n(x) :- e(_, x). un(x) :- n(x), not r(x).",
+    "a recursion over a negation": "ok(x, y) :- e(x, y), not f(x, y). tc(x, y) :- ok(x, y). "
+    "tc(x, z) :- tc(x, y), ok(y, z).",
+    "a negation in a recursive rule": "r(x) :- d(x). r(y) :- r(x), e(x, y), not f(x, y).",
+    "a negated join in a recursive rule": "r(x) :- d(x). "
+    "r(y) :- r(x), e(x, y), not (f(x, z), e(z, y)).",
+    "a negation in a negation": "r(x) :- d(x). r(y) :- r(x), e(x, y), not (f(x, z), not e(z, y)).",
+    "a count of what is reached": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z). "
+    "n(x, count() as many) :- tc(x, _).",
+    "a recursion over an aggregate": "deg(x, count() as k) :- e(x, _). r(x) :- d(x). "
+    "r(y) :- r(x), deg(x, k), k < 3, e(x, y).",
+    "an or in a recursive rule": "r(x) :- d(x). r(y) :- r(x), or(e(x, y) ; f(y, x)).",
+    "an or of recursive atoms": "r(x, y) :- e(x, y). r(x, z) :- or(r(x, y) ; r(y, x)), f(y, z).",
+    "a computed bound": "n(0). n(x + 1) :- n(x), x < 6, d(y), y = mod(x, 3).",
+    "constants and repeated variables": "r(x, x, 1) :- d(x). r(x, y, 2) :- r(x, x, _), e(x, y). "
+    "r(x, y, 1) :- r(x, z, 2), e(z, y), x != y.",
+    "an empty head": "r(x) :- d(x). r(y) :- r(x), e(x, y). far() :- r(4).",
+    "a head without columns that recurs": "on() :- d(3). r(x) :- d(x). "
+    "on() :- r(x), r(y), e(x, y), x > y. r(y) :- on(), f(x, y), r(x).",
+    "points to": "vp(v, h) :- e(v, h). vp(v, h) :- f(v, u), vp(u, h). "
+    "hp(b, h) :- w(b, v, _), vp(v, h), vp(b, _). vp(v, h) :- w(b, v, 2), vp(b, o), hp(o, h).",
+    "two recursions, one on the other": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z). "
+    "s(x) :- d(x). s(y) :- s(x), tc(x, y), f(x, y).",
+}
