@@ -30,6 +30,7 @@ from circuits.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
 from circuits.operators.operator import Moment, Operator, Prepared
 from circuits.operators.payload import PackRows, UnpackRows
 from circuits.operators.settle import SettleAll, SettleSet
+from circuits.operators.settle_best import SettleBest
 from circuits.operators.spread import SpreadRows, TotalsRows
 from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
@@ -357,6 +358,8 @@ class Graph:
                 return SettleSet(len(plan.fields))
             case Settle(cut=Cut(kind="bag")):
                 return SettleAll()
+            case Settle(cut=Cut(kind, column)) if column is not None:
+                return SettleBest(len(plan.fields), column, least=kind == "min")
             case Positive():
                 return CutRows(len(plan.fields), to_bag)
             case Aggregate():

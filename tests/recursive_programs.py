@@ -62,6 +62,20 @@ PROGRAMS: dict[str, str] = {
     "on() :- r(x), r(y), e(x, y), x > y. r(y) :- on(), f(x, y), r(x).",
     "points to": "vp(v, h) :- e(v, h). vp(v, h) :- f(v, u), vp(u, h). "
     "hp(b, h) :- w(b, v, _), vp(v, h), vp(b, _). vp(v, h) :- w(b, v, 2), vp(b, o), hp(o, h).",
+    "shortest paths": "sp(x, 0) :- d(x). sp(y, min(k + c)) :- sp(x, k), w(x, y, c).",
+    "shortest paths of all pairs": "sp(x, y, min(c)) :- w(x, y, c). "
+    "sp(x, z, min(a + b)) :- sp(x, y, a), sp(y, z, b).",
+    "shortest paths within a bound": "sp(x, min(0)) :- d(x). "
+    "sp(y, min(n)) :- sp(x, k), w(x, y, c), n = k + c, n <= 6, k < 5.",
+    "widest paths": "wide(x, y, max(c)) :- w(x, y, c). "
+    "wide(x, z, max(least(a, c))) :- wide(x, y, a), w(y, z, c).",
+    "a minimum first": "sp(min(k), x) :- d(x), k = 2 * x. "
+    "sp(min(2 * k + c), y) :- sp(k, x), w(x, y, c), k < 20.",
+    "a minimum that nobody reads": "sp(x, min(0)) :- d(x). sp(y, min(c)) :- sp(x, _), w(x, y, c).",
+    "a minimum and a set": "sp(x, min(0)) :- d(x). sp(y, min(k + c)) :- at(x), sp(x, k), w(x, y, c). "
+    "at(x) :- sp(x, _). at(y) :- at(x), e(x, y). far(x) :- sp(x, k), k > 4.",
+    "a minimum of differences": "lo(x, min(x)) :- d(x). up(x, max(9 - k)) :- lo(x, k). "
+    "lo(y, min(9 - k + c)) :- up(x, k), w(x, y, c).",
     "two recursions, one on the other": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z). "
     "s(x) :- d(x). s(y) :- s(x), tc(x, y), f(x, y).",
 }

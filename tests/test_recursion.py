@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circuits import Circuit, compile_datalog
+from circuits import compile_datalog
 from tests.naive_datalog import evaluate_program
 from tests.recursive_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.test_datalog_circuits import arrow, rows, table

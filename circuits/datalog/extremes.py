@@ -9,44 +9,256 @@ In a recursion a head with ``min(x)`` keeps, per value of its other columns, the
 any of its rules derives: all rules give candidates, also those without an aggregate. (Elsewhere
 each rule aggregates by itself.)
 
-It has a least solution if a smaller value can only lead to smaller ones. So what a rule reads from
-the column of a minimum may
+It has a least solution if a better value can only lead to better ones, where smaller is better for
+a minimum. So what a rule reads from the column of a minimum may
 
-- be passed to such a column of a minimum, as it is or in a function that does not fall with it:
-  ``d + w``, ``least``, ``greatest``, a constant that is not negative times it;
-- be asked to be smaller than something: ``d < 10``, ``d + w <= k``.
+- be passed to such a column, as it is or in a function that gets better with it: ``d + w``,
+  ``least(d, w)``, ``2 * d``; or, to that of a maximum, in one that falls: ``10 - d``;
+- be asked to be on its better side: ``d < 10``, ``d + w <= k``;
+- be left out: ``_``.
 
 Anything else (another column, a join, ``d > 10``, a negation) would let a row go again when a
-smaller value comes, and is refused. For ``max`` all is the other way round. It ends if no cycle
-improves on itself: a cycle of negative weight goes on until the bound of iterations refuses it.
+better value comes, and is refused. It ends if no cycle improves on itself: one of negative weight
+goes on until the bound on iterations refuses the step.
 
 Reference: Ross, Sagiv. Monotonic aggregation in deductive databases. PODS 1992.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, cast
 
-from circuits.datalog.program import Apply, Program, Rule
-from circuits.datalog.terms import EXTREMES
+from circuits.datalog.program import (
+    And,
+    Apply,
+    Atom,
+    Comparison,
+    Constant,
+    HeadTerm,
+    Item,
+    Items,
+    Or,
+    Program,
+    Rule,
+    Term,
+    Variable,
+    Wildcard,
+    variables_of,
+    walk,
+)
+from circuits.datalog.scope import assignment, bound
+from circuits.datalog.source import Source
+from circuits.datalog.terms import AGGREGATES, EXTREMES
 from circuits.fixpoint import SET, Cut
 
 __all__ = ["candidates", "cuts_of"]
 
+#: Where a value goes when those that it depends on get better: down, up, nowhere; None: unknown.
+Direction = int | None
+BETTER: Final = {"min": -1, "max": 1}
+RISING: Final = frozenset({"add", "least", "greatest"})
+SCALING: Final = frozenset({"multiply", "divide", "quot", "int_divide"})
+
 
 def cuts_of(program: Program, component: Sequence[str]) -> dict[str, Cut]:
-    """What is kept of each head of a recursive component."""
-    return dict.fromkeys(component, SET)
+    """What is kept of each head of a recursive component.
+
+    Raises:
+        DatalogError: A minimum or maximum is not monotone, or not alone in its head.
+    """
+    heads = program.heads
+    cuts = {head: _cut(heads[head], program.source) for head in component}
+    for head in component:
+        for rule in heads[head]:
+            _Reading(rule, cuts, program.source).check()
+    return cuts
 
 
 def candidates(rule: Rule) -> Rule:
     """The rule of what a minimum or maximum is taken of."""
-    terms = []
-    for term in rule.terms:
-        match term.term:
-            case Apply(function=function, arguments=(argument,)) if function in EXTREMES:
-                terms.append(replace(term, term=argument))
-            case _:
-                terms.append(term)
-    return replace(rule, terms=tuple(terms))
+    return replace(rule, terms=tuple(replace(t, term=_candidate(t.term)) for t in rule.terms))
+
+
+def _candidate(term: Term) -> Term:
+    match term:
+        case Apply(function=function, arguments=(argument,)) if function in EXTREMES:
+            return argument
+    return term
+
+
+def _cut(rules: Sequence[Rule], source: Source) -> Cut:
+    cut = SET
+    for rule in rules:
+        for place, term in enumerate(rule.terms):
+            if not any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term)):
+                continue
+            match term.term:
+                case Apply(function=("min" | "max") as function, arguments=(_,)):
+                    found = Cut(function, place)
+                case _:
+                    raise source.error(
+                        f"an aggregate within a term in the recursive rules of {rule.head!r}; "
+                        "let min or max stand alone, and compute with it in a rule outside",
+                        term.at,
+                    )
+            if cut not in (SET, found):
+                raise source.error(
+                    f"the recursive head {rule.head!r} has {cut.kind} of column "
+                    f"{cast(int, cut.column) + 1} and {found.kind} of column {place + 1}; a row "
+                    "that is best by one may not be by the other: give each a head of its own",
+                    term.at,
+                )
+            cut = found
+    return cut
+
+
+class _Reading:
+    """How a rule of a recursion uses values that may get better."""
+
+    def __init__(self, rule: Rule, cuts: Mapping[str, Cut], source: Source) -> None:
+        self._rule = rule
+        self._cuts = cuts
+        self._source = source
+        self._directions: dict[str, int] = {}
+
+    def check(self) -> None:
+        """Refuse what is not monotone."""
+        rule = self._rule
+        for atom in walk(*rule.body):
+            if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
+                self._take(atom, column)
+        if not self._directions:
+            return
+        self._items(rule.body, bound(rule.body) - self._assigned(rule.body))
+        cut = self._cuts[rule.head]
+        for place, term in enumerate(rule.terms):
+            wanted = BETTER.get(cut.kind, 0) if place == cut.column else 0
+            if self._direction(_candidate(term.term)) not in (0, wanted):
+                raise self._refused(term, f"column {place + 1} of {rule.head!r}")
+
+    def _column(self, atom: Atom) -> int | None:
+        cut = self._cuts.get(atom.relation)
+        return None if cut is None else cut.column
+
+    def _take(self, atom: Atom, column: int) -> None:
+        """The variable that an atom binds to a value that may get better."""
+        cut = self._cuts[atom.relation]
+        term = atom.terms[column]
+        if isinstance(term, Wildcard):
+            return
+        places = [n for n in walk(*self._rule.body) if isinstance(n, Atom)]
+        uses = [v for a in places for v in a.terms for n in walk(v) if n == term]
+        if not isinstance(term, Variable) or len(uses) > 1:
+            raise self._source.error(
+                f"the {cut.kind} of {atom.relation!r} is compared for equality within its own "
+                "recursion, and would not be equal any more when a better value comes; join with "
+                f"it outside of the recursion of {self._rule.head!r}",
+                term.at,
+            )
+        self._directions[term.name] = BETTER[cut.kind]
+
+    def _assigned(self, items: Items) -> frozenset[str]:
+        """Variables that only assignments bind."""
+        atoms = {v for n in walk(*items) if isinstance(n, Atom) for v in variables_of(n)}
+        return bound(items) - atoms
+
+    def _items(self, items: Items, known: frozenset[str]) -> None:
+        names = set(known)
+        rest = list(items)
+        size = -1
+        while size < len(names):
+            size = len(names)
+            for item in rest.copy():
+                found = assignment(item, names)
+                if found is None:
+                    continue
+                variable, term = found
+                direction = self._direction(term)
+                if direction is None:
+                    raise self._refused(term, f"the value of {variable.name!r}")
+                if direction:
+                    self._directions[variable.name] = direction
+                names.add(variable.name)
+                rest.remove(item)
+        for item in rest:
+            self._item(item, frozenset(names))
+
+    def _item(self, item: Item, known: frozenset[str]) -> None:
+        match item:
+            case Atom() if self._column(item) is not None:
+                return
+            case And(items=items):
+                self._items(items, known)
+                return
+            case Or(alternatives=alternatives):
+                for branch in alternatives:
+                    self._items(branch, known)
+                return
+            case Comparison(op=op, left=left, right=right) if op in ("<", "<=", ">", ">="):
+                less, more = (left, right) if op in ("<", "<=") else (right, left)
+                if self._direction(less) in (0, -1) and self._direction(more) in (0, 1):
+                    return
+        if not self._directions.keys().isdisjoint(variables_of(item)):
+            raise self._refused(item, "this condition")
+
+    def _direction(self, term: Term) -> Direction:
+        match term:
+            case Variable(name=name):
+                return self._directions.get(name, 0)
+            case Apply(function=function, arguments=arguments):
+                directions = [self._direction(argument) for argument in arguments]
+                if not any(d != 0 for d in directions):
+                    return 0
+                if function == "negate":
+                    return _turned(directions[0])
+                if function == "subtract":
+                    return _together([directions[0], _turned(directions[1])])
+                if function in RISING:
+                    return _together(directions)
+                if function in SCALING and len(arguments) == 2:
+                    return _scaled(function, arguments, directions)
+                return None
+        return 0
+
+    def _refused(self, node: HeadTerm | Item | Term, where: str) -> Exception:
+        names = ", ".join(repr(n) for n in variables_of(node) if n in self._directions)
+        kinds = {c.kind for c in self._cuts.values() if c.column is not None}
+        better = "smaller" if kinds == {"min"} else "larger" if kinds == {"max"} else "better"
+        return self._source.error(
+            f"{where} does not only get better with {names} in the recursion of "
+            f"{self._rule.head!r}: when a {better} value comes, a row that was derived would have "
+            f"to go again; pass it on by +, least, greatest or times a constant, bound it on its "
+            f"better side, or use it outside of the recursion",
+            node.at,
+        )
+
+
+def _turned(direction: Direction) -> Direction:
+    return None if direction is None else -direction
+
+
+def _together(directions: Sequence[Direction]) -> Direction:
+    moving = {d for d in directions if d != 0}
+    return moving.pop() if len(moving) == 1 else None if moving else 0
+
+
+def _scaled(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
+    """A value times, or divided by, a constant."""
+    for place in (1, 0) if function == "multiply" else (1,):
+        sign = _sign(arguments[place])
+        if sign is not None and (sign or function == "multiply"):
+            other = directions[1 - place]
+            return None if other is None else other * sign
+    return None
+
+
+def _sign(term: Term) -> int | None:
+    match term:
+        case Constant(value=value) if isinstance(value, int | float) and value == value:
+            return (value > 0) - (value < 0)
+        case Apply(function="negate", arguments=(inner,)):
+            sign = _sign(inner)
+            return None if sign is None else -sign
+    return None

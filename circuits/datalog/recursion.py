@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from circuits.codec import Codecs
 from circuits.datalog.body import Bodies
 from circuits.datalog.program import Atom, Program, Rule, walk
 from circuits.fixpoint import Cut, Fixpoint
@@ -76,6 +77,13 @@ def recursive(
             raise source.error(
                 f"no rule of {head!r} begins: each needs rows of "
                 f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
+                rules[head][0].at,
+            )
+        column = cuts[head].column
+        if column is not None and not Codecs().codec(found[head][column].type).ordered:
+            raise source.error(
+                f"{cuts[head].kind} of {found[head][column].type} in the recursion of {head!r}; "
+                "there it takes numbers, dates and times",
                 rules[head][0].at,
             )
     made = tuple(plans[head] for head in heads)

@@ -75,9 +75,7 @@ class SettleSet:
         found = leading(self.trace, rows, signed=True, step=staged)
         places = found.places
         n = len(places)
-        starts = np.empty(n, np.bool_)
-        starts[:1] = True
-        np.not_equal(places[1:], places[:-1], out=starts[1:])
+        starts = changes_of(places)
         old, new = running(found.old, starts), running(found.new, starts)
         bound = self.trace.arrangements[0].spine.weight_bound
         if n * max(bound, 1) > LIMIT // 2:
@@ -117,6 +115,18 @@ def first_of_equal(rows: Int64Array) -> Int64Array:
     for column in rows[1:]:
         changes |= column[1:] != column[:-1]
     return np.concatenate(([0], np.flatnonzero(changes) + 1))
+
+
+def changes_of(column: Int64Array) -> BoolArray:
+    """Where a column differs from the row before; the first row does.
+
+    >>> changes_of(np.array([4, 4, 5, 4])).tolist()
+    [True, False, True, True]
+    """
+    changes = np.empty(len(column), np.bool_)
+    changes[:1] = True
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes
 
 
 def running(weights: Int64Array, starts: BoolArray) -> Int64Array:
