@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits.codec import Codecs
-from circuits.definition import Definition
+from circuits.definition import Definition, chosen
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
@@ -36,6 +36,7 @@ from circuits.errors import (
     UnknownInputError,
     UnknownViewError,
 )
+from circuits.fixpoint import ITERATIONS
 from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
 from circuits.inputs.refused import MISSING
@@ -67,6 +68,7 @@ class Circuit:
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
+        iterations: How often a recursion may go round in a step.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
         clock: Seconds, for the times in `explain`.
 
@@ -87,18 +89,19 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
+        iterations: int = ITERATIONS,
         rules: Mapping[str, Rules] | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
-        self.outputs = _chosen("outputs", self.plans if outputs is None else outputs, self.plans)
+        self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
         kept = known if materialize is True else (materialize or ())
-        self.materialized = _chosen("materialize", kept, known)
+        self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self.rules = governing(rules or {}, self.inputs)
-        self._joining = Joining(formula_of(formula), executor, parts)
+        self._joining = Joining(formula_of(formula), executor, parts, iterations)
         self.definition = Definition(
             self.plans,
             dict(schemas),
@@ -106,6 +109,7 @@ class Circuit:
             materialize=self.materialized,
             formula=formula_of(formula),
             parts=parts,
+            iterations=iterations,
             rules=self.rules,
         )
         self._clock = clock
@@ -136,6 +140,7 @@ class Circuit:
         Raises:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
+            IterationError: A recursion does not end; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
@@ -382,16 +387,3 @@ class Circuit:
                 f"{name!r} is not an input; inputs are {', '.join(self.inputs)}: "
                 "rename the relation or add its schema"
             )
-
-
-def _chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names, in the order of the known ones, so that a set names the same circuit."""
-    if isinstance(names, str):
-        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
-    for name in names:
-        if name not in known:
-            raise CircuitError(
-                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
-                "add its definition or drop the name"
-            )
-    return tuple(name for name in known if name in names)

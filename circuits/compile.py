@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
+from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
 from circuits.schema import Schema
 from circuits.sql import plan_sql
@@ -28,6 +29,7 @@ def compile_sql(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
+    iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
@@ -42,6 +44,7 @@ def compile_sql(
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
+        iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
 
     Raises:
@@ -84,6 +87,7 @@ def compile_sql(
         formula=formula,
         executor=executor,
         parts=parts,
+        iterations=iterations,
         rules=rules,
     )
 
@@ -97,6 +101,7 @@ def compile_datalog(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
+    iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
@@ -109,10 +114,12 @@ def compile_datalog(
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
+        iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
 
     Raises:
-        DatalogError: The text is no program, or one that is unsafe, unstratified or recursive.
+        DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
+            and not monotone.
         SchemaError: A schema has a column of a type that cannot be held.
         RuleError: Rules do not go with the schema of their input.
 
@@ -138,5 +145,6 @@ def compile_datalog(
         formula=formula,
         executor=executor,
         parts=parts,
+        iterations=iterations,
         rules=rules,
     )

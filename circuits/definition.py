@@ -3,15 +3,15 @@
 A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
 when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
 state depends on: the plan of every view, the columns and the rules of every input, and what is kept
-whole. Formula, parts, threads and which views are given out are not covered: the same state serves
-all of them.
+whole. Formula, parts, threads, the bound on iterations and which views are given out are not
+covered: the same state serves all of them.
 
 Fingerprints are per part, so that who compares two definitions can say in what they differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from circuits.errors import CircuitError
+from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
@@ -29,7 +31,7 @@ from dbsp_wcoj.choice import FormulaName
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
 
-__all__ = ["Definition"]
+__all__ = ["Definition", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Definition:
     materialize: tuple[str, ...] = ()
     formula: FormulaName = Formula.collapsed
     parts: int = 1
+    iterations: int = ITERATIONS
     rules: Mapping[str, Rules] = field(default_factory=dict)
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
@@ -71,6 +74,7 @@ class Definition:
             formula=self.formula,
             executor=executor,
             parts=self.parts,
+            iterations=self.iterations,
             rules=self.rules,
         )
 
@@ -90,6 +94,19 @@ class Definition:
     def fingerprint(self) -> str:
         """All fingerprints as one; the order of the views counts, as it decides names of traces."""
         return _digest(repr(list(self.fingerprints.items())))
+
+
+def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
+    """The names, in the order of the known ones, so that a set names the same circuit."""
+    if isinstance(names, str):
+        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    for name in names:
+        if name not in known:
+            raise CircuitError(
+                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
+                "add its definition or drop the name"
+            )
+    return tuple(name for name in known if name in names)
 
 
 def _digest(text: str) -> str:

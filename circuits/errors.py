@@ -17,7 +17,7 @@
         ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
         │   ├── SqlError               ... in SQL
         │   │   └── UnsupportedSqlError    SQL that is right but not supported
-        │   └── DatalogError           ... in Datalog: syntax, unsafe variable, recursion
+        │   └── DatalogError           ... in Datalog: syntax, unsafe variable, negative cycle
         ├── StaleStepError             a prepared step is committed late or twice
         └── BrokenCircuitError         a commit failed half-way; the state cannot be trusted
 
@@ -122,7 +122,7 @@ class UnsupportedSqlError(SqlError):
 
 
 class DatalogError(TextError):
-    """The text is no Datalog program, or one that is unsafe, unstratified or recursive."""
+    """The text is no Datalog program, or one that is unsafe or not stratified."""
 
 
 class StaleStepError(CircuitError):

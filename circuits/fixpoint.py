@@ -25,10 +25,13 @@ from circuits.columns import Field, Fields
 if TYPE_CHECKING:
     from circuits.relational import Plan
 
-__all__ = ["ITERATION", "SET", "Cut", "Fixpoint", "Recur", "Settle"]
+__all__ = ["ITERATION", "ITERATIONS", "SET", "Cut", "Fixpoint", "Recur", "Settle"]
 
 #: The last column of rows in a recursion: the iteration from which on a row is there.
 ITERATION: Final = Field("#iteration", pa.int64(), nullable=False)
+
+#: After so many iterations of a recursion that still changes a step is refused, unless said else.
+ITERATIONS: Final = 10_000
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final
 
 from circuits.codec import Codecs
-from circuits.fixpoint import ITERATION, Cut
+from circuits.fixpoint import ITERATION, ITERATIONS, Cut
 from circuits.holdings import Holdings
 from circuits.identity import identity
 from circuits.inputs.refused import RefusedRows
@@ -62,9 +61,6 @@ from dbsp_wcoj.choice import formula_of
 __all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
 Clock = Callable[[], float]
-
-#: After so many iterations of a recursion that still changes a step is refused.
-ITERATIONS: Final = 10_000
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,9 +70,11 @@ class Loop:
     Attributes:
         names: Of the relations that are defined together.
         feeds: The node of each that is read within the loop.
+        most: More iterations than this are an error.
         settles: The node of each that gives its rows.
         order: All nodes of the loop but the feeds, in the order in which they run.
-        most: More iterations than this are an error.
+        outside: The nodes that those within read.
+        reads: Their names.
     """
 
     names: tuple[str, ...]
@@ -80,8 +82,8 @@ class Loop:
     most: int
     settles: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
-    # Relations outside that joins within read.
-    reads: frozenset[str] = field(default=frozenset())
+    outside: tuple[int, ...] = ()
+    reads: frozenset[str] = frozenset()
 
     def close(self, nodes: Sequence[Node], settles: Sequence[int]) -> None:
         """Take up the nodes that depend on the feeds, once all are there."""
@@ -95,19 +97,16 @@ class Loop:
         order += [number for number in settles if number not in within]
         self.settles, self.order = tuple(settles), tuple(sorted(order))
         inner = {*self.order, *self.feeds}
-        self.reads = frozenset(
-            nodes[below].name
-            for number in self.order
-            for below in nodes[number].inputs
-            if below not in inner
-        )
+        below = {n for number in self.order for n in nodes[number].inputs}
+        self.outside = tuple(sorted(below - inner))
+        self.reads = frozenset(nodes[number].name for number in self.outside)
         for number in inner:
             nodes[number].inner = True
 
     def prepare(
         self,
         nodes: Sequence[Node],
-        deltas: Sequence[ZSet],
+        deltas: Sequence[ZSet] | Mapping[int, ZSet],
         relations: Relations,
         shared: RelationsStep,
     ) -> LoopStep:
@@ -115,7 +114,7 @@ class Loop:
 
         Args:
             nodes: Of the graph.
-            deltas: Of the nodes so far, which are all that the loop reads from outside.
+            deltas: Of the nodes ``outside``, by their numbers.
             relations: Of the graph.
             shared: The staged step of the relations; what changes within is added to it.
 
@@ -125,9 +124,8 @@ class Loop:
         """
         run = _Run(self, nodes, relations)
         try:
-            outside = {n: deltas[n] for k in self.order for n in nodes[k].inputs if n < len(deltas)}
             steps = {name: s for name, s in shared.by_name.items() if name in self.reads}
-            run.iterate({n: d for n, d in outside.items() if len(d)}, steps)
+            run.iterate({n: deltas[n] for n in self.outside if len(deltas[n])}, steps)
             while (waiting := run.waiting.next()) is not None:
                 iteration, fed = waiting
                 if iteration > self.most:
@@ -142,6 +140,26 @@ class Loop:
                 del staged[name]
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
         return LoopStep(outputs, run.rows, Together(list(staged.values())))
+
+    def solution(
+        self, nodes: Sequence[Node], values: Mapping[int, ZSet], relations: Relations
+    ) -> Sequence[ZSet]:
+        """The relations over whole inputs, from nothing: each iteration joins what is new only.
+
+        Args:
+            nodes: Of a graph without state.
+            values: Of the nodes ``outside``.
+            relations: Of the graph.
+
+        Raises:
+            IterationError: There is no end within the number of iterations allowed.
+        """
+        shared = relations.stage({})
+        for number in self.outside:
+            name = nodes[number].name
+            if name in relations and len(values[number]):
+                shared.add(name, values[number])
+        return self.prepare(nodes, values, relations, shared).outputs
 
     def meaning(self, nodes: Sequence[Node], values: Sequence[ZSet]) -> list[ZSet]:
         """The relations by iteration from nothing, as the operators mean; no state is used.

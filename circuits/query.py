@@ -11,7 +11,7 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
 from circuits.incremental import incrementalize
 from circuits.operators.join import JoinRows
-from circuits.relational import Fields, Plan
+from circuits.relational import Fields, Fixpoint, Plan
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from dbsp_wcoj import Trace, ZSet, generic_join
@@ -90,16 +90,27 @@ def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs) -> ZSet:
     fields = {name: columns for name, (columns, _) in kept.items()}
     graph = incrementalize(plans, fields, codecs=codecs)
     values: list[ZSet | Trace] = []
+    solved: dict[int, Sequence[ZSet]] = {}
+
+    def whole(number: int) -> ZSet:
+        return plain(values[number], len(graph.nodes[number].plan.fields))
+
     for node in graph.nodes:
-        if node.operator is None:
+        if node.inner:
+            values.append(node.nothing)
+        elif node.loop is not None and isinstance(node.plan, Fixpoint):
+            loop = node.loop
+            if id(loop) not in solved:
+                read = {number: whole(number) for number in loop.outside}
+                solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations)
+            values.append(solved[id(loop)][node.plan.index])
+        elif node.operator is None:
             values.append(kept[node.name][1])
         elif isinstance(node.operator, JoinRows):
             values.append(generic_join(node.operator.query, [values[i] for i in node.inputs]))
         else:
-            inputs = [plain(values[i], len(graph.nodes[i].plan.fields)) for i in node.inputs]
-            values.append(node.operator.meaning(inputs))
-    last = graph.views[list(plans)[-1]]
-    return plain(values[last], len(graph.nodes[last].plan.fields))
+            values.append(node.operator.meaning([whole(number) for number in node.inputs]))
+    return whole(graph.views[list(plans)[-1]])
 
 
 def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:

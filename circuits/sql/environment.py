@@ -1,7 +1,8 @@
 """What a query can name: relations, earlier views, and the WITH queries around it.
 
 A WITH query is planned where it is first named and shared from then on, so that two references are
-two edges to one plan. It sees the WITH queries before it and nothing of the query that names it.
+two edges to one plan. It sees the WITH queries before it, itself if it is recursive, and nothing of
+the query that names it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class Derived:
 class Queries(Protocol):
     """How queries are read; the module `circuits.sql.query`."""
 
+    def recursive(self, common: Common) -> Derived:
+        """The plan of a WITH query that names itself."""
+
     def plan(self, environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:
         """The plan of a query that stands alone."""
 
@@ -72,10 +76,14 @@ class Queries(Protocol):
 
 @dataclass(frozen=True)
 class Common:
-    """A WITH query, with what it sees, and its plans so far by the ranks that are wanted."""
+    """A WITH query, with what it sees, and its plans so far by the ranks that are wanted.
+
+    One that is ``recursive`` names itself.
+    """
 
     node: exp.CTE
     environment: Environment
+    recursive: bool = False
     plans: dict[tuple[tuple[str, Bounds], ...], Derived] = field(default_factory=dict)
 
 
@@ -94,13 +102,6 @@ class Environment:
         if clause is None:
             return self
         self.source.only(clause, "expressions", "recursive")
-        if clause.args.get("recursive"):
-            raise self.source.unsupported(
-                clause,
-                "WITH RECURSIVE",
-                "recursion comes later; take the word out if no query names itself",
-                word="recursive",
-            )
         inner, own = self, set()
         for common in clause.expressions:
             self.source.only(common, "this", "alias", "materialized")
@@ -111,7 +112,9 @@ class Environment:
                     common.args["alias"], f"two WITH queries are called {common.alias!r}"
                 )
             own.add(name)
-            inner = replace(inner, commons={**inner.commons, name: Common(common, inner)})
+            recursive = bool(clause.args.get("recursive")) and _names(common.this, name)
+            made = Common(common, inner, recursive)
+            inner = replace(inner, commons={**inner.commons, name: made})
         return inner
 
     def common(self, node: exp.Table) -> Common | None:
@@ -145,11 +148,20 @@ class Environment:
 
     def _common(self, common: Common, ranks: Ranks) -> Derived:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
-        if key not in common.plans:
+        if common.recursive:
+            key = ()
+            if key not in common.plans:
+                common.plans[key] = self.queries.recursive(common)
+        elif key not in common.plans:
             derived = self.queries.plan(common.environment, common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
             common.plans[key] = renamed(self.source, derived, names)
         return common.plans[key]
+
+
+def _names(node: exp.Expr, name: str) -> bool:
+    """Whether a query names a table."""
+    return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
 def renamed(source: Source, derived: Derived, names: list[exp.Identifier]) -> Derived:

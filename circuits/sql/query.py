@@ -9,11 +9,12 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks
+from circuits.sql.recursion import recursive
 from circuits.sql.select import finished, opened, selected
 from circuits.sql.setops import limited, set_operation
 from circuits.sql.values import read_values
 
-__all__ = ["finished", "opened", "plan", "selected"]
+__all__ = ["finished", "opened", "plan", "recursive", "selected"]
 
 
 def plan(environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:

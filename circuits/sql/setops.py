@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from circuits import functions
@@ -31,7 +33,7 @@ from circuits.sql.expressions import Clause
 from circuits.sql.ordering import Sorted, orders, read_limit, read_order
 from circuits.sql.scope import Scope, slots_of
 
-__all__ = ["limited", "set_operation"]
+__all__ = ["alike", "limited", "set_operation"]
 
 
 def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
@@ -43,7 +45,7 @@ def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
         inner.queries.plan(inner, side).complete(source, side)
         for side in (node.this, node.expression)
     ]
-    left, right = _alike(environment, node, *plans)
+    left, right = alike(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
         plan: Plan = Union((left, right))
@@ -59,31 +61,44 @@ def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
     return limited(environment, node, plan)
 
 
-def _alike(
-    environment: Environment, node: exp.SetOperation, left: Plan, right: Plan
-) -> tuple[Plan, Plan]:
+def alike(
+    environment: Environment, node: exp.Expr, plans: Sequence[Plan], kind: str = "union"
+) -> list[Plan]:
+    """The plans under the first one's names, in the types common to all.
+
+    Args:
+        environment: Where they stand.
+        node: What an error points to.
+        plans: At least one.
+        kind: What they are to be made into, for errors.
+
+    Raises:
+        SqlError: They have different numbers of columns, or types without a common one.
+    """
     source = environment.source
-    if len(left.fields) != len(right.fields):
-        raise source.error(
-            node.expression,
-            f"{node.key.upper()} of {len(left.fields)} with {len(right.fields)} columns",
-        )
+    first = plans[0]
+    for plan in plans[1:]:
+        if len(plan.fields) != len(first.fields):
+            raise source.error(
+                node, f"{kind.upper()} of {len(first.fields)} with {len(plan.fields)} columns"
+            )
     types = []
-    for ours, theirs in zip(left.fields, right.fields, strict=True):
-        with source.function(node.expression):
-            types.append(functions.common_type((ours.type, theirs.type)))
-    names = tuple(field.name for field in left.fields)
-    plans = []
-    for plan in (left, right):
+    for place, field in enumerate(first.fields):
+        with source.function(node):
+            others = [plan.fields[place].type for plan in plans[1:]]
+            types.append(functions.common_type((field.type, *others)))
+    names = tuple(field.name for field in first.fields)
+    found: list[Plan] = []
+    for plan in plans:
         cast: list[Expression] = []
         for column, of in zip(columns(plan), types, strict=True):
-            with source.function(node.expression):
+            with source.function(node):
                 same = column.type == of
                 cast.append(column if same else functions.call("cast", column, type=of))
         same_names = names == tuple(field.name for field in plan.fields)
         unchanged = same_names and tuple(cast) == columns(plan)
-        plans.append(plan if unchanged else Map(plan, tuple(cast), names))
-    return plans[0], plans[1]
+        found.append(plan if unchanged else Map(plan, tuple(cast), names))
+    return found
 
 
 def limited(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:

@@ -1,0 +1,174 @@
+"""WITH RECURSIVE: a query that begins somewhere and goes on from what it has found.
+
+::
+
+    r AS (start UNION [ALL] next(r))    =  Fixpoint r = cut(start + next(Recur r))
+                                           UNION: each row once; UNION ALL: as often as it comes
+
+SQL says: ``next`` is asked of the rows of the round before only, until it gives no (new) ones. That
+is the least fixpoint, maintained here, where ``next`` treats each row of ``r`` for itself: it names
+``r`` once, and joins, filters and computes. What looks at rows of ``r`` together (an aggregate, a
+second reference, EXCEPT, NOT EXISTS, the optional side of an outer join) would mean the last round
+in SQL and all of them here, or would not end, so it is refused.
+
+The types of the columns are common to both sides and found by going round until they stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from circuits.fixpoint import SET, Cut, Fixpoint
+from circuits.relational import (
+    Cross,
+    Distinct,
+    Field,
+    Filter,
+    Map,
+    Outer,
+    Plan,
+    Recur,
+    Semi,
+    Union,
+)
+from circuits.sql.environment import Common, Derived, renamed
+from circuits.sql.setops import alike
+from circuits.sql.source import Source
+
+__all__ = ["recursive"]
+
+ROUNDS: Final = 12
+REASONS: Final = {
+    "Aggregate": "an aggregate over",
+    "Distinct": "DISTINCT, below UNION ALL, of",
+    "Fixpoint": "another recursion over",
+    "Negate": "EXCEPT or INTERSECT of",
+    "Outer": "the optional side of an outer join with",
+    "Positive": "EXCEPT or INTERSECT of",
+    "Semi": "EXISTS or IN (subquery) of",
+    "TopK": "LIMIT or a rank of",
+}
+
+
+def recursive(common: Common) -> Derived:
+    """The plan of a WITH query that names itself.
+
+    Raises:
+        SqlError: It is no union, or does more with its own rows than to go on from each.
+    """
+    environment, node = common.environment, common.node
+    source, name = environment.source, node.alias
+    start, nexts, distinct = _members(source, node, name.casefold())
+    names = node.args["alias"].args.get("columns") or []
+    first = renamed(source, environment.queries.plan(environment, start), names)
+    begin = first.complete(source, start)
+    cut = SET if distinct else Cut("bag")
+    fields = tuple(Field(field.name, field.type) for field in begin.fields)
+    for _ in range(ROUNDS):
+        plans: list[Plan] = [begin]
+        inner = replace(common, recursive=False, plans={(): Derived(Recur(name, fields))})
+        within = replace(environment, commons={**environment.commons, name.casefold(): inner})
+        for one in nexts:
+            plan = within.queries.plan(within, one).complete(source, one)
+            _check(source, plan, one, name, cut)
+            plans.append(plan)
+        body = Union(tuple(alike(environment, nexts[-1], plans)))
+        after = tuple(Field(field.name, field.type) for field in body.fields)
+        if after == fields:
+            return Derived(Fixpoint((name,), (body,), (cut,)))
+        fields = after
+    raise source.error(
+        node, f"the types of the columns of {name!r} grow with every round; cast them to one type"
+    )
+
+
+def _members(source: Source, node: exp.CTE, name: str) -> tuple[exp.Expr, list[exp.Expr], bool]:
+    """What begins, what goes on, and whether rows are kept once."""
+    query = node.this
+    way_out = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
+    if not isinstance(query, exp.Union):
+        raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", way_out)
+    distinct = bool(query.args.get("distinct"))
+    nexts: list[exp.Expr] = []
+    while _names(query, name):
+        if not isinstance(query, exp.Union) or bool(query.args.get("distinct")) != distinct:
+            raise source.unsupported(
+                query, f"the recursive {node.alias!r} without a query that begins", way_out
+            )
+        source.only(query, "this", "expression", "distinct")
+        if not _names(query.expression, name):
+            raise source.unsupported(
+                query.expression, "a query that begins after one that goes on", way_out
+            )
+        nexts.insert(0, query.expression)
+        query = query.this
+    return query, nexts, distinct
+
+
+def _names(node: exp.Expr, name: str) -> bool:
+    return any(table.name.casefold() == name for table in node.find_all(exp.Table))
+
+
+def _check(source: Source, plan: Plan, node: exp.Expr, name: str, cut: Cut) -> None:
+    """Refuse a query that does more with rows of the recursion than to go on from each."""
+    at = next(t for t in node.find_all(exp.Table) if t.name.casefold() == name.casefold())
+    found = _Reading(name, cut)
+    count = found.count(plan)
+    if found.why is not None:
+        raise source.unsupported(
+            at,
+            f"{REASONS.get(found.why, found.why)} the recursive {name!r}",
+            "only each of its rows may lead on; do it outside of the recursion",
+        )
+    if count > 1:
+        raise source.unsupported(
+            at,
+            f"the recursive {name!r} {count} times in a query that goes on",
+            "SQL would join the last round with itself; name it once, or use Datalog",
+        )
+
+
+class _Reading:
+    """How a plan reads the rows of a recursion; each node is looked at once."""
+
+    def __init__(self, name: str, cut: Cut) -> None:
+        self.why: str | None = None
+        self._name = name
+        self._cut = cut
+        self._known: dict[int, int] = {}
+
+    def count(self, plan: Plan) -> int:
+        """How many references there are; sets ``why`` if something stands between."""
+        if id(plan) not in self._known:
+            self._known[id(plan)] = self._counted(plan)
+        return self._known[id(plan)]
+
+    def _counted(self, plan: Plan) -> int:
+        match plan:
+            case Recur(name):
+                return int(name == self._name)
+            case Fixpoint(names, bodies):
+                return 0 if self._name in names else sum(self._never(b, plan) for b in bodies)
+            case Cross(inputs) | Union(inputs):
+                return sum(map(self.count, inputs))
+            case Map(below) | Filter(below):
+                return self.count(below)
+            case Distinct(below) if self._cut == SET:
+                return self.count(below)
+            case Semi(left, right):
+                return self.count(left) + self._never(right, plan)
+            case Outer(left, right, _, "left"):
+                return self.count(left) + self._never(right, plan)
+            case Outer(left, right):
+                return self._never(left, plan) + self._never(right, plan)
+        inner: Plan | None = getattr(plan, "input", None)
+        return 0 if inner is None else self._never(inner, plan)
+
+    def _never(self, plan: Plan, above: Plan) -> int:
+        count = self.count(plan)
+        if count and self.why is None:
+            self.why = type(above).__name__
+        return count
