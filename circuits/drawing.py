@@ -17,10 +17,13 @@ from circuits.relational import (
     AggregateCall,
     Fields,
     Filter,
+    Fixpoint,
     Join,
     Map,
     Order,
+    Recur,
     Scan,
+    Settle,
     Spread,
     TopK,
     Totals,
@@ -89,6 +92,14 @@ def label(graph: Graph, node: Node) -> str:
             after = f" after {offset}" if offset else ""
             ordered = ", ".join(_ordered(o, below.fields) for o in order) or "any"
             return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
+        case Fixpoint(names, _, _, index):
+            return f"recursion of {', '.join(names)}: {names[index]}"
+        case Recur(name, fields):
+            return f"rows of {name} so far ({', '.join(f.name for f in fields)})"
+        case Settle(below, cut):
+            if cut.column is not None:
+                return f"{cut.kind}({below.fields[cut.column].name}) by the other columns"
+            return "each row once" if cut.kind == "set" else "all rows"
         case Join() if isinstance(node.operator, JoinRows):
             return str(node.operator.query)
     return type(plan).__name__.lower()
