@@ -48,6 +48,7 @@ PUBLIC_CIRCUITS = [
     "Definition",
     "EvaluationError",
     "FunctionError",
+    "IterationError",
     "MissingRowError",
     "Refused",
     "Retain",
