@@ -58,6 +58,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.peers --json $(RESULTS)/peers.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
+	$(BIN)/python -m benchmarks.recursion --json $(RESULTS)/recursion.json
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 	$(BIN)/python -m benchmarks.scale --json $(RESULTS)/scale.json

@@ -4,6 +4,7 @@
 ``python -m benchmarks.live``      LIVE: the count maintained under inserts and deletes
 ``python -m benchmarks.formulas``  the six delta formulas, and the choice among them
 ``python -m benchmarks.circuits``  SQL views kept live, against DuckDB recomputing them
+``python -m benchmarks.recursion`` a closure kept live, against asking for it again
 ``python -m benchmarks.sink``      the durable sink: overhead, events per second, restart, writes
 ``python -m benchmarks.report``    the tables in README.md, rendered from ``results/*.json``
 

@@ -91,6 +91,7 @@ SECTIONS: Mapping[str, str] = {
     "growth": "Growth: cost by size of state, delta, skew, views and threads",
     "formulas": "The six delta formulas",
     "circuits": "Circuits: SQL views",
+    "recursion": "Recursion: a closure kept live",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
@@ -170,6 +171,12 @@ FACES: tuple[Face, ...] = (
         "SQL views",
         "A step of 100 rows against DuckDB's query alone",
         ("query", "rows loaded", "step ms", "DuckDB query ms", "times faster"),
+    ),
+    Face(
+        "recursion",
+        "Median step against asking again",
+        "A commit of Kafka's history, which class depends on which, against the closure anew",
+        ("system", "asked again s", "step ms", "times faster", "bar", "within"),
     ),
     Face(
         "sink",

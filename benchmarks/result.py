@@ -29,7 +29,17 @@ Row = dict[str, Cell]
 # The engine's own, then the peers'; those that are not installed are not named.
 _PACKAGES = (
     *("numpy", "numba", "pyarrow", "pyspark"),
-    *("kuzu", "real_ladybug", "ladybug", "duckdb", "pathway", "pydbsp", "networkx", "igraph"),
+    *(
+        "kuzu",
+        "real_ladybug",
+        "ladybug",
+        "duckdb",
+        "pathway",
+        "pydbsp",
+        "networkx",
+        "igraph",
+        "clingo",
+    ),
 )
 _ROOT = Path(__file__).parents[1]
 _RENDERED = (":!benchmarks/results", ":!README.md", ":!benchmarks/README.md")

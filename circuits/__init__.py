@@ -10,7 +10,7 @@ relational core, and no Spark; it does no I/O.
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
           -> graph, operators  the circuit: each operator its meaning Q and its incremental form
-          -> fixpoint, loop    recursion: operators over rows with their iteration, run round by round
+          -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
     table -> inputs            upserts, strict deletes and retention become plain changes of rows
           -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
 

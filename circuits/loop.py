@@ -44,8 +44,9 @@ import numpy as np
 from circuits.errors import IterationError
 from circuits.operators.operator import Moment, Prepared
 from circuits.operators.ordered_rows import Together
+from circuits.operators.settle import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
-from dbsp_wcoj.trace import TraceStep
+from dbsp_wcoj.trace import Laid, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 if TYPE_CHECKING:
@@ -123,23 +124,27 @@ class Loop:
             CircuitError, DbspWcojError: An operator refuses the rows.
         """
         run = _Run(self, nodes, relations)
+        given = {n: deltas[n] for n in self.outside if len(deltas[n])}
         try:
-            steps = {name: s for name, s in shared.by_name.items() if name in self.reads}
-            run.iterate({n: deltas[n] for n in self.outside if len(deltas[n])}, steps)
+            if given:
+                steps = {name: s for name, s in shared.by_name.items() if name in self.reads}
+                run.iterate(given, steps)
             while (waiting := run.waiting.next()) is not None:
                 iteration, fed = waiting
                 if iteration > self.most:
                     raise IterationError(self._told(fed, nodes))
                 run.iterate({n: d for n, d in zip(self.feeds, fed, strict=True) if len(d)}, {})
         finally:
-            laid = run.lift()
-        staged = run.staged(laid)
-        for name, step in list(staged.items()):
-            if isinstance(name, str):
+            lifted = run.lift()
+        apart = []
+        for name, laid in lifted:
+            step = laid.total()
+            if step is not None and name is not None:
                 shared.by_name[name] = step
-                del staged[name]
+            elif step is not None:
+                apart.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return LoopStep(outputs, run.rows, Together(list(staged.values())))
+        return LoopStep(outputs, run.rows, Together(apart))
 
     def solution(
         self, nodes: Sequence[Node], values: Mapping[int, ZSet], relations: Relations
@@ -245,27 +250,11 @@ class _Run:
             self._laid.setdefault(id(step.trace), (step.trace, None))
             step.trace.lay(step)
 
-    def lift(self) -> list[tuple[Trace, str | None, list[TraceStep]]]:
-        """Make all traces as they were; gives what was laid on those within the loop."""
+    def lift(self) -> list[tuple[str | None, Laid]]:
+        """Make all traces as they were; gives what was laid within the loop, and its name."""
         for trace in self._borrowed:
             trace.lift()
-        return [(trace, name, trace.lift()) for trace, name in self._laid.values()]
-
-    def staged(
-        self, laid: list[tuple[Trace, str | None, list[TraceStep]]]
-    ) -> dict[str | int, TraceStep]:
-        """One staged delta per trace that changes, by its name if it is shared."""
-        staged: dict[str | int, TraceStep] = {}
-        for trace, name, steps in laid:
-            if len(steps) == 1:
-                (step,) = steps
-            else:
-                delta = accumulate([step.delta for step in steps], trace.arity)
-                if not len(delta):
-                    continue
-                step = trace.prepare(delta)
-            staged[id(trace) if name is None else name] = step
-        return staged
+        return [(name, trace.lift()) for trace, name in self._laid.values()]
 
 
 class _Waiting:
@@ -317,4 +306,10 @@ def _by_last(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
 
 
 def _without_iteration(rows: ZSet) -> ZSet:
-    return consolidated_rows(rows._rows[:-1].copy(), rows._weights.copy())
+    """The rows without their last column; those that become equal stand together."""
+    others = rows._rows[:-1]
+    if len(others):
+        first = first_of_equal(others) if len(rows) else np.empty(0, np.int64)
+        if len(first) == len(rows):
+            return ZSet(np.ascontiguousarray(others), rows._weights)
+    return consolidated_rows(others.copy(), rows._weights.copy())

@@ -188,12 +188,13 @@ class Spine:
             table[words.FIRST_RUN + first + index] = laid[index].address
         table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in laid]), LIMIT)
 
-    def lift(self) -> None:
-        """Take away the runs that were laid on top."""
+    def lift(self) -> list[Run]:
+        """Take away the runs that were laid on top, and return what they have become."""
+        laid, self._laid = self._laid, []
         if self._rest is not None:
-            self._laid = []
             self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._rest
             self._rest = None
+        return laid
 
     def _newest(self) -> Run | None:
         """The tail, as kernels have left it."""

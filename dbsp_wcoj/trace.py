@@ -14,20 +14,18 @@ are that large.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 
 import numpy as np
 
-from dbsp_wcoj.arena import FEW, Arena
+from dbsp_wcoj.arena import Arena
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Spine
+from dbsp_wcoj.trace_step import ColumnOrder, Laid, TraceStep, order_array, run_in_order
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
-__all__ = ["Arrangement", "ColumnOrder", "Trace", "TraceStep"]
-
-ColumnOrder = tuple[int, ...]
+__all__ = ["Arrangement", "ColumnOrder", "Laid", "Trace", "TraceStep", "run_in_order"]
 
 
 class Arrangement:
@@ -43,76 +41,6 @@ class Arrangement:
     def run_of(self, zset: ZSet) -> Run:
         """The run of a non-empty Z-set in this order."""
         return run_in_order(zset, self.order)
-
-
-def run_in_order(zset: ZSet, order: ColumnOrder) -> Run:
-    """The run of a non-empty Z-set in a column order."""
-    return Run.of(zset, _order_array(order))
-
-
-@cache
-def _order_array(order: ColumnOrder) -> Int64Array:
-    return np.array(order, np.int64)
-
-
-class TraceStep:
-    """The delta of one step of one relation: its run in each order, not yet part of the trace."""
-
-    __slots__ = ("_arena", "_runs", "_version", "compact", "delta", "trace")
-
-    def __init__(self, trace: Trace, delta: ZSet) -> None:
-        """Stage a non-empty delta of ``trace``, arranged as the trace is."""
-        self.delta = delta
-        # Whether a sum of runs might leave int64, so that only one run may be left.
-        self.compact = False
-        self.trace = trace
-        self._version = trace.version
-        # Where the runs are, if they are in an arena.
-        self._arena = trace.arena if len(delta) <= FEW else None
-        if self._arena is None:
-            self._runs = {order: run_in_order(delta, order) for order in trace.orders}
-        else:
-            self._runs = self._arena.runs_of(delta)
-
-    def run(self, order: ColumnOrder) -> Run:
-        """The delta's run in a column order, built once."""
-        run = self._runs.get(order)
-        if run is None:
-            run = self._runs[order] = run_in_order(self.delta, order)
-        return run
-
-    @property
-    def changes(self) -> tuple[TraceStep, ...]:
-        """The traces that change: this one (what several staged steps list together)."""
-        return (self,)
-
-    @property
-    def runs(self) -> dict[ColumnOrder, Run]:
-        """The delta's run in each order that the trace is arranged in."""
-        return {order: self.run(order) for order in self.trace.orders}
-
-    def commit(self) -> None:
-        """Make the delta part of the trace.
-
-        Raises:
-            DbspWcojError: The trace has changed since the step was prepared.
-        """
-        trace = self.trace
-        if trace.version != self._version:
-            raise DbspWcojError(
-                f"step prepared at version {self._version}, but the trace is at version "
-                f"{trace.version}; prepare it again"
-            )
-        trace.version += 1
-        arena = None if self.compact else self._arena
-        if arena is not None and arena is trace.arena and arena.add(self._runs):
-            return
-        for order, arrangement in trace._arrangements.items():
-            if self.compact:
-                arrangement.spine.compact()
-            arrangement.spine.append(self.run(order))
-            if self.compact:
-                arrangement.spine.compact()
 
 
 class Trace:
@@ -262,13 +190,17 @@ class Trace:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
-        step = TraceStep(self, delta)
+        return self.checked(TraceStep(self, delta))
+
+    def checked(self, step: TraceStep) -> TraceStep:
+        """A staged step, once it is known to leave no weight beyond int64; see `prepare`."""
         for arrangement in self._arrangements.values():
             largest = step.run(arrangement.order).max_abs_weight
             if arrangement.spine.weight_bound + largest > LIMIT:
                 break
         else:
             return step
+        delta = step.delta
         old, change = self.weights_of(delta), delta.weights
         new = old + change  # wraps around where it overflows, which shows in the signs
         beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -LIMIT)
@@ -306,19 +238,18 @@ class Trace:
         >>> trace.lay(trace.prepare(ZSet.from_rows([(7,)])))
         >>> trace.weights_of(ZSet.from_rows([(7,)])).tolist()
         [1]
-        >>> [step.delta for step in trace.lift()], trace.weights_of(ZSet.from_rows([(7,)])).tolist()
-        ([ZSet({(7,): 1})], [0])
+        >>> trace.lift().total().delta, trace.weights_of(ZSet.from_rows([(7,)])).tolist()
+        (ZSet({(7,): 1}), [0])
         """
         self._laid.append(step)
         for order, arrangement in self._arrangements.items():
             arrangement.spine.lay(step.run(order))
 
-    def lift(self) -> list[TraceStep]:
-        """Take away the steps that were laid, and return them; the trace is as it was."""
-        laid, self._laid = self._laid, []
-        for arrangement in self._arrangements.values():
-            arrangement.spine.lift()
-        return laid
+    def lift(self) -> Laid:
+        """Take away the steps that were laid; the trace is as it was."""
+        steps, self._laid = self._laid, []
+        runs = {order: a.spine.lift() for order, a in self._arrangements.items()}
+        return Laid(self, steps, runs)
 
     def weights_of(self, rows: ZSet) -> Int64Array:
         """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.
@@ -332,7 +263,7 @@ class Trace:
             )
         arrangement = self._any_arrangement()
         weights: Int64Array = row_weights(
-            rows._rows, _order_array(arrangement.order), arrangement.spine.table
+            rows._rows, order_array(arrangement.order), arrangement.spine.table
         )
         return weights
 

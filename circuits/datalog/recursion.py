@@ -10,7 +10,8 @@ ends because only rows are added, of values that are there, or it is refused whe
 too often (rules that compute new values, as ``n(x + 1) :- n(x)``, need a bound of their own).
 
 The types of a head's columns are common to all of its rules, which may read that head: they are
-found by beginning with the rules whose types are known and going round until nothing changes.
+found by beginning with the rules whose types are known and going round until nothing changes; and
+so is which columns have no NULL.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from circuits.codec import Codecs
 from circuits.datalog.body import Bodies
 from circuits.datalog.program import Atom, Program, Rule, walk
 from circuits.fixpoint import Cut, Fixpoint
+from circuits.lowering.nullable import promised
 from circuits.relational import Fields, Plan
 
 __all__ = ["recursive"]
@@ -62,7 +64,7 @@ def recursive(
             ready = [rule for rule in rules[head] if not _reads(rule) - bodies.relations.keys()]
             if ready:
                 plans[head] = derive(ready, bodies, rules[head][0])
-        after = {head: plan.fields for head, plan in plans.items()}
+        after = {head: promised(plan) for head, plan in plans.items()}
         if after == found:
             break
         found = after

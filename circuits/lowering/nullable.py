@@ -7,7 +7,10 @@ from typing import Final
 from circuits.expression import Call, Column, Expression, Literal, conjuncts
 from circuits.relational import (
     Aggregate,
+    Cross,
     Distinct,
+    Field,
+    Fields,
     Filter,
     Fixpoint,
     Join,
@@ -18,13 +21,15 @@ from circuits.relational import (
     Positive,
     Recur,
     Scan,
+    Semi,
     Settle,
     Spread,
     TopK,
     Union,
+    columns,
 )
 
-__all__ = ["COMPARISONS", "is_nullable"]
+__all__ = ["COMPARISONS", "is_nullable", "promised"]
 
 # Never true of NULL.
 COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -57,6 +62,13 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
             )
         case Map(below, expressions):
             return is_nullable(below, expressions[column])
+        case Cross(inputs):
+            for below in inputs:
+                if column < len(below.fields):
+                    return is_nullable(below, Column(column, expression.type))
+                column -= len(below.fields)
+        case Semi(below):
+            return is_nullable(below, expression)
         case Union(inputs):
             return any(is_nullable(p, expression) for p in inputs)
         case Negate(below) | Distinct(below) | Positive(below) | TopK(below) | Settle(below):
@@ -74,6 +86,14 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
                 if head[column] in names
             )
     return True
+
+
+def promised(plan: Plan) -> Fields:
+    """The columns of a plan, with a promise for those that nothing lets be NULL."""
+    return tuple(
+        Field(field.name, field.type, is_nullable(plan, column))
+        for field, column in zip(plan.fields, columns(plan), strict=True)
+    )
 
 
 def _says_present(part: Expression, column: int) -> bool:

@@ -77,8 +77,9 @@ class SettleSet:
         n = len(places)
         starts = changes_of(places)
         old, new = running(found.old, starts), running(found.new, starts)
-        bound = self.trace.arrangements[0].spine.weight_bound
-        if n * max(bound, 1) > LIMIT // 2:
+        largest = staged.run(self.trace.orders[0]).max_abs_weight
+        bound = self.trace.arrangements[0].spine.weight_bound + largest
+        if n * bound > LIMIT // 2:
             check_sums(found.old, starts)
             check_sums(found.new, starts)
         change = appearing(new > 0, starts) - appearing(old > 0, starts)
@@ -138,8 +139,7 @@ def running(weights: Int64Array, starts: BoolArray) -> Int64Array:
     sums = np.cumsum(weights)
     first = np.flatnonzero(starts)
     before = sums[first] - weights[first]
-    lengths = np.diff(first, append=len(weights))
-    return sums - np.repeat(before, lengths)
+    return sums - before[np.cumsum(starts) - 1]
 
 
 def check_sums(weights: Int64Array, starts: BoolArray) -> None:

@@ -22,10 +22,10 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.fixpoint import SET, Cut, Fixpoint
+from circuits.lowering.nullable import promised
 from circuits.relational import (
     Cross,
     Distinct,
-    Field,
     Filter,
     Map,
     Outer,
@@ -66,7 +66,7 @@ def recursive(common: Common) -> Derived:
     first = renamed(source, environment.queries.plan(environment, start), names)
     begin = first.complete(source, start)
     cut = SET if distinct else Cut("bag")
-    fields = tuple(Field(field.name, field.type) for field in begin.fields)
+    fields = promised(begin)
     for _ in range(ROUNDS):
         plans: list[Plan] = [begin]
         inner = replace(common, recursive=False, plans={(): Derived(Recur(name, fields))})
@@ -76,7 +76,7 @@ def recursive(common: Common) -> Derived:
             _check(source, plan, one, name, cut)
             plans.append(plan)
         body = Union(tuple(alike(environment, nexts[-1], plans)))
-        after = tuple(Field(field.name, field.type) for field in body.fields)
+        after = promised(body)
         if after == fields:
             return Derived(Fixpoint((name,), (body,), (cut,)))
         fields = after
