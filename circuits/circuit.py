@@ -235,6 +235,11 @@ class Circuit:
         return self.definition.fingerprints
 
     @property
+    def recursions(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the relations of each recursion; none without recursive views."""
+        return tuple(loop.names for loop in self._graph.loops)
+
+    @property
     def views(self) -> Views:
         """The materialized views and inputs as they are now: a mapping from names to tables.
 

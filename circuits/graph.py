@@ -275,7 +275,7 @@ class Graph:
         for step in looped.values():
             prepared.append(step.prepared)
             for number, given_out in step.rows.items():
-                rows[number] = given_out
+                rows[number], spent[number] = given_out, step.spent[number]
         return GraphStep(deltas, prepared, rows, spent, self, marks, refused)
 
     def _looped(
@@ -285,7 +285,8 @@ class Graph:
         loop = node.loop
         assert loop is not None and isinstance(node.plan, Fixpoint)
         if id(loop) not in looped:
-            looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, moment.shared)
+            shared = moment.shared
+            looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, shared, self.clock)
         return looped[id(loop)].outputs[node.plan.index]
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
@@ -302,6 +303,11 @@ class Graph:
                 value = node.operator.meaning([values[i] for i in node.inputs])
             values.append(value)
         return {name: values[number] for name, number in self.views.items()}
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The recursions, in the order in which they run."""
+        return tuple(self._loops.values())
 
     @property
     def holdings(self) -> Holdings:

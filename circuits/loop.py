@@ -35,7 +35,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,10 +57,18 @@ __all__ = ["Loop", "LoopStep"]
 
 @dataclass(frozen=True)
 class LoopStep:
-    """What a step changes: per relation of the loop its delta, and per operator the rows given."""
+    """What a step changes.
+
+    Attributes:
+        outputs: The delta of each relation.
+        rows: How many rows each node has given, in all iterations.
+        spent: And how many seconds it has taken.
+        prepared: What commits the operators.
+    """
 
     outputs: Sequence[ZSet]
-    rows: dict[int, int]
+    rows: Mapping[int, int]
+    spent: Mapping[int, float]
     prepared: Prepared
 
 
@@ -110,6 +118,7 @@ class Loop:
         deltas: Sequence[ZSet] | Mapping[int, ZSet],
         relations: Relations,
         shared: RelationsStep,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> LoopStep:
         """Run the loop for a step; nothing is committed.
 
@@ -118,12 +127,13 @@ class Loop:
             deltas: Of the nodes ``outside``, by their numbers.
             relations: Of the graph.
             shared: The staged step of the relations; what changes within is added to it.
+            clock: Seconds.
 
         Raises:
             IterationError: There is no end within the number of iterations allowed.
             CircuitError, DbspWcojError: An operator refuses the rows.
         """
-        run = _Run(self, nodes, relations)
+        run = _Run(self, nodes, relations, clock)
         given = {n: deltas[n] for n in self.outside if len(deltas[n])}
         try:
             if given:
@@ -144,7 +154,7 @@ class Loop:
             elif step is not None:
                 apart.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return LoopStep(outputs, run.rows, Together(apart))
+        return LoopStep(outputs, run.rows, run.spent, Together(apart))
 
     def solution(
         self, nodes: Sequence[Node], values: Mapping[int, ZSet], relations: Relations
@@ -202,9 +212,17 @@ class Loop:
 class _Run:
     """One step of a loop."""
 
-    def __init__(self, loop: Loop, nodes: Sequence[Node], relations: Relations) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        nodes: Sequence[Node],
+        relations: Relations,
+        clock: Callable[[], float],
+    ) -> None:
         self.waiting = _Waiting([len(nodes[n].plan.fields) for n in loop.feeds])
         self.rows = dict.fromkeys(loop.order, 0)
+        self.spent = dict.fromkeys(loop.order, 0.0)
+        self._clock = clock
         self._loop = loop
         self._nodes = nodes
         self._relations = relations
@@ -228,6 +246,7 @@ class _Run:
             if found.keys().isdisjoint(node.inputs):
                 continue
             assert node.operator is not None
+            start = self._clock()
             inputs = [found.get(i, nodes[i].nothing) for i in node.inputs]
             delta, state = node.operator.prepare(inputs, moment)
             if state is not None:
@@ -237,6 +256,7 @@ class _Run:
                 self.rows[number] += len(delta)
                 if node.arranged:
                     shared.add(node.name, delta)
+            self.spent[number] += self._clock() - start
         for k, number in enumerate(self._loop.settles):
             if number in found:
                 self.waiting.add(k, found[number])

@@ -14,7 +14,7 @@ import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import circuits, live, lsqb
+from benchmarks import circuits, history, live, lsqb, recursion
 from benchmarks.counter import count
 from benchmarks.edge import edge
 from benchmarks.engine import count_once
@@ -216,3 +216,31 @@ def test_recomputation_deletes_rows_by_all_their_columns() -> None:
 
     assert tables.step({"e": rows.slice(1, 1)}, -1, total).answer == 6
     assert tables.step({"e": rows.slice(1, 1)}, 1, total).answer == 9
+
+
+def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_asked_again(
+    tmp_path,
+) -> None:
+    path = tmp_path / "result.json"
+    recursion.main(history=tmp_path / "none", transactions=60, samples=2, json=path)
+
+    tables = json.loads(path.read_text())["tables"]
+    assert [row["until"] for row in tables["Steps"]] == [30, 60]
+    assert {row["system"] for row in tables["Asked again"]} >= {"this engine, a query", "DuckDB"}
+    assert all(row["bytes/pair"] > 0 for row in tables["State of the closure"])
+
+
+def test_a_wrong_closure_is_fatal(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(recursion, "closure", lambda edges: np.arange(3))
+    with pytest.raises(typer.Exit):
+        recursion.main(history=tmp_path / "none", transactions=20, samples=1, json=None)
+
+
+def test_the_closure_of_the_truth_is_that_of_a_search_from_each_node() -> None:
+    made = history.made(12, 40, seed=3).edges(40)
+    edges = list(zip(*(column.to_pylist() for column in made.columns), strict=True))
+    after = {x: {z for y, z in edges if y == x} for x, _ in edges}
+    for _ in after:
+        after = {x: of.union(*(after.get(y, set()) for y in of)) for x, of in after.items()}
+    expected = sorted(x * 2**32 + z for x, of in after.items() for z in of)
+    assert recursion.closure(made).tolist() == expected

@@ -36,7 +36,7 @@ def settled(rows: dict[tuple[int, ...], int]) -> Counter:
             now = int(sum(rows.get((*own, j), 0) for j in range(i + 1)) > 0)
             found[(*own, i)] += now - before
             before = now
-    return +found + -(-found)
+    return found
 
 
 def best(rows: dict[tuple[int, ...], int], least: bool) -> Counter:

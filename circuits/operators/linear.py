@@ -23,8 +23,10 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
+import pyarrow as pa
 
 from circuits.batch import Batch, keeps_codes
 from circuits.codec import NULL, Codecs
@@ -96,8 +98,15 @@ class MapRows:
                 return self._codes(inner, batch)
             case Call("is_true"):
                 return truth(expression, batch).true.astype(np.int64)
+            case Call("greatest", arguments, type) if self._compares(arguments, type):
+                # NULL is the least code and left out, so codes decide.
+                return reduce(np.maximum, [self._codes(inner, batch) for inner in arguments])
         values = evaluate(expression, batch, batch.rows)
         return self._codecs.codec(expression.type).encode(values)
+
+    def _compares(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:
+        """Whether the codes of the arguments are in the order of their values."""
+        return self._codecs.codec(type).ordered and all(a.type == type for a in arguments)
 
 
 class UnionRows:

@@ -139,7 +139,8 @@ def running(weights: Int64Array, starts: BoolArray) -> Int64Array:
     sums = np.cumsum(weights)
     first = np.flatnonzero(starts)
     before = sums[first] - weights[first]
-    return sums - before[np.cumsum(starts) - 1]
+    since: Int64Array = sums - before[np.cumsum(starts) - 1]
+    return since
 
 
 def check_sums(weights: Int64Array, starts: BoolArray) -> None:
