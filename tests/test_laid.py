@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj import Trace, ZSet
@@ -22,6 +22,7 @@ def drawn(data) -> ZSet:
     return ZSet.from_rows(rows.keys(), rows.values())
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_steps_that_are_laid_are_read_as_if_they_had_happened_and_leave_no_mark(data):
     """Laid one on the other, then lifted; their sum, committed, is what they all come to."""

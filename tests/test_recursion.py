@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
 CLOSURE = PROGRAMS["a closure from the right"]
 LAW = settings(
-    max_examples=70, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=45, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -82,13 +82,13 @@ def test_a_recursive_program_has_the_rows_of_its_least_model_after_every_step(ti
 
 
 @pytest.mark.slow
-@settings(LAW, max_examples=3000)
+@settings(LAW, max_examples=1000)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_recursive_programs_have_the_rows_of_their_least_models_after_many_steps(title, data):
     check_law(title, data, steps=8)
 
 
-@settings(LAW, max_examples=40)
+@settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title, data):
     world = World(PROGRAMS[title])
@@ -110,7 +110,7 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
         assert meant == apart._integrals[head].total
 
 
-@settings(LAW, max_examples=40)
+@settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
     world = World(PROGRAMS[title])
@@ -125,7 +125,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
     assert rows(circuit.query(asked)) == rows(circuit.views[last.removeprefix("own_")]), head
 
 
-@settings(LAW, max_examples=40)
+@settings(LAW, max_examples=20)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
 def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
     world = World(PROGRAMS[title])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.codec import NULL
@@ -70,6 +70,7 @@ ROWS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(ITERATION
 CHANGES = st.lists(st.dictionaries(ROWS, st.sampled_from([-2, -1, 1, 2]), max_size=6), max_size=4)
 
 
+@settings(max_examples=60)
 @given(CHANGES)
 def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
     settle, rows, total = SettleSet(3), Counter(), ZSet.empty(3)
@@ -82,6 +83,7 @@ def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
         assert settle.meaning([whole]) == total
 
 
+@settings(max_examples=60)
 @given(
     st.lists(
         st.dictionaries(

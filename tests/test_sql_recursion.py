@@ -69,7 +69,7 @@ QUERIES = {
 }
 DATABASE = duckdb.connect(config={"threads": 1})
 LAW = settings(
-    max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
