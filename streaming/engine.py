@@ -5,12 +5,16 @@
     Embedded       the circuit in this process, with a store of versions or in memory only
     Distributed    cells on Spark's executors, below a driver's circuit    (`streaming.hypercube`)
 
+A circuit with a recursion is embedded whatever is asked for (`place_of`): its rounds would each be
+an exchange of few rows between all cells.
+
 A sink is the same over both: it prepares a step of the engine's circuit, asks the engine what the
 views give for it, writes that as the next version and commits the step.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -34,7 +38,10 @@ __all__ = [
     "ExecutionMode",
     "check_outputs",
     "engine_of",
+    "place_of",
 ]
+
+log = logging.getLogger(__name__)
 
 ExecutionMode = Literal["embedded", "distributed"]
 MODES: Final = ("embedded", "distributed")
@@ -117,6 +124,22 @@ def check_outputs(mode: ExecutionMode, outputs: Mapping[str, Output]) -> None:
                 "in mode 'distributed' no view is whole in one place: give it out as its delta, to "
                 "a target that holds it, or take mode='embedded'"
             )
+
+
+def place_of(
+    circuit: Circuit, mode: ExecutionMode, cells: int | None
+) -> tuple[ExecutionMode, int | None]:
+    """Where a circuit runs that is asked to run in a mode, with so many cells."""
+    if mode == "distributed" and circuit.recursions:
+        names = ", ".join(repr(name) for of in circuit.recursions for name in of)
+        log.warning(
+            "mode='distributed': the recursion of %s is not spread over executors, so the circuit "
+            "runs embedded, with its state in the driver; views without it can have a sink of "
+            "their own",
+            names,
+        )
+        return "embedded", None
+    return mode, cells
 
 
 def engine_of(

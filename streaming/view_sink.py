@@ -49,7 +49,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.changes import Feed, feed_of
-from streaming.engine import ExecutionMode, check_outputs, engine_of
+from streaming.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.envelope import Changes, changes_of
 from streaming.errors import StateError
 from streaming.letters import BadRows, check_policy, judged
@@ -102,7 +102,7 @@ class ViewSink:
         mode: "embedded", the circuit in this process, or "distributed", cells of it on Spark's
             executors (`streaming.hypercube`): the same deltas, where state or work are too much for
             one machine. It needs a state directory that all machines share, and keeps no view
-            whole.
+            whole. A circuit with a recursion runs embedded all the same, with a warning.
         cells: Distributed, how many cells each join or group has at most. A state directory that
             is there is of one mode and one number of cells; ``python -m streaming rescale`` moves
             it to others.
@@ -145,6 +145,7 @@ class ViewSink:
                 "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
                 "ViewSink(state_dir=...)"
             )
+        mode, cells = place_of(circuit, mode, cells)
         check_outputs(mode, outputs)
         self._circuit = circuit
         self._routes = routes_of(circuit, on_delta, outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Any
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from circuits import Circuit, compile_sql
-from streaming import RowError, ViewSink
+from streaming import RowError, StreamingError, ViewSink
+from streaming.hypercube.distributed import check_distributable
 from tests.tables import EDGE, bag_of, table_of
 from tests.test_view_sink import Frame
 
@@ -81,3 +83,15 @@ def test_a_micro_batch_without_end_is_refused_and_the_state_goes_on(tmp_path):
     assert bag_of(again.table("reach")) == found
     assert found == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
     again.close()
+
+
+def test_a_recursive_circuit_that_is_to_be_distributed_runs_embedded_and_says_so(tmp_path, caplog):
+    seen = Seen()
+    with caplog.at_level(logging.WARNING):
+        sink = ViewSink(circuit(), seen, state_dir=tmp_path, mode="distributed", cells=4)
+    assert "the recursion of 'tc' is not spread over executors" in caplog.text
+    sink(Frame(batch(0), "q"), 0)
+    assert bag_of(sink.table("reach")) == expected(1)
+    with pytest.raises(StreamingError, match="recursion of 'tc' is not spread over cells"):
+        check_distributable(circuit())
+    sink.close()

@@ -117,8 +117,13 @@ def check_distributable(circuit: Circuit) -> None:
     """Refuse what cells cannot do.
 
     Raises:
-        StreamingError: Views or inputs are to be kept whole.
+        StreamingError: Views or inputs are to be kept whole, or a view is recursive.
     """
+    if circuit.recursions:
+        names = ", ".join(repr(name) for of in circuit.recursions for name in of)
+        raise StreamingError(
+            f"the recursion of {names} is not spread over cells: take mode='embedded'"
+        )
     if circuit.materialized:
         raise StreamingError(
             f"{', '.join(circuit.materialized)}: to be materialized, and in mode 'distributed' "
