@@ -10,10 +10,10 @@ made one), each one step, as Datalog says it::
     depends(x, z) :- e(x, z).
     depends(x, z) :- e(x, y), depends(y, z).
 
-At ``--samples`` transactions, evenly spread, the closure is asked for again: by a new circuit that
-is given all edges in one step, by a one-shot query (`Circuit.query`), by DuckDB over tables of its
-own, by clingo if it is installed (grounding; no search is left), and by SciPy's breadth-first
-search, which is the truth. Every row of the view is compared with it there.
+At ``--samples`` transactions, evenly spread, the closure is asked for again by each system of
+`benchmarks.recursion_again`. pydbsp, which keeps it live as we do, gets the first transactions for
+``--peer-seconds`` seconds. At ``--checks`` transactions, drawn by chance, and at all samples every
+row of the view is compared with the truth (`benchmarks.closure`).
 """
 
 from __future__ import annotations
@@ -21,50 +21,60 @@ from __future__ import annotations
 import gc
 import os
 import statistics
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 
 import dbsp_wcoj
+from benchmarks.closure import NODES, closure
 from benchmarks.cost import Clock
 from benchmarks.history import History, made, read
-from benchmarks.recomputed import Recomputed
+from benchmarks.peers.process import watch
+from benchmarks.peers.roster import SYSTEMS
+from benchmarks.recursion_again import asked_again, new_circuit, question
 from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
-from circuits import Circuit, compile_datalog
+from circuits import Circuit
 
 CLAIM = (
     "Recursion, the closure of Kafka's imports over its history: a median step is at least 50 "
     "times faster than recomputing it by this engine, and 10 times faster than DuckDB's WITH "
     "RECURSIVE"
 )
-RULES = "depends(x, z) :- e(x, z). depends(x, z) :- e(x, y), depends(y, z)."
-SQL = (
-    "WITH RECURSIVE depends(x, z) AS (SELECT src, dst FROM e UNION "
-    "SELECT e.src, depends.z FROM e JOIN depends ON e.dst = depends.x) "
-    "SELECT count(*) FROM depends"
-)
 ENGINE_BAR, DUCKDB_BAR = 50.0, 10.0
+BARS = {
+    "this engine, a new view": ENGINE_BAR,
+    "this engine, a query": ENGINE_BAR,
+    "DuckDB": DUCKDB_BAR,
+}
 
-_SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
 _SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[2] / "shared"))
 _KAFKA = _SHARED / "data" / "git-imports-kafka"
-_NODES = 1 << 32
+_PEER_MEMORY = 6 << 30
+
+
+@dataclass
+class Track:
+    """Every step so far: its seconds, and how many pairs there were after it."""
+
+    seconds: list[float] = field(default_factory=list)
+    pairs: list[int] = field(default_factory=list)
 
 
 def main(
     history: Annotated[Path, typer.Option(help="Folder of a history.")] = _KAFKA,
     transactions: Annotated[int | None, typer.Option(help="Only the first ones.")] = None,
     samples: Annotated[int, typer.Option(help="How often to ask again.")] = 10,
+    checks: Annotated[int, typer.Option(help="How often to check the view between.")] = 50,
+    peer_seconds: Annotated[float, typer.Option(help="For pydbsp; 0 leaves it out.")] = 60.0,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
@@ -81,116 +91,76 @@ def main(
     found = found.first(transactions or len(found))
     progress.print(f"{found.name}: {len(found):,} transactions ...")
     _stir(found)
-    for part, sample, held in live(found, samples, verdict):
+    drawn = np.random.default_rng(seed).choice(len(found), min(checks, len(found)), replace=False)
+    track = Track()
+    for part, sample, held in live(found, samples, {*(drawn + 1).tolist()}, track, verdict):
         progress.print(f"after {part['until']:,} ...")
         steps.append(part)
         state.append(held)
         again += sample
-    summary = _summary(found, steps, again)
-    tables["Median step against asking again"] = summary
+    tables["Median step against asking again"] = _summary(found, steps, again)
+    if peer_seconds:
+        progress.print("pydbsp ...")
+        tables["Kept live by another system"] = [_pydbsp(found, track, peer_seconds, verdict)]
     verdict.close(result, json)
 
 
-def live(history: History, samples: int, verdict: Verdict) -> Iterator[tuple[Row, list[Row], Row]]:
-    """Per part of the history: its steps, asking again after it, and what is held then."""
-    circuit = compile_datalog(RULES, {"e": _SCHEMA}, materialize=["depends"])
+def live(
+    history: History, samples: int, checks: set[int], track: Track, verdict: Verdict
+) -> Iterator[tuple[Row, list[Row], Row]]:
+    """Per part of the history: its steps, asking again after it, and what is held then.
+
+    Args:
+        history: The transactions.
+        samples: How many parts.
+        checks: After how many transactions the view is checked, beside the ends of parts.
+        track: Is told of each step.
+        verdict: Is told of each answer.
+    """
+    circuit = new_circuit()
     ends = np.linspace(0, len(history), samples + 1).astype(int).tolist()
     for begin, end in pairwise(ends):
-        seconds, rows = [], []
+        rows = []
         gc.collect()
         for number in range(begin, end):
             change = history.change(number)
             clock = Clock()
             delta = circuit.step({"e": change})["depends"]
-            seconds.append(clock.read().wall)
+            track.seconds.append(clock.read().wall)
+            more = pc.sum(delta["weight"]).as_py() or 0
+            track.pairs.append((track.pairs[-1] if track.pairs else 0) + more)
             rows.append((change.num_rows, delta.num_rows))
+            if number + 1 in checks and number + 1 != end:
+                _check(circuit, history, number + 1, verdict)
+                gc.collect()
+        seconds = track.seconds[begin:end]
         part: Row = {
             "until": end,
             "steps": end - begin,
             "edges changed, median": statistics.median(changed for changed, _ in rows),
+            "pairs changed, median": statistics.median(pairs for _, pairs in rows),
             "pairs changed, mean": statistics.mean(pairs for _, pairs in rows),
             "step ms": statistics.median(seconds) * 1000,
             "p90 ms": float(np.quantile(seconds, 0.9)) * 1000,
             "p99 ms": float(np.quantile(seconds, 0.99)) * 1000,
             "largest ms": max(seconds) * 1000,
         }
-        edges = history.edges(end)
-        truth = closure(edges)
-        verdict.truth(f"the closure after {end}", len(truth))
-        view = circuit.views["depends"]
-        found = np.sort(view["x"].to_numpy() * _NODES + view["z"].to_numpy())
-        verdict.compare("the view", f"the closure after {end}", view.num_rows)
-        verdict.truth(f"differences after {end}", 0)
-        differ = np.setxor1d(found, truth, assume_unique=True)
-        verdict.compare("pairs", f"differences after {end}", len(differ))
-        yield part, list(_asked_again(end, edges, len(truth), verdict)), _held(circuit, end, edges)
+        edges, pairs = _check(circuit, history, end, verdict)
+        yield part, list(asked_again(end, edges, pairs, verdict)), _held(circuit, end, edges)
 
 
-def closure(edges: pa.Table) -> NDArray[np.int64]:
-    """All pairs with a way from one to the other, as sorted numbers, by SciPy.
-
-    >>> ring = pa.table({"src": [1, 2], "dst": [2, 1]})
-    >>> [divmod(int(pair), 2**32) for pair in closure(ring)]
-    [(1, 1), (1, 2), (2, 1), (2, 2)]
-    """
-    source, target = (column.to_numpy() for column in edges.columns)
-    nodes, places = np.unique(np.concatenate((source, target)), return_inverse=True)
-    source, target = places.reshape(2, -1)
-    ones = np.ones(len(source))
-    graph = csr_array((ones, (source, target)), shape=(len(nodes), len(nodes)))
-    # From each node's targets on, so that a node reaches itself by a cycle only.
-    reached = np.isfinite(shortest_path(graph, unweighted=True))
-    pairs = (graph @ reached.astype(np.float64)) > 0
-    x, z = np.nonzero(pairs)
-    return np.sort(nodes[x] * _NODES + nodes[z])
-
-
-def _asked_again(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
-    """The closure from scratch by each system."""
-    database = Recomputed({"e": edges}, {}, threads=1)
-    systems: dict[str, Callable[[], int]] = {
-        "this engine, a new view": lambda: _new_view(edges),
-        "this engine, a query": _asking(edges),
-        "DuckDB": lambda: database.step({}, 1, SQL).answer,
-    }
-    if find_spec("clingo") is not None:
-        systems["clingo"] = lambda: _grounded(edges)
-    for system, ask in systems.items():
-        gc.collect()
-        clock = Clock()
-        answer = ask()
-        seconds = clock.read().wall
-        verdict.compare(f"{system} after {end}", f"the closure after {end}", answer)
-        yield {
-            "until": end,
-            "edges": edges.num_rows,
-            "pairs": pairs,
-            "system": system,
-            "seconds": seconds,
-        }
-
-
-def _new_view(edges: pa.Table) -> int:
-    return int(compile_datalog(RULES, {"e": _SCHEMA}).step({"e": edges})["depends"].num_rows)
-
-
-def _asking(edges: pa.Table) -> Callable[[], int]:
-    """A circuit that keeps the edges, to be asked."""
-    circuit = compile_datalog("kept(x, z) :- e(x, z).", {"e": _SCHEMA}, materialize=["e"])
-    circuit.step({"e": edges})
-    return lambda: int(circuit.query(RULES).num_rows)
-
-
-def _grounded(edges: pa.Table) -> int:
-    """The closure by clingo's grounder."""
-    import clingo
-
-    control = clingo.Control(["--warn=none"])
-    rows = zip(*(column.to_pylist() for column in edges.columns), strict=True)
-    facts = "".join(f"e({x},{z})." for x, z in rows)
-    control.add("base", [], facts + "d(X,Z) :- e(X,Z). d(X,Z) :- e(X,Y), d(Y,Z).")
-    control.ground([("base", [])])
-    return sum(1 for _ in control.symbolic_atoms.by_signature("d", 2))
+def _check(circuit: Circuit, history: History, end: int, verdict: Verdict) -> tuple[pa.Table, int]:
+    """Compare the view with the truth; gives the edges, and how many pairs there should be."""
+    edges = history.edges(end)
+    truth = closure(edges)
+    verdict.truth(f"the closure after {end}", len(truth))
+    view = circuit.views["depends"]
+    found = np.sort(view["x"].to_numpy() * NODES + view["z"].to_numpy())
+    verdict.compare("the view", f"the closure after {end}", view.num_rows)
+    verdict.truth(f"differences after {end}", 0)
+    differ = np.setxor1d(found, truth, assume_unique=True)
+    verdict.compare("pairs", f"differences after {end}", len(differ))
+    return edges, len(truth)
 
 
 def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
@@ -220,12 +190,12 @@ def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
 
 def _stir(history: History) -> None:
     """A few transactions there and back, not counted: what they run is compiled then."""
-    circuit = compile_datalog(RULES, {"e": _SCHEMA}, materialize=["depends"])
+    circuit = new_circuit()
     for number in range(min(40, len(history))):
         circuit.step({"e": history.change(number)})
     edges = history.edges(min(40, len(history)))
     circuit.step({"e": edges.append_column("weight", pa.array(np.full(edges.num_rows, -1)))})
-    _asking(edges)()
+    question(edges)()
 
 
 def _summary(history: History, steps: list[Row], again: list[Row]) -> list[Row]:
@@ -234,14 +204,12 @@ def _summary(history: History, steps: list[Row], again: list[Row]) -> list[Row]:
     step = statistics.median(
         _number(row["step ms"]) for row in steps if _number(row["until"]) > len(history) / 2
     )
-    bars = {"this engine, a new view": ENGINE_BAR, "this engine, a query": ENGINE_BAR}
-    bars["DuckDB"] = DUCKDB_BAR
     rows: list[Row] = []
     for system in dict.fromkeys(str(row["system"]) for row in half):
         seconds = statistics.median(
             _number(row["seconds"]) for row in half if row["system"] == system
         )
-        times, bar = seconds * 1000 / step, bars.get(system)
+        times, bar = seconds * 1000 / step, BARS.get(system)
         rows.append({
             "history": history.name,
             "system": system,
@@ -252,6 +220,38 @@ def _summary(history: History, steps: list[Row], again: list[Row]) -> list[Row]:
             "within": None if bar is None else times >= bar,
         })  # fmt: skip
     return rows
+
+
+def _pydbsp(history: History, track: Track, seconds: float, verdict: Verdict) -> Row:
+    """The first transactions by pydbsp, as many as it takes in so many seconds."""
+    system = SYSTEMS["pydbsp"]
+    row: Row = {"history": history.name, "system": "pydbsp"}
+    if not system.installed:
+        return row | {"result": "not installed"}
+    with tempfile.TemporaryDirectory() as folder:
+        changes = np.stack((history.source, history.target, history.weight))
+        np.save(Path(folder, "changes.npy"), changes[:, : history.bounds[-1]])
+        np.save(Path(folder, "bounds.npy"), np.array(history.bounds))
+        arguments = ["-m", "benchmarks.recursion_pydbsp", folder, str(seconds)]
+        ended = watch(arguments, limit=seconds, memory=_PEER_MEMORY, interpreter=system.interpreter)
+    done = ended.said("step")
+    for number, step in enumerate(done):
+        verdict.truth(f"pairs after {number + 1}", track.pairs[number])
+        verdict.compare("pydbsp", f"pairs after {number + 1}", step["pairs"])
+    if not done:
+        return row | {"result": ended.failure}
+    theirs = statistics.median(step["wall"] for step in done) * 1000
+    ours = statistics.median(track.seconds[: len(done)]) * 1000
+    last = statistics.median(step["wall"] for step in done[-5:]) * 1000
+    return row | {
+        "transactions": len(done),
+        "pairs": done[-1]["pairs"],
+        "step ms": ours,
+        "its step ms": theirs,
+        "its last steps ms": last,
+        "times faster": theirs / ours,
+        "result": ended.failure or "",
+    }
 
 
 def _number(cell: object) -> float:

@@ -199,12 +199,12 @@ class Graph:
         """The node of one relation of a recursion; the loop is made with the first one."""
         loop = self._loops.get(id(plan.bodies))
         if loop is None:
-            number = len(self._loops)
             around, self._feeds = self._feeds, {}
             for name, body in zip(plan.names, plan.bodies, strict=True):
                 feed = Recur(name, (*body.fields, ITERATION))
-                self._feeds[name] = self._add(("recur", number, name), self._fresh(), feed, ())
-            loop = Loop(plan.names, tuple(self._feeds.values()), self.joining.iterations)
+                self._feeds[name] = self._add(("recur", len(self.nodes)), self._fresh(), feed, ())
+            feeds = tuple(self._feeds.values())
+            loop = Loop(plan.names, feeds, self.joining.iterations, self.views)
             self._loops[id(plan.bodies)] = loop
             bodies = zip(plan.bodies, plan.cuts, strict=True)
             settles = [self.add(lowered(iterated(body, cut))) for body, cut in bodies]

@@ -80,6 +80,7 @@ class Loop:
         names: Of the relations that are defined together.
         feeds: The node of each that is read within the loop.
         most: More iterations than this are an error.
+        views: The nodes of all views of the graph, for errors.
         settles: The node of each that gives its rows.
         order: All nodes of the loop but the feeds, in the order in which they run.
         outside: The nodes that those within read.
@@ -89,6 +90,7 @@ class Loop:
     names: tuple[str, ...]
     feeds: tuple[int, ...]
     most: int
+    views: Mapping[str, int]
     settles: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
@@ -201,8 +203,15 @@ class Loop:
 
     def _told(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
         changing = [n for n, zset in zip(self.names, rows, strict=True) if len(zset)]
+        above = {*self.settles}
+        for number in range(min(above), len(nodes)):
+            if not above.isdisjoint(nodes[number].inputs):
+                above.add(number)
+        # The first view that reads the recursion is the one that it stands in.
+        view = next((name for name, number in self.views.items() if number in above), None)
+        within = "" if view is None or view in self.names else f"view {view!r}: "
         return (
-            f"the recursion of {', '.join(map(repr, self.names))} still changes "
+            f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.most:,} iterations; "
             "nothing was changed: bound it in the query (a depth, a limit of a sum), or allow more "
             "by iterations="

@@ -130,7 +130,7 @@ def merged(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> set[Row]
         (place, term.term.function)
         for rule in rules
         for place, term in enumerate(rule.terms)
-        if recursive and aggregates(term.term)
+        if recursive and aggregates(term.term) and term.term.function in ("min", "max")
     ]
     if not extremes:
         return every

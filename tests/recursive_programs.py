@@ -77,6 +77,26 @@ PROGRAMS: dict[str, str] = {
     "at(y) :- at(x), e(x, y). far(x) :- sp(x, k), k > 4.",
     "a minimum of differences": "lo(x, min(x)) :- d(x). up(x, max(9 - k)) :- lo(x, k). "
     "lo(y, min(9 - k + c)) :- up(x, k), w(x, y, c).",
+    "the minimum of all": "lo(min(x)) :- d(x). up(max(7 - k)) :- lo(k), e(x, y), x < y. "
+    "lo(min(8 - k)) :- up(k).",
+    "mutual recursion over a negation": "ok(x, y) :- e(x, y), not f(x, y), not d(y). "
+    "p(x) :- d(x). q(y) :- p(x), ok(x, y). p(y) :- q(x), ok(x, y). q(y) :- q(x), f(x, y), p(y).",
+    "a negation over mutual recursion over a negation": "no(x) :- f(x, x). p(x) :- d(x), not no(x)."
+    " q(y) :- p(x), e(x, y), not no(y). p(y) :- q(x), e(x, y). "
+    "left(x) :- e(x, _), not p(x), not q(x). s(x) :- left(x). s(y) :- s(x), f(x, y), not q(y).",
+    "a negation of a head without columns": "stop() :- f(0, _). r(x) :- d(x). "
+    "r(y) :- r(x), e(x, y), not stop().",
+    "one relation three times beside the recursion": "t(x, y) :- e(x, y), x < y. "
+    "t(x, z) :- t(x, y), e(y, z), e(x, z), e(z, x).",
+    "all pairs of what recurs": "t(x) :- d(x). t(z) :- t(x), t(y), e(x, z), e(y, z), x < y.",
+    "a count that begins a recursion": "n(x, count() as k) :- e(x, _). "
+    "n(y, k) :- n(x, k), f(x, y).",
+    "sums that are candidates": "c(x, sum(k)) :- w(x, _, k). "
+    "c(y, min(k + 1)) :- c(x, k), f(x, y). c(x, 9) :- d(x).",
+    "recursion four strata high": "a(x) :- d(x). a(y) :- a(x), e(x, y). "
+    "b(x, y) :- f(x, y), a(x), not a(y). b(x, z) :- b(x, y), b(y, z). "
+    "n(x, count() as k) :- b(x, _). s(x, 0) :- a(x), not b(x, x). "
+    "s(y, min(i + k)) :- s(x, i), n(x, k), e(x, y).",
     "two recursions, one on the other": "tc(x, z) :- e(x, z). tc(x, z) :- e(x, y), tc(y, z). "
     "s(x) :- d(x). s(y) :- s(x), tc(x, y), f(x, y).",
 }

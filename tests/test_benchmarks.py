@@ -15,6 +15,7 @@ import typer
 from scipy.sparse import csr_array
 
 from benchmarks import circuits, history, live, lsqb, recursion
+from benchmarks.closure import closure
 from benchmarks.counter import count
 from benchmarks.edge import edge
 from benchmarks.engine import count_once
@@ -222,7 +223,7 @@ def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_asked_ag
     tmp_path,
 ) -> None:
     path = tmp_path / "result.json"
-    recursion.main(history=tmp_path / "none", transactions=60, samples=2, json=path)
+    recursion.main(history=tmp_path / "none", transactions=60, samples=2, peer_seconds=0, json=path)
 
     tables = json.loads(path.read_text())["tables"]
     assert [row["until"] for row in tables["Steps"]] == [30, 60]
@@ -233,7 +234,7 @@ def test_recursion_checks_the_closure_it_keeps_and_every_system_that_is_asked_ag
 def test_a_wrong_closure_is_fatal(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(recursion, "closure", lambda edges: np.arange(3))
     with pytest.raises(typer.Exit):
-        recursion.main(history=tmp_path / "none", transactions=20, samples=1, json=None)
+        recursion.main(history=tmp_path / "none", transactions=20, samples=1, peer_seconds=0)
 
 
 def test_the_closure_of_the_truth_is_that_of_a_search_from_each_node() -> None:
@@ -243,4 +244,4 @@ def test_the_closure_of_the_truth_is_that_of_a_search_from_each_node() -> None:
     for _ in after:
         after = {x: of.union(*(after.get(y, set()) for y in of)) for x, of in after.items()}
     expected = sorted(x * 2**32 + z for x, of in after.items() for z in of)
-    assert recursion.closure(made).tolist() == expected
+    assert closure(made).tolist() == expected

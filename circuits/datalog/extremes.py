@@ -7,7 +7,8 @@
 
 In a recursion a head with ``min(x)`` keeps, per value of its other columns, the least value that
 any of its rules derives: all rules give candidates, also those without an aggregate. (Elsewhere
-each rule aggregates by itself.)
+each rule aggregates by itself; and so does a rule with another aggregate, as ``count()``, which can
+read nothing of the recursion.)
 
 It has a least solution if a better value can only lead to better ones, where smaller is better for
 a minimum. So what a rule reads from the column of a minimum may
@@ -77,8 +78,16 @@ def cuts_of(program: Program, component: Sequence[str]) -> dict[str, Cut]:
 
 
 def candidates(rule: Rule) -> Rule:
-    """The rule of what a minimum or maximum is taken of."""
+    """The rule of what a minimum or maximum is taken of; one with other aggregates stays."""
+    if _is_below(rule):
+        return rule
     return replace(rule, terms=tuple(replace(t, term=_candidate(t.term)) for t in rule.terms))
+
+
+def _is_below(rule: Rule) -> bool:
+    """Whether a rule has an aggregate that cannot recur, so that it reads what is below only."""
+    aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, Apply)} & AGGREGATES
+    return not aggregates <= EXTREMES
 
 
 def _candidate(term: Term) -> Term:
@@ -91,6 +100,8 @@ def _candidate(term: Term) -> Term:
 def _cut(rules: Sequence[Rule], source: Source) -> Cut:
     cut = SET
     for rule in rules:
+        if _is_below(rule):
+            continue
         for place, term in enumerate(rule.terms):
             if not any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term)):
                 continue

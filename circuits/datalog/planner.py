@@ -130,10 +130,8 @@ def _derived(rules: Sequence[Rule], bodies: Bodies, first: Rule) -> Plan:
         values = _facts(facts, names, source)
         maps.append((values, columns(values)))
     for rule in others:
-        if rule.head in bodies.recursive:
-            maps += _projected(candidates(rule), bodies)
-        else:
-            maps += _aggregated(rule, bodies) if _aggregates(rule) else _projected(rule, bodies)
+        given = candidates(rule) if rule.head in bodies.recursive else rule
+        maps += _aggregated(given, bodies) if _aggregates(given) else _projected(given, bodies)
     return united(maps, names, source, rules[0].at)
 
 

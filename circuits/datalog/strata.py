@@ -3,7 +3,7 @@
 A component of one head that does not use itself is evaluated once; any other is a recursion, all of
 its heads together (`circuits.datalog.recursion`). A recursion through a negation or an aggregate
 has no stratified meaning and is refused here, but for ``min`` and ``max``, which may be monotone
-(`circuits.datalog.monotone`).
+(`circuits.datalog.extremes`).
 
 References:
     Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
