@@ -1,0 +1,88 @@
+"""The closure asked for again, from all edges: what a user without incremental recursion does.
+
+By a new circuit that is given all edges in one step, by a one-shot query (`Circuit.query`), by
+DuckDB over a table of its own, and by clingo if it is installed (grounding; no search is left).
+Loading the edges is not counted, but for the new circuit and clingo, which have no other way.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import pyarrow as pa
+
+from benchmarks.cost import Clock
+from benchmarks.recomputed import Recomputed
+from benchmarks.result import Row
+from benchmarks.verdict import Verdict
+from circuits import Circuit, compile_datalog
+
+RULES = "depends(x, z) :- e(x, z). depends(x, z) :- e(x, y), depends(y, z)."
+SQL = (
+    "WITH RECURSIVE depends(x, z) AS (SELECT src, dst FROM e UNION "
+    "SELECT e.src, depends.z FROM e JOIN depends ON e.dst = depends.x) "
+    "SELECT count(*) FROM depends"
+)
+SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
+
+
+def new_circuit() -> Circuit:
+    """The view, kept to be read."""
+    return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"])
+
+
+def asked_again(end: int, edges: pa.Table, pairs: int, verdict: Verdict) -> Iterator[Row]:
+    """The closure from scratch by each system.
+
+    Args:
+        end: After how many transactions.
+        edges: Those that are there then.
+        pairs: How many pairs there should be.
+        verdict: Is told of each answer.
+    """
+    database = Recomputed({"e": edges}, {}, threads=1)
+    systems: dict[str, Callable[[], int]] = {
+        "this engine, a new view": lambda: _new_view(edges),
+        "this engine, a query": question(edges),
+        "DuckDB": lambda: database.answer(SQL),
+    }
+    if find_spec("clingo") is not None:
+        systems["clingo"] = lambda: _grounded(edges)
+    for system, ask in systems.items():
+        gc.collect()
+        clock = Clock()
+        answer = ask()
+        seconds = clock.read().wall
+        verdict.compare(f"{system} after {end}", f"the closure after {end}", answer)
+        yield {
+            "until": end,
+            "edges": edges.num_rows,
+            "pairs": pairs,
+            "system": system,
+            "seconds": seconds,
+        }
+
+
+def _new_view(edges: pa.Table) -> int:
+    return int(compile_datalog(RULES, {"e": SCHEMA}).step({"e": edges})["depends"].num_rows)
+
+
+def question(edges: pa.Table) -> Callable[[], int]:
+    """A circuit that keeps the edges, to be asked."""
+    circuit = compile_datalog("kept(x, z) :- e(x, z).", {"e": SCHEMA}, materialize=["e"])
+    circuit.step({"e": edges})
+    return lambda: int(circuit.query(RULES).num_rows)
+
+
+def _grounded(edges: pa.Table) -> int:
+    """The closure by clingo's grounder."""
+    import clingo
+
+    control = clingo.Control(["--warn=none"])
+    rows = zip(*(column.to_pylist() for column in edges.columns), strict=True)
+    facts = "".join(f"e({x},{z})." for x, z in rows)
+    control.add("base", [], facts + "d(X,Z) :- e(X,Z). d(X,Z) :- e(X,Y), d(Y,Z).")
+    control.ground([("base", [])])
+    return sum(1 for _ in control.symbolic_atoms.by_signature("d", 2))
