@@ -232,7 +232,7 @@ def _pydbsp(history: History, track: Track, seconds: float, verdict: Verdict) ->
         changes = np.stack((history.source, history.target, history.weight))
         np.save(Path(folder, "changes.npy"), changes[:, : history.bounds[-1]])
         np.save(Path(folder, "bounds.npy"), np.array(history.bounds))
-        arguments = ["-m", "benchmarks.recursion_pydbsp", folder, str(seconds)]
+        arguments = ["-m", "benchmarks.peers.systems.pydbsp_reachability", folder, str(seconds)]
         ended = watch(arguments, limit=seconds, memory=_PEER_MEMORY, interpreter=system.interpreter)
     done = ended.said("step")
     for number, step in enumerate(done):

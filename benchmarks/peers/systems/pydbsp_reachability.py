@@ -1,10 +1,10 @@
 """pydbsp's own incremental reachability, in an environment of its own, fed with a history.
 
-``python -m benchmarks.recursion_pydbsp FOLDER SECONDS`` reads ``changes.npy`` (rows: sources,
-targets, weights) and ``bounds.npy``, and steps through the transactions until the seconds are
-spent; it writes a line of JSON for each. The circuit is the library's, indexed, over two nested
-times; the loop around it is as its documentation says: the differences of an iteration are handed
-back for the next one, and iterations go on at least as far as any step before them went.
+``python -m benchmarks.peers.systems.pydbsp_reachability FOLDER SECONDS`` reads ``changes.npy``
+(rows: sources, targets, weights) and ``bounds.npy``, and steps through the transactions until the
+seconds are spent; it writes a line of JSON for each. The circuit is the library's, indexed, over
+two nested times; the loop around it is as its documentation says: the differences of an iteration
+are handed back for the next one, and iterations go on at least as far as any step before them went.
 """
 
 from __future__ import annotations
