@@ -4,37 +4,46 @@
 take what its views give out; feeds (`streaming.changes`) read what databases say of their changes,
 and ``merge`` makes one stream of several. ``start_session`` starts a local session on a Java that
 was found or brought along. The only layer with I/O.
+
+Names are imported when they are first used, for the command line has to answer at once, and Spark,
+Arrow and numba take seconds.
 """
 
-from streaming.changes import Feed, feed_of
-from streaming.errors import (
-    BatchOrderError,
-    EventsError,
-    FeedError,
-    JavaMissingError,
-    MicroBatchError,
-    ReplayError,
-    RowError,
-    StateDamagedError,
-    StateError,
-    StateLockedError,
-    StateMismatchError,
-    StreamingError,
-    TargetError,
-    UntaggedBatchError,
-)
-from streaming.java import find_java
-from streaming.merge import merge
-from streaming.metrics import BatchMetrics, observe
-from streaming.outputs import Output, complete, delta, upsert
-from streaming.session import start_session
-from streaming.targets.console import ConsoleTarget
-from streaming.targets.delta import DeltaTarget
-from streaming.targets.memory import MemoryTarget
-from streaming.targets.parquet import ParquetTarget
-from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target, ViewDelta
-from streaming.view_sink import Published, ViewSink
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from streaming.changes import Feed, feed_of
+    from streaming.errors import (
+        BatchOrderError,
+        EventsError,
+        FailedError,
+        FeedError,
+        JavaMissingError,
+        MicroBatchError,
+        PageError,
+        ReplayError,
+        RowError,
+        StateDamagedError,
+        StateError,
+        StateLockedError,
+        StateMismatchError,
+        StreamingError,
+        TargetError,
+        UntaggedBatchError,
+    )
+    from streaming.java import find_java
+    from streaming.merge import merge
+    from streaming.metrics import BatchMetrics, observe
+    from streaming.outputs import Output, complete, delta, upsert
+    from streaming.session import start_session
+    from streaming.targets.console import ConsoleTarget
+    from streaming.targets.delta import DeltaTarget
+    from streaming.targets.memory import MemoryTarget
+    from streaming.targets.parquet import ParquetTarget
+    from streaming.targets.sql import SqlTarget
+    from streaming.targets.target import Target, ViewDelta
+    from streaming.view_sink import Published, ViewSink
 
 __all__ = [
     "BatchMetrics",
@@ -42,12 +51,14 @@ __all__ = [
     "ConsoleTarget",
     "DeltaTarget",
     "EventsError",
+    "FailedError",
     "Feed",
     "FeedError",
     "JavaMissingError",
     "MemoryTarget",
     "MicroBatchError",
     "Output",
+    "PageError",
     "ParquetTarget",
     "Published",
     "ReplayError",
@@ -72,3 +83,68 @@ __all__ = [
     "start_session",
     "upsert",
 ]
+
+_MODULES: Final = {
+    "streaming.changes": (
+        "Feed",
+        "feed_of",
+    ),
+    "streaming.errors": (
+        "BatchOrderError",
+        "EventsError",
+        "FailedError",
+        "FeedError",
+        "JavaMissingError",
+        "MicroBatchError",
+        "PageError",
+        "ReplayError",
+        "RowError",
+        "StateDamagedError",
+        "StateError",
+        "StateLockedError",
+        "StateMismatchError",
+        "StreamingError",
+        "TargetError",
+        "UntaggedBatchError",
+    ),
+    "streaming.java": ("find_java",),
+    "streaming.merge": ("merge",),
+    "streaming.metrics": (
+        "BatchMetrics",
+        "observe",
+    ),
+    "streaming.outputs": (
+        "Output",
+        "complete",
+        "delta",
+        "upsert",
+    ),
+    "streaming.session": ("start_session",),
+    "streaming.targets.console": ("ConsoleTarget",),
+    "streaming.targets.delta": ("DeltaTarget",),
+    "streaming.targets.memory": ("MemoryTarget",),
+    "streaming.targets.parquet": ("ParquetTarget",),
+    "streaming.targets.sql": ("SqlTarget",),
+    "streaming.targets.target": (
+        "Target",
+        "ViewDelta",
+    ),
+    "streaming.view_sink": (
+        "Published",
+        "ViewSink",
+    ),
+}
+_PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

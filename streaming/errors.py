@@ -8,6 +8,8 @@
         ├── EventsError               a file of changes, names or counts that cannot be replayed
         ├── FeedError                 a change feed that is declared or shaped in a way it cannot be
         ├── TargetError               a target cannot take the deltas of a view
+        ├── PageError                 a live page cannot be served
+        ├── FailedError               a command began its work and could not end it
         ├── StateError                the state directory
         │   ├── StateMismatchError    it belongs to other views, or to another version
         │   ├── StateDamagedError     a file of it is missing or is not as it was written
@@ -28,9 +30,11 @@ from dbsp_wcoj.errors import DbspWcojError
 __all__ = [
     "BatchOrderError",
     "EventsError",
+    "FailedError",
     "FeedError",
     "JavaMissingError",
     "MicroBatchError",
+    "PageError",
     "ReplayError",
     "RowError",
     "StateDamagedError",
@@ -61,6 +65,14 @@ class FeedError(StreamingError):
 
 class TargetError(StreamingError):
     """A target cannot take the deltas of a view."""
+
+
+class PageError(StreamingError):
+    """A live page cannot be served where or how it is asked for."""
+
+
+class FailedError(StreamingError):
+    """A command began its work and could not end it."""
 
 
 class StateError(StreamingError):

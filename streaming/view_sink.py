@@ -38,7 +38,7 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from types import MappingProxyType
@@ -62,7 +62,7 @@ from streaming.state.done import Done
 from streaming.targets.frame import frame_of
 from streaming.targets.target import Target, ViewDelta
 
-__all__ = ["Published", "ViewSink"]
+__all__ = ["Published", "ViewSink", "Watcher"]
 
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
 
@@ -76,6 +76,9 @@ class Published:
     query_id: str | None
     batch_id: int
     outputs: Mapping[str, pa.Table]
+
+
+Watcher = Callable[[Published, BatchMetrics], object]
 
 
 class ViewSink:
@@ -172,6 +175,7 @@ class ViewSink:
         self._versions = self._engine.versions
         self._last: Published | None = None
         self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        self._watchers: list[Watcher] = []
 
     @property
     def circuit(self) -> Circuit:
@@ -185,6 +189,14 @@ class ViewSink:
     def last(self) -> Published | None:
         """What the latest micro-batch gave out; None before the first in this process."""
         return self._last
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have a function told of each micro-batch that is done, as a live page is.
+
+        It is called in the thread of the micro-batch, so that what it takes is waited for; what it
+        raises is logged and changes nothing. A sink that is pickled leaves it behind.
+        """
+        self._watchers.append(watcher)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch.
@@ -220,10 +232,15 @@ class ViewSink:
                 if done.digests:
                     done.check_same(self._engine.circuit.digests(changes.tables))
                 now, letters = done, 0
-            self._last = Published(query_id, batch_id, now.outputs)
+            self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, now)
             self._measure(now, changes, letters, done is not None, watch)
+            for watcher in self._watchers:
+                try:
+                    watcher(published, self.metrics[-1])
+                except Exception:
+                    log.warning("a watcher failed on micro-batch %d", batch_id, exc_info=True)
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """The whole of a materialized view, or input, as it is after the last micro-batch.
@@ -270,7 +287,7 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "metrics")
+        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "_watchers", "metrics")
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 

@@ -1,10 +1,19 @@
-"""The command ``dbsp-wcoj``: one file for each sub-command.
+"""The command ``dbsp-wcoj``.
 
 ::
 
-    app       the sub-commands, put together
-    profile   where the time of a step goes
-    rescale   a state directory between one process and cells on executors
+    app                 the sub-commands, put together
+    declared, options   their words; nothing that is slow to import
+    command, usage      how a declared command is done, and how errors look
+    terminal            colours, tables, numbers
+
+    demo                the demo
+    run                 views over live sources; with source, frames, sink, query, dashboard
+    replay              a file of changes through views; with changes_file
+    explain, views      the plan of a query; a query as a circuit; with ddl
+    inspect, inspection what is in a state directory
+    rescale             a state directory between one process and cells on executors
+    profile, bench      where the time of a step goes; formulas compared
 """
 
 from __future__ import annotations

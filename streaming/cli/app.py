@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import typer
+from typer import rich_utils
 
-from streaming.cli.profile import profile
-from streaming.cli.rescale import rescale
+from streaming.cli.declared import bench, explain, inspect, profile, replay, rescale, run
+from streaming.cli.demo import AS_IS, demo
+from streaming.cli.usage import PlainGroup
 
-__all__ = ["app"]
+__all__ = ["EXAMPLES", "app"]
+
+#: An example for each sub-command; tests run them through the parser.
+EXAMPLES: Final = {
+    "demo": "dbsp-wcoj demo --window 36h",
+    "run": "dbsp-wcoj run rings.sql --source pay=in/payments --state state/ --ui",
+    "explain": "dbsp-wcoj explain rings.sql --source 'pay=schema=src long, dst long'",
+    "replay": "dbsp-wcoj replay changes.parquet rings.sql --relation pay --by ts",
+    "inspect": "dbsp-wcoj inspect state/ --check",
+    "rescale": "dbsp-wcoj rescale state/ --cells 8",
+    "profile": "dbsp-wcoj profile rings.sql --input pay=pay.parquet --batch 100",
+    "bench": "dbsp-wcoj bench rings.sql --input pay=pay.parquet --formula auto --formula recursive",
+}
+COMMANDS: Final = {
+    "demo": demo,
+    "run": run,
+    "replay": replay,
+    "explain": explain,
+    "inspect": inspect,
+    "rescale": rescale,
+    "profile": profile,
+    "bench": bench,
+}
 
 app = typer.Typer(
     name="dbsp-wcoj",
+    cls=PlainGroup,
     add_completion=False,
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    epilog=f"Example: [cyan]{EXAMPLES['run']}[/]",
 )
-app.command()(profile)
-app.command()(rescale)
+for name, command in COMMANDS.items():
+    app.command(
+        name,
+        epilog=f"Example: [cyan]{EXAMPLES[name]}[/]",
+        context_settings=AS_IS if name == "demo" else None,
+    )(command)
+
+# Calm: thin dim boxes, names in one colour.
+rich_utils.STYLE_OPTION = rich_utils.STYLE_SWITCH = rich_utils.STYLE_COMMANDS_TABLE_FIRST_COLUMN = (
+    "cyan"
+)
+rich_utils.STYLE_NEGATIVE_OPTION = rich_utils.STYLE_NEGATIVE_SWITCH = "cyan"
+rich_utils.STYLE_TYPES = rich_utils.STYLE_TYPES_SEPARATOR = "dim"
+rich_utils.STYLE_USAGE = rich_utils.STYLE_HELPTEXT_FIRST_LINE = ""
+rich_utils.STYLE_REQUIRED_LONG = rich_utils.STYLE_REQUIRED_SHORT = "yellow"
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(version("dbsp-wcoj"))
+        raise typer.Exit
 
 
 @app.callback()
-def commands() -> None:
+def commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
     """Live SQL and Datalog views over changing data."""

@@ -1,46 +1,29 @@
 """The sub-command ``rescale``: a state directory between one process and cells on executors.
 
-Exit status 0: the directory has the form that was asked for. 2: it cannot have it, and is as it
-was; one line on the error output says why.
+It cannot have the form that was asked for: exit status 2, and the directory is as it was.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from dataclasses import asdict
 
-import pyarrow as pa
-import typer
-
-from dbsp_wcoj import DbspWcojError
+from streaming.cli.terminal import amount, console, print_json, size
 from streaming.errors import StreamingError
 from streaming.rescaling import Rescaled, rescaled
 from streaming.state.files import files_of
 
 __all__ = ["rescale"]
 
-REFUSED: Final = 2
 
-
-def rescale(
-    state_dir: Annotated[
-        str, typer.Argument(help="The state directory: a path, or a URI of pyarrow.")
-    ],
-    cells: Annotated[
-        int | None, typer.Option(min=1, help="Distribute it over so many cells.")
-    ] = None,
-    embedded: Annotated[
-        bool, typer.Option("--embedded", help="Bring it into one process.")
-    ] = False,
-) -> None:
+def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) -> None:
     """Move the state of a query that is stopped to another number of cells, or to one process."""
-    try:
-        if embedded == (cells is not None):
-            raise StreamingError("give either --cells with a number, or --embedded")
-        found = rescaled(files_of(state_dir), cells=cells)
-    except (DbspWcojError, OSError, pa.ArrowException) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(REFUSED) from error
-    typer.echo(_shown(found))
+    if embedded == (cells is not None):
+        raise StreamingError("give either --cells with a number, or --embedded")
+    found = rescaled(files_of(state_dir), cells=cells)
+    if json:
+        print_json(asdict(found))
+    else:
+        console().print(_shown(found), soft_wrap=True)
 
 
 def _shown(found: Rescaled) -> str:
@@ -51,6 +34,6 @@ def _shown(found: Rescaled) -> str:
     if not found.bytes_written and found.before == found.after:
         return f"version {found.batch_id}: {after} already, nothing to move"
     return (
-        f"version {found.batch_id}: from {before} to {after}; {found.rows:,} rows in "
-        f"{found.moved} of {found.stages} stages moved, {found.bytes_written:,} bytes written"
+        f"version {found.batch_id}: from {before} to {after}; {amount(found.rows)} rows in "
+        f"{found.moved} of {found.stages} stages moved, {size(found.bytes_written)} written"
     )

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -21,7 +22,9 @@ import pyarrow.parquet as pq
 import typer
 from rich.console import Console
 
-from dbsp_wcoj import DbspWcojError
+from streaming.cli.command import plainly
+from streaming.cli.terminal import print_json
+from streaming.cli.usage import PlainCommand
 from streaming.demo.checks import Checks, spread
 from streaming.demo.display import Display
 from streaming.demo.events import (
@@ -39,13 +42,14 @@ from streaming.demo.triangles import triangle_circuit
 from streaming.errors import EventsError
 from streaming.java import use_java
 from streaming.session import start_session
+from streaming.ui.page import PORT, Page, check_servable
 
 __all__ = ["app"]
 
 MOMENTS: Final = 20  # recounts besides the one at the end
 # The whole of CollegeMsg without a window, counted elsewhere.
 PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
-DIFFERENT, REFUSED, INTERRUPTED = 1, 2, 130
+DIFFERENT, INTERRUPTED = 1, 130
 SHOWN: Final = 10  # differences listed one by one
 
 # For a minute of small micro-batches on a local disk: the JVM's second compiler would use more time
@@ -58,7 +62,8 @@ QUICK: Final = {
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=PlainCommand, epilog="Example: dbsp-wcoj demo --window 36h --ui")
+@plainly
 def demo(
     window: Annotated[
         str | None,
@@ -105,20 +110,27 @@ def demo(
             show_default=False,
         ),
     ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve a live page on this machine.")] = False,
+    ui_port: Annotated[
+        int, typer.Option("--ui-port", min=0, max=65535, help="0: any that is free.")
+    ] = PORT,
+    json: Annotated[
+        bool, typer.Option("--json", help="The outcome as JSON; all else to the error output.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
 ) -> None:
     """Replay a stream through Spark and maintain its triangles and 3-cycles, live.
 
     By default 59,835 messages among 1,899 people (CollegeMsg); a message leaves after seven days.
     All counts are compared with recounts from scratch; the exit status is 0 only if all are equal.
     """
-    console = Console()
+    console = Console(stderr=json)
     begin = time.perf_counter()
-    try:
-        if not picture.resolve().parent.is_dir():
-            raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
-        directory = _new_directory(work_dir)
-    except DbspWcojError as error:
-        raise _refused(error) from error
+    if not picture.resolve().parent.is_dir():
+        raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
+    if ui:
+        check_servable()
+    directory = _new_directory(work_dir)
     try:
         circuit = triangle_circuit(formula)
         stream, title, published = _stream(events, window, oracle)
@@ -133,6 +145,9 @@ def demo(
             highlight=False,
             soft_wrap=True,
         )
+        page = Page(circuit, name="triangles", port=ui_port) if ui else None
+        if page is not None:
+            console.print(f"Live page: {page.address}", highlight=False, soft_wrap=True)
         console.print(f"Starting Spark on {use_java()} ...", highlight=False, soft_wrap=True)
         session = start_session("dbsp-wcoj-demo", log=directory / "spark.log", settings=QUICK)
         session.sparkContext.setLogLevel("ERROR")
@@ -140,7 +155,14 @@ def demo(
         try:
             started = time.perf_counter()
             with Display(console, history, known) as display:
-                run(session, history, circuit=circuit, directory=directory, observe=display.update)
+                run(
+                    session,
+                    history,
+                    circuit=circuit,
+                    directory=directory,
+                    observe=display.update,
+                    watcher=None if page is None else page.take,
+                )
             streamed = time.perf_counter() - started
         finally:
             session.stop()
@@ -149,8 +171,6 @@ def demo(
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted; nothing is left behind.\n")
         raise typer.Exit(INTERRUPTED) from None
-    except (DbspWcojError, OSError) as error:
-        raise _refused(error) from error
     finally:
         if work_dir is None:
             shutil.rmtree(directory, ignore_errors=True)
@@ -161,7 +181,25 @@ def demo(
         highlight=False,
         soft_wrap=True,
     )
-    raise typer.Exit(_verdict(console, checks))
+    status = _verdict(console, checks)
+    if json:
+        print_json(
+            {
+                "stream": title,
+                "changes": len(stream),
+                "micro_batches": len(cuts),
+                "seconds": round(streamed, 3),
+                "median_ms": round(1000 * pace, 3),
+                "counts": asdict(history.counts[-1]),
+                "comparisons": checks.compared,
+                "differences": [str(one) for one in checks.differences],
+                "plot": str(picture),
+            }
+        )
+    if page is not None:
+        page.end("all has been replayed")
+        page.stay(console)
+    raise typer.Exit(status)
 
 
 def _stream(
@@ -229,8 +267,3 @@ def _verdict(console: Console, checks: Checks) -> int:
         console.print(f"DIFFERENT: {difference}", highlight=False, soft_wrap=True)
     console.print(f"{len(differ):,} comparisons differ.", highlight=False, soft_wrap=True)
     return DIFFERENT
-
-
-def _refused(error: Exception) -> typer.Exit:
-    sys.stderr.write(f"error: {error}\n")
-    return typer.Exit(REFUSED)

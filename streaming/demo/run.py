@@ -24,7 +24,7 @@ from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.replay import read_files, write_files
 from streaming.demo.triangles import Counts, Totals
 from streaming.errors import StreamingError
-from streaming.view_sink import ViewSink
+from streaming.view_sink import ViewSink, Watcher
 
 __all__ = ["History", "run"]
 
@@ -85,6 +85,7 @@ def run(
     circuit: Circuit,
     directory: Path,
     observe: Callable[[], None] = lambda: None,
+    watcher: Watcher | None = None,
 ) -> None:
     """Replay the stream of ``history``, which grows with each micro-batch.
 
@@ -94,6 +95,7 @@ def run(
         circuit: The views, empty.
         directory: Takes the files of the stream and the checkpoint; made when not there.
         observe: Called after each micro-batch.
+        watcher: For ``ViewSink.watch``, such as a live page.
 
     Raises:
         StreamingError: The query failed.
@@ -102,6 +104,8 @@ def run(
     last = time.perf_counter()
 
     sink = ViewSink(circuit)
+    if watcher is not None:
+        sink.watch(watcher)
 
     def step(df: DataFrame, batch_id: int) -> None:
         nonlocal last

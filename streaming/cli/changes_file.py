@@ -1,0 +1,168 @@
+"""Changes: a file of changed rows, cut into the steps that a circuit takes.
+
+The file has the columns of one relation, or of several and a column ``relation``; and it may say
+what each row is: ``weight`` an integer, or ``op`` with 1 and -1 or the words that feeds use. A
+relation of several has the columns that any of its rows has a value in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.schema import WEIGHT
+from streaming.cli.source import read_file
+from streaming.errors import EventsError
+
+__all__ = ["ChangesFile"]
+
+OP: Final = "op"
+RELATION: Final = "relation"
+COMES: Final = ("1", "+1", "+", "i", "c", "r", "+i", "+u", "insert", "update_postimage")
+GOES: Final = ("-1", "-", "d", "-d", "-u", "delete", "update_preimage")
+
+
+@dataclass(frozen=True)
+class ChangesFile:
+    """The changes, in order.
+
+    Attributes:
+        table: All rows, with ``weight``.
+        relations: The columns of each relation.
+        ends: Ascending numbers of rows after which a step may end.
+        tags: The relation of each row; None if there is one.
+    """
+
+    table: pa.Table
+    relations: dict[str, pa.Schema]
+    ends: np.ndarray[tuple[int], np.dtype[np.int64]]
+    tags: pa.ChunkedArray | None
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        *,
+        relation: str | None = None,
+        by: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> ChangesFile:
+        """The changes of a file.
+
+        Args:
+            path: Parquet, CSV or JSON.
+            relation: What the one relation is called; after the file when not given.
+            by: A column whose equal values are one transaction, which is never cut.
+            columns: The columns of the relations, where the file has others.
+
+        Raises:
+            EventsError: The file cannot be read, or does not say what it has to.
+        """
+        table = _weighted(read_file(path), path)
+        if not table.num_rows:
+            raise EventsError(f"{path} has no rows: there is nothing to replay")
+        ends = _ends(table, by, path)
+        tags = table.column(RELATION) if RELATION in table.column_names else None
+        if columns is not None:
+            table = _chosen(table, columns, path)
+        if relation is None and tags is not None:
+            if tags.null_count:
+                raise EventsError(f"{path}: {tags.null_count} rows name no relation")
+            if RELATION in table.column_names:
+                table = table.drop_columns([RELATION])
+            return cls(table, _relations(table, tags), ends, tags)
+        name = relation or path.stem.partition(".")[0]
+        return cls(table, {name: _without_weight(table.schema)}, ends, None)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def steps(self, rows: int) -> Iterator[dict[str, pa.Table]]:
+        """Tables by relation, about so many rows in each step."""
+        begin = 0
+        while begin < len(self):
+            wanted = min(begin + rows, len(self))
+            end = int(self.ends[np.searchsorted(self.ends, wanted)])
+            yield self._step(begin, end)
+            begin = end
+
+    def _step(self, begin: int, end: int) -> dict[str, pa.Table]:
+        part = self.table.slice(begin, end - begin)
+        if self.tags is None:
+            (name,) = self.relations
+            return {name: part}
+        tags = self.tags.slice(begin, end - begin)
+        return {
+            name: part.filter(pc.equal(tags, name)).select([*schema.names, WEIGHT])
+            for name, schema in self.relations.items()
+        }
+
+
+def _weighted(table: pa.Table, path: Path) -> pa.Table:
+    if WEIGHT in table.column_names:
+        if OP in table.column_names:
+            raise EventsError(f"{path} has columns weight and op: leave one of them out")
+        return table
+    weights = np.ones(table.num_rows, np.int64)
+    if OP in table.column_names:
+        words = pc.utf8_lower(table.column(OP).cast(pa.string()))
+        goes = pc.is_in(words, pa.array(GOES)).to_numpy(zero_copy_only=False)
+        known = goes | pc.is_in(words, pa.array(COMES)).to_numpy(zero_copy_only=False)
+        if not known.all():
+            row = int(np.argmin(known))
+            raise EventsError(
+                f"{path}, row {row}: op is {table.column(OP)[row].as_py()!r}; it is one of "
+                f"{', '.join((*COMES, *GOES))}"
+            )
+        weights[goes] = -1
+        table = table.drop_columns([OP])
+    return table.append_column(WEIGHT, pa.array(weights))
+
+
+def _chosen(table: pa.Table, columns: Sequence[str], path: Path) -> pa.Table:
+    for name in columns:
+        if name not in table.column_names:
+            raise EventsError(
+                f"{path} has no column {name!r}, only {', '.join(table.column_names)}"
+            )
+    return table.select([*columns, WEIGHT])
+
+
+def _ends(
+    table: pa.Table, by: str | None, path: Path
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if by is None:
+        return np.arange(1, table.num_rows + 1)
+    if by not in table.column_names:
+        raise EventsError(
+            f"{path} has no column {by!r}, only {', '.join(table.column_names)}: name another "
+            "with --by"
+        )
+    column = table.column(by).combine_chunks()
+    before, after = column.slice(0, len(column) - 1), column.slice(1)
+    changes = pc.fill_null(pc.not_equal(before, after), True).to_numpy(zero_copy_only=False)
+    return np.append(np.flatnonzero(changes) + 1, table.num_rows)
+
+
+def _relations(table: pa.Table, tags: pa.ChunkedArray) -> dict[str, pa.Schema]:
+    found = {}
+    for name in tags.unique().to_pylist():
+        rows = table.filter(pc.equal(tags, name))
+        found[name] = pa.schema(
+            [
+                field
+                for field in rows.schema
+                if field.name != WEIGHT and rows.column(field.name).null_count < rows.num_rows
+            ]
+        )
+    return found
+
+
+def _without_weight(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name != WEIGHT]).remove_metadata()

@@ -1,0 +1,107 @@
+"""Command: a sub-command that is declared here and done elsewhere, and how its errors look.
+
+Help has to come at once, and what does the work imports Spark, Arrow and numba, which takes
+seconds. So the words of a command are declared in a module that imports nothing of it, and the
+function of the same name, which does the work, is imported when it is called.
+
+What a user can mend is one line on standard error and an exit status; a traceback is shown with
+``--debug`` only:
+
+===  =================================================================================
+  0  done
+  1  it began, and then failed or found a difference
+  2  what was given cannot be used; nothing has happened
+130  interrupted
+===  =================================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+
+__all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"]
+
+FAILED: Final = 1
+REFUSED: Final = 2
+INTERRUPTED: Final = 130
+
+
+def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Declare a command whose work is done by the function of its name in a module.
+
+    That function takes the same words by name, all but ``debug``.
+    """
+
+    def declared(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def imported(**words: Any) -> None:
+            getattr(importlib.import_module(module), function.__name__)(**words)
+
+        return plainly(imported)
+
+    return declared
+
+
+def plainly(function: Callable[..., None]) -> Callable[..., None]:
+    """A command whose errors are one line; its word ``debug`` is taken care of here."""
+
+    @functools.wraps(function)
+    def command(*, debug: bool = False, **words: Any) -> None:
+        try:
+            function(**words)
+        except typer.Exit:
+            raise
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:  # who read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(FAILED) from None
+        except Exception as error:
+            if debug:
+                sys.stderr.write("".join(traceback.format_exception(error)))
+            status, text = _told(error)
+            say_error(text)
+            raise typer.Exit(status) from None
+
+    return command
+
+
+def _told(error: Exception) -> tuple[int, str]:
+    """The exit status of an error, and what is said of it."""
+    import pyarrow as pa
+
+    from dbsp_wcoj import DbspWcojError
+    from streaming.errors import FailedError
+
+    notes = "; ".join(getattr(error, "__notes__", []))
+    text = f"{error}{f' ({notes})' if notes else ''}"
+    if isinstance(error, FailedError):
+        return FAILED, text
+    if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
+        return REFUSED, text
+    if type(error).__module__.startswith("pyspark."):
+        return FAILED, f"Spark says: {text.strip().partition(chr(10))[0]}"
+    kind = type(error).__name__
+    return FAILED, (
+        f"{kind}: {text or 'no more is known'}: a mistake of this program; please report it with "
+        "what --debug shows"
+    )
+
+
+def say_error(text: str) -> None:
+    """Say on standard error what is wrong, in one line."""
+    from streaming.cli.terminal import console
+
+    text = " ".join(text.split())
+    terminal = console(stderr=True)
+    terminal.print("[wrong]error:[/]", end=" ")
+    terminal.print(text, markup=False, soft_wrap=True)

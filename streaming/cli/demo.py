@@ -1,0 +1,31 @@
+"""The sub-command ``demo``: ``dbsp-wcoj-demo``, whose packages are an extra of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import typer
+
+from streaming import extras
+
+__all__ = ["AS_IS", "demo"]
+
+EXTRA: Final = ("matplotlib", "rich", "typer")
+#: All words go to the demo as they are, ``--help`` among them.
+AS_IS: Final = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+
+
+def demo(context: typer.Context) -> None:
+    """Replay a stream of messages and keep count of its triangles, checked against recounts."""
+
+    def load() -> Callable[[], object]:
+        from streaming.demo.command import app
+
+        return lambda: app(args=context.args, prog_name="dbsp-wcoj demo")
+
+    extras.run(load, "demo", EXTRA)

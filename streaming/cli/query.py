@@ -1,0 +1,91 @@
+"""Query: one streaming query of Spark until it ends or is asked to, and why it ended.
+
+An error inside the sink reaches Spark's own exception as a page of plans; here it is kept as it
+was. A signal must find this thread outside of a call to Java, whose connection it would break, so
+another thread does the waiting.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from streaming.errors import FailedError
+
+__all__ = ["run_query"]
+
+
+def run_query(
+    stream: DataFrame,
+    function: Callable[[DataFrame, int], object],
+    *,
+    checkpoint: Path,
+    name: str,
+    every: str | None = None,
+    once: bool = False,
+) -> bool:
+    """Run a query; whether it ended by itself, and not by a signal.
+
+    Args:
+        stream: A streaming DataFrame.
+        function: For ``foreachBatch``.
+        checkpoint: The directory of Spark's checkpoint.
+        name: The query's name.
+        every: How often a micro-batch begins, ``5 seconds``; as soon as there are rows, if None.
+        once: Whether to end when all that is there has been read.
+
+    Raises:
+        FailedError: The query failed; the message is that of the first cause.
+    """
+    failures: list[Exception] = []
+
+    def noting(df: DataFrame, batch_id: int) -> None:
+        try:
+            function(df, batch_id)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    asked = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every or "0 s"}
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        query = (
+            stream.writeStream.foreachBatch(noting)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(**trigger)
+            .queryName(name)
+            .start()
+        )
+        stopped: list[StreamingQueryException] = []
+
+        def wait() -> None:
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                stopped.append(error)
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        while waiting.is_alive() and not asked.is_set():
+            waiting.join(0.1)
+        if query.isActive:
+            query.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped and not asked.is_set():
+        cause: Any = failures[-1] if failures else str(stopped[0]).partition("\n")[0]
+        raise FailedError(str(cause)) from (failures[-1] if failures else stopped[0])
+    return not asked.is_set()

@@ -1,0 +1,274 @@
+"""Source: a relation as it is named on the command line.
+
+::
+
+    NAME=PATH[,KEY=VALUE...]          files: Parquet, CSV or JSON, a folder of them or one
+    NAME=format=kafka,KEY=VALUE...    any source of Spark, by its options
+
+Some keys are ours, the others are options of Spark's source:
+
+=========  =========================================================================
+format     Spark's name of the source; by the files' endings when there is a path
+schema     the columns, ``src long, dst long``; those of the files when not given
+select     SQL expressions, the columns of the relation: ``timestamp AS ts, value % 9 AS k``
+feed       how the rows are changes: debezium, delta, upsert, ... (`streaming.changes`)
+keys       rows are upserts: the last row of these columns counts
+strict     to delete what is not there is an error
+retain     ``COLUMN LENGTH``: rows leave when they are older, ``ts 7 days``
+=========  =========================================================================
+
+A value may hold commas, as ``,word=`` begins the next key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from circuits import Retain, Rules
+from streaming.cli.ddl import schema_of_ddl
+from streaming.errors import EventsError, FeedError
+
+__all__ = ["FLAT", "WEIGHT", "Source", "read_file", "rows_of_files", "sources_of"]
+
+WEIGHT: Final = "weight"
+OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain")
+FORMATS: Final = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+}
+#: Feeds whose rows have the columns of the relation.
+FLAT: Final = (None, "append", "weighted", "upsert", "delta")
+_NEXT: Final = re.compile(r",(?=[A-Za-z_][\w.]*=)")
+_KEY: Final = re.compile(r"[A-Za-z_][\w.]*=")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A relation and where its rows come from.
+
+    Attributes:
+        name: The relation.
+        path: Files; None if the options say all.
+        options: Options of Spark's source.
+        own: What the keys of our own say.
+    """
+
+    name: str
+    path: Path | None
+    options: dict[str, str] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """The source that a text names.
+
+        Raises:
+            EventsError: It names none.
+
+        >>> source = Source.parse("e=in/edges,maxFilesPerTrigger=1,schema=a long, b long")
+        >>> source.name, str(source.path), source.options, source.own
+        ('e', 'in/edges', {'maxFilesPerTrigger': '1'}, {'schema': 'a long, b long'})
+        >>> Source.parse("e=format=rate,rowsPerSecond=9").options
+        {'rowsPerSecond': '9'}
+        """
+        name, equals, rest = text.partition("=")
+        if not (name and equals and rest) or not name.isidentifier():
+            raise EventsError(
+                f"--source {text!r}: write NAME=PATH, as in e=in/edges, or NAME=format=kafka,... "
+                "with options of Spark's source"
+            )
+        first, *others = _NEXT.split(rest)
+        if _KEY.match(first):
+            first, others = "", [first, *others]
+        given: dict[str, str] = {}
+        for one in others:
+            key, _, value = one.partition("=")
+            if key in given:
+                raise EventsError(f"--source {text!r}: {key} is given twice")
+            given[key] = value.strip()
+        if not first and not {"format", "schema"} & set(given):
+            raise EventsError(f"--source {text!r}: give a path, or format=...")
+        if "://" in first:
+            if not {"format", "schema"} <= set(given):
+                raise EventsError(
+                    f"--source {text!r}: only Spark can look there: add format=... and schema=..."
+                )
+            first, given["path"] = "", first
+        own = {key: value for key, value in given.items() if key in OWN}
+        options = {key: value for key, value in given.items() if key not in OWN}
+        return cls(name, Path(first) if first else None, options, own)
+
+    def files(self) -> list[Path]:
+        """The files there are, sorted.
+
+        Raises:
+            EventsError: There is no such path.
+        """
+        if self.path is None:
+            return []
+        if any(c in self.path.name for c in "*?["):
+            return sorted(self.path.parent.glob(self.path.name))
+        if not self.path.exists():
+            raise EventsError(f"--source {self.name}={self.path}: there is no such file or folder")
+        if self.path.is_file():
+            return [self.path]
+        names = (p for p in sorted(self.path.iterdir()) if not p.name.startswith((".", "_")))
+        return [path for path in names if path.is_file()]
+
+    @property
+    def format(self) -> str:
+        """Spark's name of the source.
+
+        Raises:
+            EventsError: It is not said and files do not tell.
+        """
+        if "format" in self.own:
+            return self.own["format"]
+        if self.path is None:
+            raise EventsError(
+                f"--source {self.name}: say where its rows come from: a path, or format=... with "
+                "the options of that source"
+            )
+        for path in (*self.files()[:1], self.path):
+            if path.suffix in FORMATS:
+                return FORMATS[path.suffix]
+        raise EventsError(
+            f"--source {self.name}={self.path}: there is no file that ends in "
+            f"{', '.join(FORMATS)}: add format=..., and schema=... where there is no file yet"
+        )
+
+    def schema(self) -> pa.Schema | None:
+        """The columns, with ``weight`` if there is one; None if only Spark can tell.
+
+        Raises:
+            EventsError: A file cannot be read, or there is none and no schema is given.
+            FeedError: A feed's events do not tell them, and no schema is given.
+        """
+        if "schema" in self.own:
+            return schema_of_ddl(self.own["schema"])
+        if self.feed not in FLAT:
+            raise FeedError(
+                f"--source {self.name}: the events of feed={self.feed} do not tell the columns of "
+                "their rows: add schema=nr long, item string"
+            )
+        if self.path is None:
+            return None
+        files = self.files()
+        if not files:
+            raise EventsError(
+                f"--source {self.name}={self.path}: there are no files yet, so add their columns: "
+                "schema=src long, dst long"
+            )
+        return _schema_of_file(files[0], self.format)
+
+    @property
+    def feed(self) -> str | None:
+        """The name of the feed, if one is said.
+
+        Raises:
+            FeedError: There is none of that name.
+        """
+        if "feed" in self.own:
+            from streaming.changes import feed_of  # imports Spark, for which explain need not wait
+
+            feed_of(self.own["feed"])
+        return self.own.get("feed")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of ``keys``."""
+        return tuple(re.split(r"[,\s]+", self.own["keys"])) if "keys" in self.own else ()
+
+    def rules(self) -> Rules | None:
+        """The rules of the input; None for a plain one.
+
+        Raises:
+            EventsError: They say nothing that is known.
+        """
+        if not {"keys", "strict", "retain"} & set(self.own):
+            return None
+        strict = self.own.get("strict", "false").lower()
+        if strict not in ("true", "false"):
+            raise EventsError(f"--source {self.name}: strict={strict!r} is neither true nor false")
+        retain = None
+        if "retain" in self.own:
+            column, _, length = self.own["retain"].partition(" ")
+            if not length:
+                raise EventsError(
+                    f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
+                    "as in 'ts 7 days', or 'ts 3600' for a column of integers"
+                )
+            retain = Retain(column, int(length) if length.isdecimal() else length)
+        return Rules(keys=self.keys, strict=strict == "true", retain=retain)
+
+
+def sources_of(texts: Sequence[str]) -> dict[str, Source]:
+    """The sources that texts name, by relation.
+
+    Raises:
+        EventsError: There is none, or two of one name.
+    """
+    if not texts:
+        raise EventsError("no --source: give one for each relation, as in --source e=in/edges")
+    found: dict[str, Source] = {}
+    for text in texts:
+        source = Source.parse(text)
+        if source.name in found:
+            raise EventsError(f"--source {text!r}: relation {source.name!r} was given before")
+        found[source.name] = source
+    return found
+
+
+def rows_of_files(source: Source) -> pa.Table:
+    """All rows of the files of a source.
+
+    Raises:
+        EventsError: There are no files, or they cannot be read.
+    """
+    files = source.files()
+    if not files:
+        raise EventsError(f"--source {source.name}: there are no files to read")
+    tables = [read_file(path, source.format) for path in files]
+    table = pa.concat_tables(tables, promote_options="permissive")
+    declared = source.schema() if "schema" in source.own else None
+    return table if declared is None else table.select(declared.names).cast(declared)
+
+
+def read_file(path: Path, format: str | None = None) -> pa.Table:
+    """The table of a Parquet, CSV or JSON file.
+
+    Raises:
+        EventsError: It cannot be read.
+    """
+    format = format or FORMATS.get(path.suffix, "parquet")
+    readers = {"csv": pyarrow.csv.read_csv, "json": pyarrow.json.read_json}
+    try:
+        return readers.get(format, pq.read_table)(path)
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+
+
+def _schema_of_file(path: Path, format: str) -> pa.Schema:
+    try:
+        if format == "parquet":
+            return pq.read_schema(path).remove_metadata()
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
+    return read_file(path, format).schema
+
+
+def _unreadable(path: Path, error: Exception) -> EventsError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return EventsError(f"{path} is no readable Parquet, CSV or JSON file: {reason}")

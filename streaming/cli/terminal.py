@@ -1,0 +1,130 @@
+"""Terminal: how all sub-commands look, so that they look alike.
+
+Results go to standard output, everything else (progress, remarks, errors) to standard error, so
+that a pipe gets results only. Few colours, each with one meaning: green comes, red goes or is
+wrong, yellow waits, cyan is a name that the user gave; what explains is dim. Without a terminal, or
+with ``NO_COLOR``, the same words are there without them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.theme import Theme
+
+from dbsp_wcoj import warm_up
+
+__all__ = [
+    "amount",
+    "console",
+    "duration",
+    "milliseconds",
+    "plain_table",
+    "print_json",
+    "ready_kernels",
+    "size",
+]
+
+THEME: Final = Theme(
+    {
+        "name": "cyan",
+        "comes": "green",
+        "goes": "red",
+        "wrong": "bold red",
+        "waits": "yellow",
+        "says": "dim",
+        "total": "bold",
+        "repr.number": "none",
+        "table.header": "dim",
+        "table.title": "bold",
+        "bar.back": "grey23",
+        "bar.complete": "green",
+        "bar.finished": "green",
+        "progress.elapsed": "dim",
+        "progress.remaining": "dim",
+    }
+)
+WIDE: Final = 140
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The terminal; wide enough for tables when the output is none."""
+    found = Console(stderr=stderr, theme=THEME, highlight=False, emoji=False)
+    if found.is_terminal:
+        return found
+    return Console(stderr=stderr, theme=THEME, highlight=False, emoji=False, width=WIDE)
+
+
+def plain_table(title: str | None = None) -> Table:
+    """A table with a line below its head and none elsewhere."""
+    return Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1),
+    )
+
+
+def ready_kernels(remarks: Console) -> None:
+    """Compile or load the kernels, so that no step waits for it."""
+    with remarks.status("[says]Readying the kernels; the first time takes a minute ...[/]"):
+        warm_up()
+
+
+def print_json(value: Any) -> None:
+    """One JSON text on standard output."""
+    console().file.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def size(count: float) -> str:
+    """Bytes, by thousands.
+
+    >>> size(0), size(999), size(12_345), size(9_999_999), size(10**13)
+    ('0 B', '999 B', '12.3 kB', '10.0 MB', '10.0 TB')
+    """
+    unit = 0
+    while count >= 999.95 and unit < len(_UNITS) - 1:
+        count, unit = count / 1000, unit + 1
+    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count:.0f} {_UNITS[0]}"
+
+
+def amount(count: float) -> str:
+    """A number of things: whole, or three digits of it.
+
+    >>> amount(59835), amount(0.12345), amount(1234567.8)
+    ('59,835', '0.123', '1,234,568')
+    """
+    if count == int(count) or count >= 1000:
+        return f"{round(count):,}"
+    return f"{count:.3g}"
+
+
+def milliseconds(seconds: float) -> str:
+    """A time as milliseconds.
+
+    >>> milliseconds(0.00012), milliseconds(0.0472), milliseconds(1.5)
+    ('0.12', '47.2', '1,500')
+    """
+    value = 1000 * seconds
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it.
+
+    >>> duration(0.25), duration(75), duration(4000)
+    ('0.2 s', '1 min 15 s', '1 h 6 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

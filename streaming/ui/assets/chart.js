@@ -1,0 +1,218 @@
+// Charts: numbers over time as steps, and times of micro-batches as stacked bars. Both can be read
+// with the pointer, and with the arrow keys when they have the focus; what is read is said below.
+
+import { amount, brief, clock, drawn, element, milliseconds, say, ticks } from "/assets/build.js";
+
+class Chart {
+  constructor(height, label) {
+    this.height = height;
+    this.svg = drawn("svg", { class: "plot", height, tabindex: 0, role: "img", "aria-label": label });
+    this.reading = element("p", { class: "reading", "aria-live": "polite" });
+    this.node = element("div", {}, this.svg, this.reading);
+    this.at = null;
+    this.asked = false;
+    new ResizeObserver(() => this.redraw()).observe(this.node);
+    this.svg.addEventListener("pointermove", (event) => this.point(event));
+    this.svg.addEventListener("pointerleave", () => this.read(null));
+    this.svg.addEventListener("blur", () => this.read(null));
+    this.svg.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  redraw() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.width = this.node.clientWidth;
+      if (this.width) {
+        this.svg.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
+        this.draw();
+      }
+    });
+  }
+
+  point(event) {
+    const box = this.svg.getBoundingClientRect();
+    this.read(this.count() ? this.nearest(event.clientX - box.left) : null);
+  }
+
+  key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
+    if (step === undefined || !this.count()) return;
+    event.preventDefault();
+    const last = this.count() - 1;
+    this.read(Math.max(0, Math.min(last, (this.at ?? last + (step < 0 ? 1 : 0)) + step)));
+  }
+
+  read(at) {
+    this.at = at;
+    this.redraw();
+  }
+}
+
+const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20;
+
+export class Lines extends Chart {
+  constructor(label, names) {
+    super(132, label);
+    this.names = names;
+    this.moments = [];
+  }
+
+  show(moments) {
+    this.moments = moments;
+    this.redraw();
+  }
+
+  count() { return this.moments.length; }
+
+  x(i) {
+    const first = this.moments[0].at, last = this.moments.at(-1).at;
+    const share = last > first ? (this.moments[i].at - first) / (last - first) : 1;
+    return LEFT + share * (this.width - LEFT - RIGHT);
+  }
+
+  nearest(x) {
+    let best = 0;
+    for (let i = 0; i < this.moments.length; i += 1) {
+      if (Math.abs(this.x(i) - x) <= Math.abs(this.x(best) - x)) best = i;
+    }
+    return best;
+  }
+
+  draw() {
+    const all = this.moments.flatMap((moment) => moment.values).filter((v) => v != null);
+    if (!all.length) { this.svg.replaceChildren(); say(this.reading, ""); return; }
+    let low = Math.min(...all, 0 < Math.min(...all) && Math.max(...all) > 2 * Math.min(...all) ? 0 : Infinity);
+    let high = Math.max(...all);
+    if (low === high) { low = Math.min(low, 0); high = Math.max(high, low + 1); }
+    const marks = ticks(low, high, 3);
+    low = Math.min(low, marks[0]); high = Math.max(high, marks.at(-1));
+    const bottom = this.height - BOTTOM;
+    const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - TOP);
+    const parts = marks.flatMap((mark) => [
+      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
+      drawn("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, brief(mark)),
+    ]);
+    this.names.forEach((_, k) => {
+      const colour = `var(--series-${k + 1})`;
+      let path = "", before = null;
+      this.moments.forEach((moment, i) => {
+        const value = moment.values[k];
+        const x = this.x(i).toFixed(1);
+        if (value == null) { before = null; return; }
+        path += before == null ? `M${x} ${y(value).toFixed(1)}` : `H${x}V${y(value).toFixed(1)}`;
+        before = value;
+      });
+      if (!path) return;
+      if (this.names.length === 1 && this.moments.every((moment) => moment.values[0] != null)) {
+        const area = `${path}V${y(Math.max(low, 0))}H${this.x(0).toFixed(1)}Z`;
+        parts.push(styled(drawn("path", { class: "area", d: area }), "fill", colour));
+      }
+      parts.push(styled(drawn("path", { class: "line", d: path }), "stroke", colour));
+      const last = this.moments.findLastIndex((moment) => moment.values[k] != null);
+      parts.push(styled(
+        drawn("circle", { cx: this.x(last), cy: y(this.moments[last].values[k]), r: 3 }), "fill", colour));
+    });
+    parts.push(
+      drawn("text", { x: LEFT, y: this.height - 4 }, clock(this.moments[0].at)),
+      drawn("text", { x: this.width - RIGHT, y: this.height - 4, "text-anchor": "end" },
+        clock(this.moments.at(-1).at)),
+    );
+    const at = this.at != null && this.at < this.count() ? this.at : null;
+    if (at != null) {
+      parts.push(drawn("line", { class: "cross", x1: this.x(at), x2: this.x(at), y1: TOP, y2: bottom }));
+      const moment = this.moments[at];
+      const values = this.names.map((name, k) => `${name} ${amount(moment.values[k])}`);
+      say(this.reading, `${clock(moment.at)}, micro-batch ${moment.id}: ${values.join(", ")}`);
+    } else say(this.reading, "");
+    this.svg.replaceChildren(...parts);
+  }
+}
+
+export const PHASES = {
+  load: "state", read: "Spark and the way to Python", decode: "taking rows apart",
+  encode: "values to codes", step: "joins and operators", output: "codes to values",
+  cells: "steps of cells on executors", write: "state to disk", merge: "upkeep of arrangements", publish: "targets", other: "the rest",
+};
+
+export class Bars extends Chart {
+  constructor(label) {
+    super(190, label);
+    this.batches = [];
+  }
+
+  show(batches) {
+    this.batches = batches.map((batch) => {
+      const { all, ...seconds } = batch.seconds;
+      const known = Object.values(seconds).reduce((sum, one) => sum + one, 0);
+      return { id: batch.id, all, parts: { ...seconds, other: Math.max(0, all - known) }, batch };
+    });
+    this.redraw();
+  }
+
+  count() { return this.batches.length; }
+
+  get step() {
+    return Math.min(14, (this.width - LEFT - RIGHT) / Math.max(this.batches.length, 24));
+  }
+
+  nearest(x) {
+    return Math.max(0, Math.min(this.count() - 1, Math.floor((x - LEFT) / this.step)));
+  }
+
+  draw() {
+    if (!this.count()) { this.svg.replaceChildren(); return; }
+    const times = this.batches.map((batch) => batch.all).sort((a, b) => a - b);
+    const usual = times[Math.floor(0.95 * (times.length - 1))];
+    const marks = ticks(0, Math.min(times.at(-1), 2.5 * usual) * 1000 || 1, 4);
+    const high = Math.max(marks.at(-1), Math.min(times.at(-1), 2.5 * usual) * 1000);
+    const bottom = this.height - BOTTOM;
+    const y = (ms) => bottom - (Math.min(ms, high) / high) * (bottom - TOP);
+    const parts = marks.flatMap((mark) => [
+      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
+      drawn("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, brief(mark)),
+    ]);
+    this.batches.forEach((batch, i) => {
+      let ms = 0;
+      for (const phase of Object.keys(PHASES)) {
+        const spent = 1000 * (batch.parts[phase] ?? 0);
+        if (y(ms) - y(ms + spent) > 0.2) {
+          parts.push(styled(drawn("rect", {
+            x: LEFT + i * this.step, width: Math.max(1, this.step - 1.5),
+            y: y(ms + spent), height: y(ms) - y(ms + spent),
+          }), "fill", `var(--phase-${phase})`));
+        }
+        ms += spent;
+      }
+      if (1000 * batch.all > high) {
+        parts.push(drawn("text", { x: LEFT + (i + 0.5) * this.step, y: TOP + 1, "text-anchor": "middle" }, "↑"));
+      }
+    });
+    parts.push(
+      drawn("text", { x: 2, y: this.height - 4 }, "ms"),
+      drawn("text", { x: LEFT, y: this.height - 4 }, `micro-batch ${amount(this.batches[0].id)}`),
+    );
+    if (this.count() * this.step > 220) {
+      parts.push(drawn("text", { x: LEFT + this.count() * this.step, y: this.height - 4, "text-anchor": "end" },
+        amount(this.batches.at(-1).id)));
+    }
+    const at = this.at != null && this.at < this.count() ? this.at : null;
+    if (at != null) {
+      const x = LEFT + (at + 0.5) * this.step;
+      parts.push(drawn("line", { class: "cross", x1: x, x2: x, y1: TOP, y2: bottom }));
+      const batch = this.batches[at];
+      const spent = Object.entries(batch.parts).filter(([, one]) => one >= 0.00005)
+        .sort((a, b) => b[1] - a[1]).slice(0, 5).map(([name, one]) => `${name} ${milliseconds(1000 * one)}`);
+      const rows = Object.values(batch.batch.in).reduce((sum, one) => sum + one, 0);
+      say(this.reading, `micro-batch ${amount(batch.id)}, ${amount(rows)} rows: ` +
+        `${milliseconds(1000 * batch.all)}; ${spent.join(", ")}`);
+    } else say(this.reading, "");
+    this.svg.replaceChildren(...parts);
+  }
+}
+
+function styled(node, name, value) {
+  node.style[name] = value;
+  return node;
+}

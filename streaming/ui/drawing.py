@@ -1,0 +1,76 @@
+"""Drawing: the circuit as boxes and lines, and what each operator has done so far.
+
+What never changes (boxes, labels, lines, places) is told once; after that only the rows and the
+seconds of each operator, in the same order. The boxes are those of ``Circuit.explain``, and views
+are boxes at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from circuits import Circuit
+from circuits.drawing import label
+from circuits.graph import Graph
+from circuits.operators.integrate import Integrate
+from streaming.ui.layout import laid_out
+
+__all__ = ["Drawing"]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The picture of a circuit.
+
+    Attributes:
+        picture: Boxes and lines, for JSON.
+        numbers: The operators that have boxes, by their places in the graph.
+    """
+
+    picture: dict[str, Any]
+    numbers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, circuit: Circuit) -> Drawing:
+        """The drawing of a circuit."""
+        graph = circuit._graph
+        numbers = [
+            number
+            for number, node in enumerate(graph.nodes)
+            if not isinstance(node.operator, Integrate)
+        ]
+        views = {len(graph.nodes) + i: name for i, name in enumerate(graph.views)}
+        ends = dict(zip(views, graph.views.values(), strict=True))
+        edges = [(below, n) for n in numbers for below in dict.fromkeys(graph.nodes[n].inputs)]
+        edges += [(below, box) for box, below in ends.items()]
+        layout = laid_out([*numbers, *views], edges)
+        boxes = [_box(graph, number, layout.places[number]) for number in numbers]
+        boxes += [
+            {
+                "kind": "view",
+                "name": name,
+                "label": "",
+                "of": numbers.index(ends[box]),
+                "given": name in circuit.outputs,
+                "at": layout.places[box],
+            }
+            for box, name in views.items()
+        ]
+        place = {number: i for i, number in enumerate([*numbers, *views])}
+        lines = [
+            {"from": place[start], "to": place[end], "bends": layout.bends[start, end]}
+            for start, end in edges
+        ]
+        return cls({"boxes": boxes, "lines": lines, "widths": layout.widths}, tuple(numbers))
+
+    def done(self, circuit: Circuit) -> list[tuple[int, float]]:
+        """Rows put out and milliseconds taken by each operator, over all steps of this process."""
+        nodes = circuit._graph.nodes
+        return [(nodes[n].rows, round(1000 * nodes[n].seconds, 3)) for n in self.numbers]
+
+
+def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:
+    node = graph.nodes[number]
+    kind = "input" if node.operator is None else type(node.plan).__name__.lower()
+    return {"kind": kind, "name": node.name, "label": label(graph, node), "at": at}

@@ -1,0 +1,142 @@
+"""Page: a live page beside a running sink.
+
+::
+
+    sink = ViewSink(circuit, targets, state_dir="state/")
+    page = serve(sink)                  # prints nothing; page.address says where
+    query = stream.writeStream.foreachBatch(sink).start()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from importlib import import_module
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from circuits import Circuit
+from streaming.errors import PageError
+from streaming.metrics import BatchMetrics
+from streaming.ui.history import History
+from streaming.view_sink import Published, ViewSink
+
+if TYPE_CHECKING:
+    from streaming.ui.server import Server
+
+__all__ = ["PORT", "Page", "check_servable", "serve"]
+
+PORT: Final = 8765
+PACKAGES: Final = ("starlette", "uvicorn", "anyio", "h11", "click")
+
+
+class Page:
+    """A page that is served, and what it shows.
+
+    Args:
+        circuit: The views, before the first micro-batch that is taken.
+        name: What it is called.
+        host: Where it is served; other machines can see it only if the address is not one of this
+            machine alone.
+        port: 0 for a free one.
+        token: What a visitor has to know; needed for other hosts.
+
+    Raises:
+        PageError: It cannot be served there, or a package is not installed.
+    """
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        *,
+        name: str = "views",
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        token: str | None = None,
+    ) -> None:
+        server = _server()
+        self.history = History(circuit, name=name)
+        self._server: Server = server.Server(self.history, host=host, port=port, token=token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """Where it is."""
+        return self._server.address
+
+    def take(self, published: Published, metrics: BatchMetrics) -> None:
+        """Show a micro-batch; for who steps a circuit without a sink."""
+        self.history.take(published, metrics)
+
+    def end(self, said: str = "", *, failed: bool = False) -> None:
+        """Say on the page that the stream has ended, and why."""
+        self.history.end(said, failed=failed)
+
+    def stay(self, console: Any) -> None:
+        """Go on serving until Ctrl-C, if a console of rich has somebody who can press it."""
+        if not console.is_terminal:
+            return
+        console.print("The page stays until Ctrl-C.", style="dim")
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                time.sleep(1)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.stop()
+
+
+def check_servable(*, host: str = "127.0.0.1", token: str | None = None) -> None:
+    """Say what would be wrong with a page, before there is anything to show.
+
+    Raises:
+        PageError: Others could come without a token, or a package is not installed.
+    """
+    _server().check_host(host, token)
+
+
+def _server() -> ModuleType:
+    try:
+        return import_module("streaming.ui.server")
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        raise PageError(
+            f"the page needs the package {error.name}, which is not installed: "
+            "run pip install 'dbsp-wcoj[ui]'"
+        ) from None
+
+
+def serve(
+    sink: ViewSink,
+    *,
+    name: str = "views",
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    token: str | None = None,
+) -> Page:
+    """Serve a live page of a sink, from its next micro-batch on.
+
+    Args:
+        sink: In this process; in Spark Connect it works in another one, which has no page.
+        name: What the page is called.
+        host: As for `Page`.
+        port: As for `Page`.
+        token: As for `Page`.
+
+    Raises:
+        PageError: As for `Page`.
+    """
+    page = Page(sink.circuit, name=name, host=host, port=port, token=token)
+    sink.watch(page.take)
+    return page

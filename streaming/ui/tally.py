@@ -1,0 +1,115 @@
+"""Tally: the numbers of a view that are drawn over time.
+
+A view that is one row for all, as ``SELECT count(*), max(price) ...`` without GROUP BY, is drawn by
+the numbers in it; any other by how many rows it has, duplicates counted. Both follow from deltas.
+Where they begin is known of a view that is materialized; of another one that had a state before
+this process, the number of rows counts from there, and ``is_partial`` says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from circuits import Circuit
+from circuits.graph import Graph
+from circuits.relational import Aggregate, Filter, Map, Totals
+from circuits.schema import WEIGHT
+from dbsp_wcoj.run import Run
+from streaming.ui.shown import Int64Array, is_number, weights_of
+
+__all__ = ["Tally", "is_single"]
+
+MOST: Final = 4
+
+
+class Tally:
+    """The numbers of one view, step by step.
+
+    Args:
+        circuit: The circuit, at the state before the first delta that is counted.
+        view: One of its outputs.
+    """
+
+    def __init__(self, circuit: Circuit, view: str) -> None:
+        self._circuit = circuit
+        self._view = view
+        self._weights: dict[int, tuple[Run, int]] = {}
+        self._is_kept = view in circuit.materialized
+        schema = circuit.schema(view).arrow
+        self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][:MOST]
+        self.is_single = bool(self._columns) and is_single(circuit._graph, view)
+        #: What the numbers are.
+        self.names = self._columns if self.is_single else ["rows"]
+        #: Whether they count from this process on, and not from the beginning of the state.
+        self.is_partial = False
+        self._found: list[float | None] = [None] * len(self.names)
+        self._is_begun = False
+
+    def take(
+        self, table: pa.Table, weights: Int64Array, mode: str, *, batch_id: int, replayed: bool
+    ) -> list[float | None]:
+        """The numbers after a micro-batch; None is not known yet, or NULL.
+
+        Args:
+            table: What the view gave out; its step is committed.
+            weights: Its weights.
+            mode: In which form (`streaming.outputs`).
+            batch_id: The micro-batch.
+            replayed: Whether it had been given out before.
+
+        Complexity:
+            O(rows given out); once also O(rows of the view), where it is materialized and holds
+            rows that were there before.
+        """
+        if not self._is_begun and not self.is_single and not self._is_kept:
+            self.is_partial = batch_id > 0 or replayed
+        if self.is_single:
+            self._take_row(table, weights)
+        elif mode == "complete":
+            self._found = [int(weights.sum())]
+        elif self._is_kept and (mode == "upsert" or not self._is_begun):
+            self._found = [self._whole()]
+        elif not replayed:
+            self._found = [(self._found[0] or 0) + int(weights.sum())]
+        self._is_begun = True
+        return self._found
+
+    def _take_row(self, table: pa.Table, weights: Int64Array) -> None:
+        if not table.num_rows and not self._is_begun and self._is_kept:
+            table = self._circuit.views[self._view]
+            weights = weights_of(table)
+        comes = np.flatnonzero(weights > 0)
+        if len(comes):
+            place = int(comes[0])
+            self._found = [_number(table.column(name)[place].as_py()) for name in self._columns]
+
+    def _whole(self) -> int:
+        """The sum of all weights of the view; a run is added up once."""
+        known, self._weights = self._weights, {}
+        trace = self._circuit.views.integral(self._view).trace
+        for run in trace.arrangements[0].spine.runs:
+            found = known.get(id(run)) or (run, int(run.read()[1].sum()))
+            self._weights[id(run)] = found
+        return sum(weight for _, weight in self._weights.values())
+
+
+def is_single(graph: Graph, view: str) -> bool:
+    """Whether a view is the one row of an aggregate over everything."""
+    number = graph.views[view]
+    while True:
+        match graph.nodes[number].plan:
+            case Map() | Filter():
+                (number,) = graph.nodes[number].inputs
+            case Aggregate(_, keys, _):
+                return not keys
+            case Totals(_, keys, _):
+                return not keys
+            case _:
+                return False
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else value if isinstance(value, int) else float(value)

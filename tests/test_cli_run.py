@@ -1,0 +1,116 @@
+"""``dbsp-wcoj run``: views over files, to sinks, going on after a restart; each in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+QUERY = """
+CREATE VIEW rings AS
+    SELECT x.src AS a, y.src AS b, z.src AS c
+    FROM e x JOIN e y ON y.src = x.dst JOIN e z ON z.src = y.dst AND z.dst = x.src
+    WHERE x.src < y.src AND x.src < z.src;
+CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
+"""
+
+
+def put(folder: Path, number: int, *rows: tuple[int, int], weight: int = 1) -> None:
+    folder.mkdir(exist_ok=True)
+    columns = {"src": [a for a, _ in rows], "dst": [b for _, b in rows]}
+    table = pa.table({**columns, "weight": [weight] * len(rows)})
+    pq.write_table(table, folder / f"{number}.parquet")
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "streaming.cli", "run", *map(str, arguments)]
+
+
+def run(*arguments: object) -> tuple[str, str]:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
+    """About 25 seconds: a Spark of its own for each run."""
+    (tmp_path / "rings.sql").write_text(QUERY)
+    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    options = (
+        *(tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--state", tmp_path / "state"),
+        *("--sink", f"degrees=sqlite:{tmp_path}/d.db,keys=src", "--sink", "rings=console"),
+        *("--once", "--json"),
+    )
+    out, _ = run(*options)
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"view": "rings", "batch": 0, "weight": 1, "row": {"a": 1, "b": 2, "c": 3}}
+    ]
+    put(tmp_path / "in", 1, (2, 3), weight=-1)
+    put(tmp_path / "in", 2, (3, 2))
+    out, errors = run(*options)
+    assert [json.loads(line)["weight"] for line in out.splitlines()] == [-1]
+    assert "1 micro-batches with 2 rows" in errors
+    database = sqlite3.connect(tmp_path / "d.db")
+    assert sorted(database.execute("SELECT src, n FROM degrees")) == [(1, 1), (3, 2)]
+    database.close()
+
+
+@pytest.mark.slow
+def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> None:
+    """About 15 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    (tmp_path / "rings.sql").write_text(QUERY)
+    arguments = command(
+        tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--ui", "--ui-port", 0
+    )
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = None
+        for line in process.stderr:
+            if "Live page: " in line:
+                address = line.partition("Live page: ")[2].strip()
+            if line.startswith("micro-batch 0:"):
+                break
+        put(tmp_path / "in", 1, (1, 2), weight=-1)
+        end = time.monotonic() + 60
+        found: dict = {"course": []}
+        while len(found["course"]) < 2 and time.monotonic() < end:
+            time.sleep(0.2)
+            with urllib.request.urlopen(f"{address}snapshot", timeout=10) as answer:
+                found = json.load(answer)
+        assert [moment["values"]["rings"] for moment in found["course"]] == [[1], [0]]
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(30) == 0, rest
+        assert "2 micro-batches with 4 rows" in rest
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_one_line_and_status_1(tmp_path: Path) -> None:
+    """About 12 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), weight=-1)
+    arguments = command(
+        *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true"),
+        *("--once", "--bad-rows", "fail"),
+    )
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("error: micro-batch 0: row")
+    assert not any("Traceback" in line for line in lines)

@@ -1,0 +1,173 @@
+"""The page in a real browser: a stream is started, and the numbers move.
+
+Needs a Chromium, of Playwright or of the system; skipped with the reason where there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from circuits import compile_sql
+from streaming import ViewSink
+from streaming.ui import serve
+from tests.tables import EDGE, edges
+from tests.test_ui_pages import VIEWS
+from tests.test_view_sink import Frame
+
+pytest.importorskip("starlette")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+QUIET = (  # it would look up hosts of its maker
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+SIZES = {"light": (1280, 900), "dark": (1280, 900), "narrow": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+    found = next(filter(None, map(shutil.which, names)), None)
+    with playwright.sync_playwright() as play:
+        own = Path(play.chromium.executable_path)
+        if not found and not own.exists():
+            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
+        chromium = play.chromium.launch(
+            executable_path=found or str(own),
+            args=[*QUIET, *(["--no-sandbox"] if os.geteuid() == 0 else [])],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def live():
+    sink = ViewSink(compile_sql(VIEWS, {"e": EDGE}))
+    page = serve(sink, port=0, name="payments")
+    yield sink, page
+    page.stop()
+
+
+def ring(n):
+    return (n, n + 1), (n + 1, n + 2), (n + 2, n)
+
+
+def opened(browser, live, scheme="light", size=(1280, 900)):
+    _, served = live
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.wrong, page.asked = [], []
+    page.on("console", lambda said: said.type == "error" and page.wrong.append(said.text))
+    page.on("pageerror", lambda error: page.wrong.append(str(error)))
+    page.on("request", lambda request: page.asked.append(request.url))
+    page.goto(served.address)
+    page.wait_for_selector(".tile")
+    return page
+
+
+def number(page, view):
+    return (
+        page.locator("article.view", has=page.get_by_role("heading", name=view)).locator("b").first
+    )
+
+
+def expect(locator, text):
+    playwright.expect(locator).to_have_text(text, timeout=5000)
+
+
+def test_a_stream_is_started_and_the_numbers_move(browser, live):
+    sink, served = live
+    page = opened(browser, live)
+    expect(page.locator("#status"), "waiting for the first micro-batch")
+    sink(Frame(edges(*ring(1), (7, 8))), 0)
+    expect(number(page, "total"), "4")
+    expect(number(page, "rings"), "3")
+    expect(page.locator("#status"), "running")
+    assert page.locator("#matches .node").count() == 3
+    assert page.locator("#matches li").count() == 3
+    sink(Frame(edges(*ring(10))), 1)
+    sink(Frame(edges((1, 2), weights=[-1])), 2)
+    expect(number(page, "total"), "6")
+    expect(number(page, "rings"), "3")
+    expect(page.locator("#matches li").first, "12 → 10 → 11")
+    assert page.locator("#latency rect").count() > 0
+    assert page.locator("#circuit g.op").count() >= 6
+    assert page.locator("#state .holding").count() >= 2
+    served.end("all has been read")
+    expect(page.locator("#status"), "all has been read")
+    assert page.wrong == []
+    assert {url.partition("/assets")[0].rstrip("/") for url in page.asked} <= {
+        served.address.rstrip("/"),
+        served.address + "events",
+    }
+
+
+def test_keys_go_to_sections_turn_the_light_and_hold_the_page_still(browser, live):
+    sink, _ = live
+    sink(Frame(edges(*ring(1))), 0)
+    page = opened(browser, live)
+    expect(number(page, "total"), "3")
+    page.keyboard.press("2")
+    assert page.evaluate("document.activeElement.id") == "matches"
+    page.keyboard.press("t")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.keyboard.press("p")
+    expect(page.locator("#status"), "held still; running")
+    sink(Frame(edges((5, 6))), 1)
+    page.wait_for_timeout(500)
+    expect(number(page, "total"), "3")
+    page.keyboard.press("p")
+    expect(number(page, "total"), "4")
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    page.locator("#latency svg").focus()
+    page.keyboard.press("ArrowLeft")
+    playwright.expect(page.locator("#latency .reading")).to_contain_text("micro-batch 1, 1 rows")
+    page.locator("#circuit g.op").first.focus()
+    page.keyboard.press("ArrowRight")
+    playwright.expect(page.locator("#circuit .about p")).to_contain_text("of the time")
+    assert page.wrong == []
+
+
+@pytest.mark.parametrize("look", SIZES)
+def test_no_window_scrolls_sideways(browser, live, look):
+    sink, _ = live
+    for batch in range(3):
+        sink(Frame(edges(*ring(10 * batch))), batch)
+    scheme = "dark" if look == "dark" else "light"
+    page = opened(browser, live, scheme, SIZES[look])
+    expect(number(page, "total"), "9")
+    assert page.evaluate("document.documentElement.dataset.theme") == scheme
+    wide = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide[0] <= wide[1]
+    folder = os.environ.get("DBSP_WCOJ_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=f"{folder}/{look}.png", full_page=True)
+    assert page.wrong == []
+
+
+def test_values_of_rows_are_texts_and_never_markup(browser):
+    import pyarrow as pa
+
+    schema = pa.schema({"t": pa.string()})
+    sink = ViewSink(compile_sql("SELECT t FROM r", {"r": schema}, name="v"))
+    live = sink, serve(sink, port=0)
+    try:
+        page = opened(browser, live)
+        evil = "<img src=x onerror=alert(1)>"
+        sink(Frame(pa.table({"t": [evil]})), 0)
+        expect(page.locator("#views td").nth(1), evil)
+        assert page.locator("#views img").count() == 0
+        assert page.wrong == []
+    finally:
+        live[1].stop()
