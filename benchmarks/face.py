@@ -207,7 +207,7 @@ FACES: tuple[Face, ...] = (
         "Micro-batches on two cores",
         "A micro-batch of new edges, embedded and in cells on the same two cores",
         (
-            *("query", "cells", "stages", "rows/batch", "batch s", "one row s"),
+            *("query", "cells", "stages", "max/mean", "rows/batch", "batch s", "one row s"),
             *("idle s", "bar s", "within"),
         ),
     ),

@@ -1,7 +1,8 @@
 """Micro-batches: a distributed sink on this machine's cores against the embedded one.
 
 Cells share the cores that the embedded engine has to itself, so what is seen is what cells cost:
-jobs of Spark, rows sent and kept several times. A sink loads most of a graph by its
+jobs of Spark, rows sent and kept several times, and how full the cells of the state are by its
+manifests. A sink loads most of a graph by its
 first micro-batch, gets a few that are not timed, and then some of new edges and some without rows.
 Sinks take turns, so whatever else the machine does meets all of them alike. All give out the same,
 micro-batch by micro-batch, and in the end it is the count of an independent program.
@@ -26,7 +27,10 @@ from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from circuits.incremental import incrementalize
 from streaming import ViewSink
-from streaming.hypercube.stages import stages_of
+from streaming.hypercube.distributed import newest_cells
+from streaming.hypercube.evenness import loads_of
+from streaming.hypercube.stages import Stage, stages_of
+from streaming.state.files import LocalFiles
 
 IDLE_BAR = 0.4
 IDLE_BARRED = 2  # cells
@@ -38,6 +42,7 @@ class Turn:
     """A sink, the count that it has come to, and seconds of its micro-batches."""
 
     cells: int | None
+    place: Path
     sink: ViewSink
     found: int = 0
     batch: int = 0
@@ -97,7 +102,7 @@ def micro_batches(
             sink = ViewSink(circuit_of(pattern), state_dir=place)
         else:
             sink = ViewSink(circuit_of(pattern), state_dir=place, mode="distributed", cells=most)
-        turns.append(Turn(most, sink))
+        turns.append(Turn(most, place, sink))
     for turn in turns:
         turn.load = turn.step(session, changes(kept.source, kept.target))
     at = 0
@@ -114,7 +119,7 @@ def micro_batches(
         for turn in turns:
             turn.one.append(turn.step(session, changes(edge.source, edge.target)))
             turn.idle.append(turn.step(session, changes(edge.source[:0], edge.target[:0])))
-    stages = len(_stages(circuit_of(pattern)))
+    stages = _stages(circuit_of(pattern))
     found = []
     for turn in turns:
         turn.sink.close()
@@ -149,14 +154,22 @@ def circuit_of(pattern: Pattern) -> Circuit:
     return compile_sql(f"SELECT count(*) AS n FROM {text}", {"e": SCHEMA}, name="n")
 
 
-def _row(pattern: Pattern, graph: Graph, turn: Turn, embedded: Turn, rows: int, stages: int) -> Row:
+def _row(
+    pattern: Pattern,
+    graph: Graph,
+    turn: Turn,
+    embedded: Turn,
+    rows: int,
+    stages: tuple[Stage, ...],
+) -> Row:
     seconds, idle = statistics.median(turn.full), statistics.median(turn.idle)
     bar = IDLE_BAR if turn.cells == IDLE_BARRED else None
     return {
         "query": pattern.name,
         "graph": graph.name,
         "cells": turn.cells,
-        "stages": None if turn.cells is None else stages,
+        "stages": None if turn.cells is None else len(stages),
+        "max/mean": _uneven(turn, stages),
         "rows/batch": rows,
         "load s": turn.load,
         "batch s": seconds,
@@ -168,6 +181,16 @@ def _row(pattern: Pattern, graph: Graph, turn: Turn, embedded: Turn, rows: int, 
     }
 
 
-def _stages(circuit: Circuit) -> tuple[object, ...]:
+def _uneven(turn: Turn, stages: tuple[Stage, ...]) -> float | None:
+    """Rows of the fullest cell of the join, by the mean."""
+    cells = newest_cells(LocalFiles(turn.place))
+    if cells is None:
+        return None
+    (join,) = (stage for stage in stages if stage.atoms)
+    loads = loads_of(join, cells.of_stage(join.number))
+    return max(loads) * len(loads) / sum(loads)
+
+
+def _stages(circuit: Circuit) -> tuple[Stage, ...]:
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
     return stages_of(incrementalize(circuit.plans, fields)).stages

@@ -42,10 +42,10 @@ from streaming.hypercube.cell import definition_of, feeds_of
 from streaming.hypercube.distributed import check_distributable, stages_in
 from streaming.hypercube.grid import Grid
 from streaming.hypercube.layout import Layout
+from streaming.hypercube.moving import relations_of
 from streaming.hypercube.planning import counts_of_tables, stage_grid
 from streaming.hypercube.stage_cells import StageCells
 from streaming.hypercube.stages import Stage
-from streaming.hypercube.wire import to_wire
 from streaming.state.cells import Cells
 from streaming.state.definition import kept_definition
 from streaming.state.files import Files
@@ -189,7 +189,7 @@ class _Move:
         driver.load(stored_state(self._files, self._before))
         states = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
-            whole = cells.read(grid, _of_stage(old, cells.stage))
+            whole = cells.read(grid, old.of_stage(cells.stage.number))
             states[cells.stage.node] = whole
             cells.count(whole)
         return self._rewritten(
@@ -211,7 +211,7 @@ class _Move:
             new, found = cells.regridded(
                 grid,
                 chosen,
-                _of_stage(old, cells.stage),
+                old.of_stage(cells.stage.number),
                 batch_id=self._number,
                 steps=self._before.steps,
             )
@@ -269,17 +269,9 @@ class _Move:
 
 def _grid(stage: Stage, count: int, whole: OperatorState) -> Grid:
     """The grid of a stage, by the rows that it has."""
-    tables = {
-        atom.relation: pa.table([*map(to_wire, table.columns)], table.column_names)
-        for atom, table in zip(stage.atoms, whole, strict=False)
-        if table is not None
-    }
+    tables = relations_of(stage, whole)
     some = any(table.num_rows for table in tables.values())
     return stage_grid(stage, count, counts=counts_of_tables(stage, tables) if some else None)
-
-
-def _of_stage(cells: Cells, stage: Stage) -> dict[int, bytes]:
-    return {c: sealed for (s, c), sealed in cells.manifests.items() if s == stage.number}
 
 
 def _by_stage(stage: Stage, sealed: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:

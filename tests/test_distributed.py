@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import re
 from collections import Counter
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +27,8 @@ from streaming import (
     upsert,
 )
 from streaming.hypercube import pipeline
+from streaming.hypercube.distributed import newest_cells, stages_in
+from streaming.hypercube.evenness import loads_of
 from streaming.hypercube.pipeline import Pipeline
 from streaming.state.files import LocalFiles
 from streaming.state.manifest import Manifest
@@ -236,6 +239,55 @@ def test_columns_of_types_that_spark_has_not_meet_in_their_cells(spark, tmp_path
         found.append(outputs(sink))
     assert found[0] == found[1]
     assert sum(found[0]["view"].values()) == 4
+
+
+HUBS = """
+    CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+        JOIN e z ON z.src = x.src AND z.dst = y.dst;
+    CREATE VIEW named AS SELECT e.src, p.name FROM e JOIN p ON e.dst = p.id;
+"""
+
+
+def hub(edges: int) -> list[dict[str, Any]]:
+    """Half of all edges go to node 7."""
+    rng = random.Random("hub")
+    rows = [(number, 7 if number % 2 else rng.randrange(edges)) for number in range(edges)]
+    return [{"relation": "e", "src": src, "dst": dst} for src, dst in rows]
+
+
+def uneven(place: Any) -> dict[int, float]:
+    """By join of the newest version the rows of its fullest cell, by the mean."""
+    stages = stages_in(compile_sql(HUBS, SCHEMAS)).stages
+    cells = newest_cells(LocalFiles(place))
+    assert cells is not None
+    loads = {one.number: loads_of(one, cells.of_stage(one.number)) for one in stages if one.atoms}
+    return {number: max(one) * len(one) / sum(one) for number, one in loads.items()}
+
+
+def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(spark, tmp_path):
+    """Also of a small table's rows, and when the first micro-batch has to be done again."""
+    embedded = ViewSink(compile_sql(HUBS, SCHEMAS))
+    options: dict[str, Any] = {"mode": "distributed", "cells": 8}
+    sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=Failing(tmp_path), **options)
+    rows = [*hub(2400), *({"relation": "p", "id": number} for number in range(40))]
+    first = batch_of(*rows)
+    Failing.fails = True
+    with pytest.raises(OSError, match="no room"):
+        sink(Frame(spark, first), 0)
+    Failing.fails = False
+    layouts = []
+    for number, table in enumerate((first.take(pa.array(range(2440)[::-1])), batch_of(*rows[:99]))):
+        embedded(Frame(spark, table), number)
+        sink(Frame(spark, table), number)
+        assert outputs(sink) == outputs(embedded)
+        layouts.append(newest_cells(LocalFiles(tmp_path)).layout)
+        sink.close()
+        sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=tmp_path, **options)
+    assert layouts[0] == layouts[1]
+    assert all(1 < one <= 2 for one in uneven(tmp_path).values())
+    told = sink.explain()  # of the directory, before the first micro-batch
+    assert told.count("heavy   v") >= 2 and " = 7; atom " in told
+    assert len(re.findall(r"kept .* in the fullest, 1\.\d+ times the mean", told)) >= 2
 
 
 def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -119,8 +119,32 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     found.close()
 
 
-def run(processes: Processes, master: str, *, kill: subprocess.Popen[str] | None = None) -> None:
-    """Run the driver to its end, and compare all that it gave out."""
+def end_worker(worker: subprocess.Popen[str]) -> None:
+    """Kill a worker; its executor goes with it."""
+    worker.kill()
+    worker.wait()
+
+
+def end_executor(driver: subprocess.Popen[str]) -> None:
+    """Kill one of the executors that a driver has started."""
+    own = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (place / "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in command and b"java" in command.split(b"\0")[0]:
+                own += [int(place.name)] * (os.getsid(int(place.name)) == driver.pid)
+        except OSError:  # it has ended meanwhile
+            continue
+    assert own, "the driver has no executors of its own"
+    os.kill(min(own), signal.SIGKILL)
+
+
+def run(
+    processes: Processes,
+    master: str,
+    kill: Callable[[subprocess.Popen[str]], None],
+) -> None:
+    """Run the driver to its end, kill something on the way, and compare all that it gave out."""
     place = processes.place
     driver = processes.start(
         "driver", sys.executable, "-m", "tests.cluster_driver", str(place), master
@@ -129,10 +153,9 @@ def run(processes: Processes, master: str, *, kill: subprocess.Popen[str] | None
     for batch in range(BATCHES):
         line = driver.stdout.readline().strip()
         assert line == f"batch {batch}", f"{line!r}: {processes.said('driver')[-4000:]}"
-        if batch == KILLED_IN and kill is not None:
+        if batch == KILLED_IN:
             time.sleep(0.2)  # into the jobs of the micro-batch
-            kill.kill()
-            kill.wait()
+            kill(driver)
     line = driver.stdout.readline().strip()
     assert line == "done", f"{line!r}: {processes.said('driver')[-4000:]}"
     assert driver.wait(PATIENCE) == 0
@@ -141,6 +164,7 @@ def run(processes: Processes, master: str, *, kill: subprocess.Popen[str] | None
         for view, delta in circuit.step({"e": table}).items():
             found = pq.read_table(place / "out" / f"{batch}-{view}.parquet")
             assert bag_of(found) == bag_of(delta), f"micro-batch {batch}, {view}"
+    assert "Lost executor" in processes.said("driver") or "lost" in processes.said("driver")
 
 
 def free_ports(count: int) -> list[int]:
@@ -172,10 +196,9 @@ def test_the_view_stays_exact_when_a_worker_of_a_standalone_cluster_is_killed(pr
         for number in (1, 2)
     ]
     processes.wait_for("master", "Registering worker", times=2)
-    run(processes, master, kill=workers[0])
-    assert "Lost executor" in processes.said("driver") or "lost" in processes.said("driver")
+    run(processes, master, lambda _: end_worker(workers[0]))
 
 
 @pytest.mark.slow
-def test_the_view_is_exact_on_a_cluster_of_local_processes(processes):
-    run(processes, "local-cluster[2,1,1024]")
+def test_the_view_stays_exact_when_an_executor_of_a_local_cluster_is_killed(processes):
+    run(processes, "local-cluster[2,1,1024]", end_executor)

@@ -169,7 +169,10 @@ def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
     ids=str,
 )
 def test_values_are_hashed_as_spark_hashes_them(spark, type, values):
-    column = pa.array([*values, None], type)
-    frame = spark.createDataFrame(pa.table({"x": column, "y": pa.array(range(len(column)))}))
-    found = frame.select(f.xxhash64("x", "y", f.lit(3)).alias("h")).toArrow()["h"]
-    assert xxhash64([column, pa.array(range(len(column)))], 3).tolist() == found.to_pylist()
+    column = pa.array([*values, None, *values], type).slice(1)
+    other = pa.array(range(len(column)))
+    frame = spark.createDataFrame(pa.table({"x": column, "y": other}))
+    hashes = [f.xxhash64(*names, f.lit(3)).alias("h".join(names)) for names in ("xy", "yx")]
+    found = frame.select(*hashes).toArrow()
+    assert xxhash64([column, other], 3).tolist() == found["xhy"].to_pylist()
+    assert xxhash64([other, column], 3).tolist() == found["yhx"].to_pylist()

@@ -31,16 +31,17 @@ from circuits.schema import Schema
 from streaming.engine import Answer
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.hypercube.cell import feeds_of
+from streaming.hypercube.evenness import loads_of
 from streaming.hypercube.explanation import explained
 from streaming.hypercube.layout import Layout
 from streaming.hypercube.pipeline import Pipeline
 from streaming.hypercube.stages import Stages, stages_of
 from streaming.state.cells import Cells
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
+from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name, of_cell
 from streaming.state.store import Store
 
-__all__ = ["Distributed", "check_distributable", "stages_in"]
+__all__ = ["Distributed", "check_distributable", "newest_cells", "stages_in"]
 
 
 class Distributed:
@@ -65,7 +66,7 @@ class Distributed:
         self._files = files
         self._cells = cells
         self._pipeline: Pipeline | None = None
-        self._made_for: tuple[str, object] | None = None
+        self._made_for = ""
         self.circuit = feeds_of(circuit.definition, self._stages).circuit()
         self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
 
@@ -79,38 +80,65 @@ class Distributed:
         """
         known = self.versions.cells
         pipeline = self._pipeline_for(known)
-        before = {} if known is None else known.manifests
-        result = pipeline.step(_session_of(frame), step.outputs, batch_id, before)
+        session = _session_of(frame)
+        before = {} if known is None else pipeline.evened(batch_id, known.manifests)
+        result = pipeline.step(session, step.outputs, batch_id, before)
         deltas = {
             view: summed(schema, result.outputs[view]) for view, schema in self._schemas.items()
         }
         return Answer(deltas, _after, Cells(self._cells, pipeline.layout.body, dict(result.cells)))
 
     def explain(self) -> str:
-        """The stages, and the grids that the state has, or would have."""
-        layout = self._chosen if self._pipeline is None else self._pipeline.layout
-        return explained(self._stages, layout.grids)
+        """The stages, with the grids that the newest version has and how full its cells are.
+
+        Without a version, the grids of relations of which nothing is known.
+
+        Raises:
+            StateDamagedError: The newest version cannot be read.
+            StateMismatchError: It is of other stages.
+        """
+        known = newest_cells(self._files)
+        if known is None:
+            return explained(self._stages, self._chosen.grids)
+        layout = Layout.of(known.layout, self._stages, known.count)
+        loads = {
+            stage.number: loads_of(stage, known.of_stage(stage.number))
+            for stage in self._stages.stages
+        }
+        return explained(self._stages, layout.grids, loads=loads)
 
     def _pipeline_for(self, known: Cells | None) -> Pipeline:
         """The pipeline of the grids that the state has, made once."""
-        body = None if known is None else known.layout
-        key = (self.versions.id, body)
-        if self._pipeline is None or self._made_for != key:
-            layout = self._chosen
-            if body is not None:
-                layout = Layout.of(body, self._stages, self._cells)
-            pipeline = Pipeline(
+        found, id = self._pipeline, self.versions.id
+        if found is None or self._made_for != id or not _is_of(found.layout, known):
+            layout = None
+            if known is not None:
+                layout = Layout.of(known.layout, self._stages, self._cells)
+            found = Pipeline(
                 self._stages,
                 cells=self._cells,
                 files=self._files,
-                state_id=self.versions.id,
+                state_id=id,
                 layout=layout,
             )
             if known is not None:
-                _check_cells(known, pipeline)
-            self._pipeline = pipeline
-            self._made_for = self.versions.id, layout.body
-        return self._pipeline
+                _check_cells(known, found)
+            self._pipeline, self._made_for = found, id
+        return found
+
+
+def newest_cells(files: Files) -> Cells | None:
+    """The cells of the newest version in a directory, whoever writes to it; None if there are none.
+
+    Raises:
+        StateDamagedError: Its manifest cannot be read.
+    """
+    numbers = map(batch_of, files.names(FOLDER))
+    newest = max((number for number in numbers if number is not None), default=None)
+    if newest is None:
+        return None
+    name = manifest_name(newest)
+    return Manifest.of(bytes(files.read(name)), f"{files.location}/{name}").cells
 
 
 def check_distributable(circuit: Circuit) -> None:
@@ -160,6 +188,11 @@ def summed(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     for table in there[1:]:
         zset = zset + schema.to_zset(table, codecs)
     return schema.to_table(zset, codecs)
+
+
+def _is_of(layout: Layout, known: Cells | None) -> bool:
+    """Whether these are the grids that the state has, if it has any."""
+    return known is None or known.layout == layout.body
 
 
 def _check_cells(known: Cells, pipeline: Pipeline) -> None:

@@ -2,12 +2,14 @@
 
 For each stage: its operator, its relations and what they are made of, the grid with the share of
 each variable, into how many cells a row is sent and kept, what a cell is expected to keep beside
-the ideal (all rows divided by all cells), and which values are heavy and how they are spread.
+the ideal (all rows divided by all cells), what the cells of the state do keep, and which values are
+heavy and how they are spread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from circuits.relational import Fields
 from streaming.hypercube.grid import Grid, Heavy
@@ -20,7 +22,11 @@ NAMED = 6  # heavy values of a kind that are named
 
 
 def explained(
-    stages: Stages, grids: Sequence[Grid], *, rows: Mapping[str, float] | None = None
+    stages: Stages,
+    grids: Sequence[Grid],
+    *,
+    rows: Mapping[str, float] | None = None,
+    loads: Mapping[int, Sequence[int]] = MappingProxyType({}),
 ) -> str:
     """Describe the stages of a circuit and their grids.
 
@@ -28,6 +34,7 @@ def explained(
         stages: The stages.
         grids: One for each.
         rows: How many rows relations have, by name, if known; parts are told otherwise.
+        loads: By stage the rows that each cell keeps, if there is a state.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -58,6 +65,8 @@ def explained(
     lines = [f"{count} stage{'s' * (count != 1)}"]
     for stage, grid in zip(stages.stages, grids, strict=True):
         lines += _stage(stage, grid, rows or {})
+        lines += _kept(loads.get(stage.number, ()))
+        lines += [_line("heavy", _heavy(one, grid)) for one in grid.heavy]
     for name, pieces in stages.outputs.items():
         lines.append(f"view {name}: {_sources([piece.source for piece in pieces])}")
     return "\n".join(lines)
@@ -87,7 +96,7 @@ def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
         what = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
         lines.append(_line("sent", f"{relation.name}: {what}{_spreads(grid, relation)}"))
     lines.append(_line("load", _load(grid, rows)))
-    return [*lines, *(_line("heavy", _heavy(one, grid)) for one in grid.heavy)]
+    return lines
 
 
 def _line(what: str, said: str) -> str:
@@ -141,6 +150,15 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     if known:
         return f"a cell keeps {kept / grid.cells:,.0f} of {whole:,.0f} rows of all atoms, {times}"
     return f"a cell keeps {100 * kept / whole / grid.cells:.3g} % of the rows of all atoms, {times}"
+
+
+def _kept(loads: Sequence[int]) -> list[str]:
+    """What cells have, not what they should."""
+    whole = sum(loads)
+    if not whole:
+        return []
+    times = f"{max(loads) * len(loads) / whole:.2f} times the mean"
+    return [_line("kept", f"{whole:,} rows in all cells, {max(loads):,} in the fullest, {times}")]
 
 
 def _heavy(heavy: Heavy, grid: Grid) -> str:

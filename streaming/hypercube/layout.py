@@ -7,6 +7,7 @@ made with are part of it, and what this version would choose counts only for a n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from streaming.errors import StateMismatchError
@@ -38,7 +39,7 @@ class Layout:
         """
         return Layout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 
-    @property
+    @cached_property
     def body(self) -> list[Any]:
         """The grids as JSON has them."""
         return [grid.to_json() for grid in self.grids]

@@ -33,7 +33,7 @@ from streaming.hypercube.rows import placed_rows
 from streaming.hypercube.stages import Relation, Stage
 from streaming.hypercube.wire import to_wire
 
-__all__ = ["gathered", "scattered"]
+__all__ = ["gathered", "relations_of", "scattered"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -92,6 +92,20 @@ def scattered(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[Operat
             None if one is None else one[0].take(pa.array(one[1][one[2][cell] : one[2][cell + 1]]))
             for one in sent
         )
+
+
+def relations_of(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
+    """The rows of a join's relations as they are on the wire, by name, weights last.
+
+    Args:
+        stage: The stage; other ones than joins have none.
+        whole: As `gathered` gives it.
+    """
+    return {
+        atom.relation: pa.table([*map(to_wire, table.columns)], table.column_names)
+        for atom, table in zip(stage.atoms, whole, strict=False)
+        if table is not None
+    }
 
 
 def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> Placed:

@@ -26,13 +26,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from streaming.hypercube.cell import added_up, definition_of
+from streaming.hypercube.evenness import Evenness
+from streaming.hypercube.grid import Grid
 from streaming.hypercube.layout import Layout
-from streaming.hypercube.routing import CELL, routed
+from streaming.hypercube.planning import counts_of_tables, known_grid
+from streaming.hypercube.routing import CELL, RELATION, routed
 from streaming.hypercube.rows import columns_of, placed_here, wide
+from streaming.hypercube.stage_cells import StageCells
 from streaming.hypercube.stages import Stage, Stages
 from streaming.hypercube.task import (
     ERROR,
@@ -84,7 +89,10 @@ class Pipeline:
         cells: How many cells a stage may have.
         files: The state directory.
         state_id: Its id.
-        layout: The grids, if there is a state already.
+        layout: The grids, if there is a state already. Without one a join's grid is chosen by the
+            rows of its first micro-batch, as far as these tell: an initial load has the sizes of
+            relations and the values that are heavy. What was chosen is the state's when it is
+            committed; another attempt chooses again.
     """
 
     def __init__(
@@ -97,16 +105,58 @@ class Pipeline:
         layout: Layout | None = None,
     ) -> None:
         self.stages = stages
-        self.layout = layout or Layout.chosen(stages, cells)
-        self.grids = list(self.layout.grids)
+        self._layout = layout or Layout.chosen(stages, cells)
+        self._is_open = layout is None
         self.definitions = [definition_of(stage, stages) for stage in stages.stages]
+        self._files = files
+        self._state_id = state_id
         self._session: SparkSession | None = None
-        self._plans = [
-            pickle.dumps(StagePlan(files, state_id, stage, definition, grid.cells))
-            for stage, definition, grid in zip(
-                stages.stages, self.definitions, self.grids, strict=True
-            )
-        ]
+        self._evenness = Evenness()
+        # What tasks are told, by stage, as bytes; made again where the grid is another.
+        self._plans: dict[int, tuple[Grid, bytes]] = {}
+
+    @property
+    def layout(self) -> Layout:
+        """How rows find their cells."""
+        return self._layout
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """Those of the stages."""
+        return self._layout.grids
+
+    def evened(self, batch_id: int, before: Cells) -> Cells:
+        """The cells of the micro-batch before, those of uneven joins in other grids.
+
+        The grids and the files of what has moved are nothing until the micro-batch is committed.
+
+        Args:
+            batch_id: The micro-batch.
+            before: The manifests of the micro-batch before.
+
+        Raises:
+            StateError: Cells cannot be read or written.
+        """
+        cells = dict(before)
+        for stage in self.stages.stages:
+            own = _of_stage(stage, cells)
+            if not self._evenness.is_due(stage, own):
+                continue
+            definition = self.definitions[stage.number]
+            moving = StageCells(self._files, self._state_id, stage, definition)
+            grid = self.grids[stage.number]
+            try:
+                grid, moved = self._evenness.evened(
+                    moving, grid, own, most=self._layout.cells, batch_id=batch_id
+                )
+            except BaseException:
+                for writer in moving.written:
+                    writer.undo()
+                raise
+            self._have(stage, grid)
+            cells = {key: one for key, one in cells.items() if key[0] != stage.number}
+            cells |= {(stage.number, cell): one for cell, one in moved.items()}
+        return cells
 
     def step(
         self, session: SparkSession, given: Mapping[str, pa.Table], batch_id: int, before: Cells
@@ -130,9 +180,7 @@ class Pipeline:
                 relation.name: sent.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            own = {
-                cell: sealed for (number, cell), sealed in before.items() if number == stage.number
-            }
+            own = _of_stage(stage, before)
             # The first step of a cell may give something without a row.
             is_first = len(own) < self.grids[stage.number].cells
             if not is_first and not any(t.num_rows for some in tables.values() for t in some):
@@ -157,10 +205,13 @@ class Pipeline:
         before: Mapping[int, bytes],
     ) -> Iterable[tuple[int, str, bytes]]:
         """What the cells of a stage say."""
-        grid = self.grids[stage.number]
-        tasks = min(grid.cells, session.sparkContext.defaultParallelism)
-        task = StageTask(self._plans[stage.number], batch_id, before, tasks)
         rows = wide(stage, tables)
+        if before:
+            self._evenness.note(stage, rows)
+        elif self._is_open and stage.atoms:
+            self._choose(stage, rows)
+        tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
+        task = StageTask(self._plan(stage), batch_id, before, tasks)
         if rows.num_rows > FEW:
             return self._shuffled(self._session_beside(session), stage, rows, task)
         return self._sent(session, stage, rows, task)
@@ -199,6 +250,30 @@ class Pipeline:
         columns = [said.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
+    def _plan(self, stage: Stage) -> bytes:
+        """What the tasks of a stage are told in every micro-batch, made once."""
+        grid = self.grids[stage.number]
+        known = self._plans.get(stage.number)
+        if known is None or known[0] is not grid:
+            definition = self.definitions[stage.number]
+            plan = StagePlan(self._files, self._state_id, stage, definition, grid.cells)
+            known = self._plans[stage.number] = grid, pickle.dumps(plan)
+        return known[1]
+
+    def _choose(self, stage: Stage, rows: pa.Table) -> None:
+        """Have the grid of a join that begins with these rows."""
+        numbers, tables = rows.column(RELATION), {}
+        for number, (relation, names) in enumerate(columns_of(stage).items()):
+            tables[relation] = rows.filter(pc.equal(numbers, number)).select(names)
+        counts = counts_of_tables(stage, tables)
+        self._have(stage, known_grid(stage, self._layout.cells, counts))
+
+    def _have(self, stage: Stage, grid: Grid) -> None:
+        """Another grid for a stage."""
+        grids = list(self.grids)
+        grids[stage.number] = grid
+        self._layout = Layout(self._layout.cells, tuple(grids))
+
     def _session_beside(self, session: SparkSession) -> SparkSession:
         """A session of the same application with settings of its own, made once."""
         known = self._session
@@ -207,3 +282,8 @@ class Pipeline:
             for key, value in SETTINGS.items():
                 known.conf.set(key, value)
         return known
+
+
+def _of_stage(stage: Stage, cells: Cells) -> dict[int, bytes]:
+    """The manifests of one stage."""
+    return {cell: sealed for (number, cell), sealed in cells.items() if number == stage.number}

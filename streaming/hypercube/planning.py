@@ -3,7 +3,9 @@
 Of nothing known, all relations are taken to be alike and all values even. Sizes and rates decide
 the shares (`streaming.hypercube.shares.weighed`); counts of values decide which are spread
 (`streaming.hypercube.skew`). Counts come from where the rows are: from tables (`counts_of_tables`),
-or from the arrangements of cells, which have them in their first level (`counts_of_cells`).
+or from the arrangements of cells, which have them in their first level (`counts_of_cells`). Few
+rows tell little (`known_grid`): sizes count only where all relations have some, and values of those
+that do not are taken to be even.
 
 A stage that groups by keys has one coordinate, the hash of all of them; its groups cannot be
 spread, for each has one answer.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +31,18 @@ from streaming.hypercube.shares import Atom, Shares, shares_of, weighed
 from streaming.hypercube.skew import COUNTED, Counts, added, counts_of, heavy_values
 from streaming.hypercube.stages import Stage
 
-__all__ = ["KnownCounts", "atoms_of", "counts_of_cells", "counts_of_tables", "stage_grid"]
+__all__ = [
+    "ENOUGH",
+    "KnownCounts",
+    "atoms_of",
+    "counts_of_cells",
+    "counts_of_tables",
+    "known_grid",
+    "stage_grid",
+]
+
+#: So many rows of a relation say what it is like.
+ENOUGH: Final = 1000
 
 #: Counts of values by the number of an atom and the name of a variable.
 KnownCounts = Mapping[tuple[int, str], Counts]
@@ -70,6 +84,28 @@ def stage_grid(
     return Grid(shares, heavy_values(shares, counts))
 
 
+def known_grid(
+    stage: Stage, cells: int, counts: KnownCounts, *, rates: Mapping[str, float] | None = None
+) -> Grid:
+    """The grid of a stage by the counts of what has come so far.
+
+    A relation that has little yet may have much later, so as long as there is one all count alike;
+    values that are heavy in the others are spread all the same.
+
+    Args:
+        stage: The stage.
+        cells: How many cells it may have.
+        counts: As `counts_of_tables` gives them.
+        rates: Rows of its relations that change in a step, if known.
+    """
+    atoms = atoms_of(stage)
+    told = {key: one for key, one in counts.items() if one.total >= ENOUGH}
+    if len({place for place, _ in told}) == len({p for p, a in enumerate(atoms) if a.columns}):
+        return stage_grid(stage, cells, rates=rates, counts=told)
+    alike = dict.fromkeys((atom.relation for atom in atoms), 1.0)
+    return stage_grid(stage, cells, sizes=alike, rates=rates, counts=told)
+
+
 def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
     """The counts of a join's values, by the tables of its relations.
 
@@ -78,14 +114,17 @@ def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple
         tables: Rows by relation, each row once; further columns are not looked at.
     """
     shares = Shares(stage.atoms, dict.fromkeys(_names(stage.atoms), 1))
-    return {
-        (place, name): counts_of(
-            [tables[atom.relation].column(column) for column in shares.columns(atom, name)]
-        )
+    wanted = {
+        (place, name): (atom.relation, shares.columns(atom, name))
         for place, atom in enumerate(stage.atoms)
         for name in atom.columns
         if atom.relation in tables
     }
+    found = {
+        (relation, columns): counts_of([tables[relation].column(column) for column in columns])
+        for relation, columns in dict.fromkeys(wanted.values())
+    }
+    return {key: found[counted] for key, counted in wanted.items()}
 
 
 def counts_of_cells(

@@ -13,7 +13,8 @@ are spread as make the fullest coordinate least full, by the hashes that they ha
 parts ``f`` of each value are those with the least y_h, found by trying all (BKS 2014 and SharesSkew
 solve the same by linear programs over logarithms; here shares are small integers).
 
-Values that are not counted one by one are taken to be even.
+Values that are not counted one by one are taken to be even, and of every atom one row with a value
+is reckoned with even if there is none: it may come, and then goes to all parts of the others.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def _spread(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
     choices = products(len(atoms), share)
-    weights = rows / among
+    weights = np.maximum(rows, 1.0) / among
     costs = weights @ (1.0 / choices).T
     best = costs.argmin(axis=1)
     alone, spread = weights.sum(axis=1), costs[np.arange(len(best)), best]

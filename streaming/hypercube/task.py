@@ -2,14 +2,10 @@
 
 A cell's step begins at the version that the driver names, its sealed manifest of the micro-batch
 before. The circuit is taken from this worker's memory if it is at just that version, else loaded
-from the files, which are mapped; which of the two it was changes nothing. New files have names that
-no other attempt has, and are nothing until the driver's manifest names them: so a task may be tried
-again, run twice or be evaluated twice, and all attempts but one leave rubbish that is swept when
-the directory is opened next.
-
-What a worker keeps is at most one version of a cell, and of the cells that it stepped last. An
-attempt that was not chosen leaves the circuit at a version that nobody names (codes are given in
-the order of rows, which attempts do not share), so it is never taken for the other one.
+from the files, which are mapped (`streaming.hypercube.held`); which of the two it was changes
+nothing. New files have names that no other attempt has, and are nothing until the driver's manifest
+names them: so a task may be tried again, run twice or be evaluated twice, and all attempts but one
+leave rubbish that is swept when the directory is opened next.
 
 An error that the engine raises on purpose would be the same at every attempt, so it is not Spark's
 to try again: it is said to the driver, which raises it.
@@ -22,23 +18,22 @@ import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from circuits import Circuit
 from circuits.definition import Definition
-from circuits.state import State
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StreamingError
+from streaming.hypercube.held import HELD
 from streaming.hypercube.routing import CELL
 from streaming.hypercube.rows import split
 from streaming.hypercube.stages import Stage
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest
-from streaming.state.verified import state_of
+from streaming.state.manifest import of_cell
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -59,8 +54,8 @@ SAID: Final = "cell int, name string, content binary"
 MANIFEST: Final = ""
 ERROR: Final = "!"
 Said = list[tuple[int, str, bytes]]
-# Circuits that a worker keeps.
-MOST_HELD: Final = 64
+# Plans that a worker keeps.
+MOST_PLANS: Final = 64
 _BYTES: Final = pa.binary()
 
 
@@ -113,14 +108,8 @@ class StageWork:
         """
         before = self.before.get(cell)
         key = (self.state_id, self.stage, cell)
-        version = b"" if before is None else before
-        held = _HELD.pop(key, None)
-        last = None if before is None else Manifest.of(before, f"the state of cell {cell}")
-        if held is not None and held[0] == version:
-            circuit = held[1]
-        else:
-            circuit = self.definition.circuit()
-            circuit.load(State.empty() if last is None else state_of(self.files, last))
+        circuit, known = HELD.take(key, self.definition, self.files, before)
+        last = None if before is None else of_cell(before)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
         writer = Writer(self.files, last, stem)
@@ -130,15 +119,14 @@ class StageWork:
             writer.add(state)
             manifest = writer.manifest(
                 state, self.batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
-            ).to_bytes()
+            )
+            sealed = manifest.to_bytes()
         except BaseException:
             writer.undo()
             raise
         step.commit()
-        _HELD[key] = manifest, circuit
-        if len(_HELD) > MOST_HELD:
-            del _HELD[next(iter(_HELD))]
-        return CellStep(cell, manifest, step.outputs)
+        HELD.keep(key, circuit, manifest, sealed, known)
+        return CellStep(cell, sealed, step.outputs)
 
 
 @dataclass(frozen=True)
@@ -203,9 +191,7 @@ class StageTask:
                 yield from said
 
     def _stepped(self, number: int, table: pa.Table | None) -> Iterator[Said]:
-        if gc.get_freeze_count() == 0:
-            gc.collect()
-            gc.freeze()  # the daemon collects after every task, and need not look at modules
+        _freeze()
         plan = _plan(self.plan)
         work = StageWork(
             plan.files,
@@ -235,10 +221,17 @@ class StageTask:
                 )
 
 
+@cache
+def _freeze() -> None:
+    """Once in a worker: the daemon collects after every task, and need not look at modules."""
+    gc.collect()
+    gc.freeze()
+
+
 def _plan(pickled: bytes) -> StagePlan:
     """The plan, read once in a worker."""
     if pickled not in _PLANS:
-        if len(_PLANS) >= MOST_HELD:
+        if len(_PLANS) >= MOST_PLANS:
             _PLANS.clear()
         _PLANS[pickled] = pickle.loads(pickled)
     return _PLANS[pickled]
@@ -266,6 +259,4 @@ def read(content: bytes) -> pa.Table:
     return pa.ipc.open_stream(content).read_all()
 
 
-# Circuits by state directory, stage and cell, with the manifest that they are at.
-_HELD: dict[tuple[str, int, int], tuple[bytes, Circuit]] = {}
 _PLANS: dict[bytes, StagePlan] = {}

@@ -5,9 +5,11 @@
     h = 42;  h = hash(value of the first column, h);  h = hash(value of the second column, h); …
 
 Driver and tools place rows as executors do, and name heavy values by their hashes, without a job of
-Spark's. Numbers, dates and times are hashed by numpy; bytes of texts and wide decimals one value at
-a time, each different one once. NULL leaves h as it is. XXH64 by Yann Collet; Spark's reading of it
-is ``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a shorter form for 4 and 8 bytes.
+Spark's. All values of a column are hashed at once, by numpy: those of texts and binaries from the
+longest to the shortest, so that the ones that have a next word are always the first. Where all rows
+begin with the same h, each different text is hashed once. NULL leaves h as it is. XXH64 by Yann
+Collet; Spark's reading of it is ``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a
+shorter form for 4 and 8 bytes.
 
 >>> import pyarrow as pa
 >>> xxhash64([pa.array([7, None])])[1], xxhash64([pa.array(["a"])]).dtype
@@ -16,7 +18,7 @@ is ``org.apache.spark.sql.catalyst.expressions.XXH64``, which has a shorter form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -32,6 +34,8 @@ __all__ = ["xxhash64"]
 
 Hashes = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 
 SEED: Final = 42
 _P1: Final = 0x9E3779B185EBCA87
@@ -53,7 +57,7 @@ def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> H
         StreamingError: A column is of a type that is not hashed here.
 
     Complexity:
-        O(rows), and O(bytes) in Python for the different values of texts.
+        O(rows) and O(bytes), in O(longest text) calls of numpy.
     """
     hashes = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
@@ -97,11 +101,12 @@ def _column(column: pa.Array, seeds: Words) -> Words:
         unscaled = [_unscaled(value) for value in column.to_pylist()]
         return _of_8(np.array(unscaled, np.int64).view(np.uint64), seeds)
     if types.is_decimal(type):
-        return _of_values(column, seeds, lambda value: _big(_unscaled(value)))
+        values = [None if value is None else _big(_unscaled(value)) for value in column.to_pylist()]
+        return _of_texts(pa.array(values, pa.binary()), seeds)
     if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
-        return _of_values(column, seeds, str.encode)
+        return _of_texts(column, seeds)
     if types.is_binary(type) or types.is_large_binary(type) or types.is_fixed_size_binary(type):
-        return _of_values(column, seeds, bytes)
+        return _of_texts(column, seeds)
     raise StreamingError(f"values of type {type} have no hash here: cast the column")
 
 
@@ -123,19 +128,24 @@ def _big(number: int) -> bytes:
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
-def _of_values(column: pa.Array, seeds: Words, bytes_of: Callable[[Any], bytes]) -> Words:
-    """Values of bytes; each pair of value and seed once."""
-    coded = column.dictionary_encode()
-    values = [bytes_of(value) for value in coded.dictionary.to_pylist()]
-    codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
-    known: dict[tuple[int, int], int] = {}
-    found = np.empty(len(codes), np.uint64)
-    if values:
-        for place, key in enumerate(zip(codes.tolist(), seeds.tolist(), strict=True)):
-            if key not in known:
-                known[key] = _of_bytes(values[key[0]], key[1])
-            found[place] = known[key]
-    return found
+def _of_texts(column: pa.Array, seeds: Words) -> Words:
+    """Values of bytes, by their Arrow layout; each different one once if all have one seed."""
+    if len(column) and (seeds == seeds[0]).all():
+        coded = column.dictionary_encode()
+        values = coded.dictionary
+        found = _of_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
+        codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
+        return found[codes] if len(found) else seeds
+    return _of_bytes(*_bytes_of(column), seeds)
+
+
+def _bytes_of(column: pa.Array) -> tuple[Bytes, Integers, Integers]:
+    """All bytes, where each value begins in them, and how many it has."""
+    large = column.cast(pa.large_binary())
+    offsets = np.frombuffer(large.buffers()[1], np.int64)[large.offset :][: len(large) + 1]
+    content = large.buffers()[2]
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    return data, offsets[:-1], np.diff(offsets)
 
 
 def _of_4(value: Words, seeds: Words) -> Words:
@@ -159,39 +169,52 @@ def _finished(values: Words) -> Words:
     return values ^ (values >> np.uint64(32))
 
 
-def _of_bytes(data: bytes, seed: int) -> int:
-    size, at = len(data), 0
-    if size >= 32:
-        lanes = [seed + _P1 + _P2, seed + _P2, seed, seed - _P1]
-        while at + 32 <= size:
-            for lane in range(4):
-                word = int.from_bytes(data[at : at + 8], "little")
-                lanes[lane] = _round(lanes[lane] & _ALL, word)
-                at += 8
-        mixed = sum(_left(one, n) for one, n in zip(lanes, (1, 7, 12, 18), strict=True)) & _ALL
+def _of_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) -> Words:
+    """The hashes of stretches of bytes."""
+    order = np.argsort(-lengths, kind="stable")
+    at, shorter, seeds = starts[order], -lengths[order], seeds[order]
+    # The eight bytes from each place on, as a number.
+    padded = np.concatenate([data, np.zeros(8, np.uint8)])
+    words = np.ndarray((len(data) + 1,), "<u8", padded, 0, (1,))
+    mixed = seeds + np.uint64(_P5)
+    stripes = -shorter // 32
+    if long := int(np.searchsorted(shorter, -32, side="right")):
+        offsets = ((_P1 + _P2) & _ALL, _P2, 0, -_P1 & _ALL)
+        lanes = [seeds[:long] + np.uint64(offset) for offset in offsets]
+        for stripe in range(int(stripes[0])):
+            some = int(np.searchsorted(shorter, -32 * (stripe + 1), side="right"))
+            for number, lane in enumerate(lanes):
+                word = words[at[:some] + (32 * stripe + 8 * number)]
+                lane[:some] = _round(lane[:some], word)
+        summed = np.zeros(long, np.uint64)
+        for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+            summed += _turned(lane, bits)
         for lane in lanes:
-            mixed = ((mixed ^ _round(0, lane)) * _P1 + _P4) & _ALL
-    else:
-        mixed = (seed + _P5) & _ALL
-    mixed = (mixed + size) & _ALL
-    while at + 8 <= size:
-        word = int.from_bytes(data[at : at + 8], "little")
-        mixed = (_left(mixed ^ _round(0, word), 27) * _P1 + _P4) & _ALL
-        at += 8
-    if at + 4 <= size:
-        word = int.from_bytes(data[at : at + 4], "little")
-        mixed = (_left(mixed ^ (word * _P1 & _ALL), 23) * _P2 + _P3) & _ALL
-        at += 4
-    for byte in data[at:]:
-        mixed = _left(mixed ^ (byte * _P5 & _ALL), 11) * _P1 & _ALL
-    mixed = ((mixed ^ (mixed >> 33)) * _P2) & _ALL
-    mixed = ((mixed ^ (mixed >> 29)) * _P3) & _ALL
-    return mixed ^ (mixed >> 32)
+            summed = (summed ^ _round(np.uint64(0), lane)) * np.uint64(_P1) + np.uint64(_P4)
+        mixed[:long] = summed
+    mixed += (-shorter).view(np.uint64)
+    at, left = at + 32 * stripes, -shorter - 32 * stripes
+    for size in (8, 4, 1):
+        while len(rest := np.flatnonzero(left >= size)):
+            word = words[at[rest]] & np.uint64((1 << 8 * size) - 1)
+            mixed[rest] = _mixed(mixed[rest], word, size)
+            at[rest] += size
+            left[rest] -= size
+    found = np.empty(len(order), np.uint64)
+    found[order] = _finished(mixed)
+    return found
 
 
-def _round(lane: int, word: int) -> int:
-    return _left((lane + word * _P2) & _ALL, 31) * _P1 & _ALL
+def _mixed(hashes: Words, words: Words, size: int) -> Words:
+    """With one word of the last bytes."""
+    if size == 8:
+        turned = _turned(hashes ^ _round(np.uint64(0), words), 27)
+        return turned * np.uint64(_P1) + np.uint64(_P4)
+    if size == 4:
+        turned = _turned(hashes ^ (words * np.uint64(_P1)), 23)
+        return turned * np.uint64(_P2) + np.uint64(_P3)
+    return _turned(hashes ^ (words * np.uint64(_P5)), 11) * np.uint64(_P1)
 
 
-def _left(value: int, bits: int) -> int:
-    return ((value << bits) | (value >> (64 - bits))) & _ALL
+def _round(lanes: Words | np.uint64, words: Words) -> Words:
+    return _turned(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)

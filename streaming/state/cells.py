@@ -33,6 +33,10 @@ class Cells:
     layout: Any
     manifests: Mapping[tuple[int, int], bytes]
 
+    def of_stage(self, number: int) -> dict[int, bytes]:
+        """The manifests of the cells of one stage."""
+        return {cell: one for (stage, cell), one in self.manifests.items() if stage == number}
+
     @property
     def body(self) -> dict[str, Any]:
         """All of it as JSON has it."""

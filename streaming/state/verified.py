@@ -12,7 +12,10 @@ from streaming.state.manifest import FileMark, Manifest
 from streaming.state.pieces import Placed
 from streaming.state.segment import Piece, read_segment
 
-__all__ = ["check_size", "state_of", "verified"]
+__all__ = ["Known", "check_size", "state_of", "verified"]
+
+#: The pieces of files that have been read, by name, with the mark that they were read by.
+Known = dict[str, tuple[FileMark, list[Piece]]]
 
 
 def verified(files: Files, name: str, mark: FileMark) -> memoryview:
@@ -46,16 +49,28 @@ def check_size(files: Files, name: str, mark: FileMark) -> None:
         raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
 
 
-def state_of(files: Files, manifest: Manifest) -> State:
+def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> State:
     """The state of a version, as it lies in its files: nothing is copied or built.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        known: Files that need not be read again, as they never change; those of the version are
+            added to it. They are of this directory.
 
     Raises:
         StateDamagedError: A file is missing, cut short or changed.
+
+    Complexity:
+        O(bytes) of the files that are not known, for their checksums.
     """
-    pieces = {
-        name: read_segment(verified(files, name, manifest.files[name]))
-        for name in manifest.data_files
-    }
+    read = {} if known is None else known
+    pieces = {}
+    for name in manifest.data_files:
+        mark = manifest.files[name]
+        if name not in read or read[name][0] != mark:
+            read[name] = mark, read_segment(verified(files, name, mark))
+        pieces[name] = read[name][1]
 
     def piece(placed: Placed) -> Piece:
         return pieces[placed.file][placed.row]
