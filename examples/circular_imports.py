@@ -1,0 +1,143 @@
+"""Circular imports among installed Python packages, while packages come and go.
+
+Modules that import each other, directly or through a third, work or fail by the order in which they
+happen to be imported. A package that comes brings its import statements, read by ``ast`` and not
+run; one that goes takes them away; the circles of two and of three modules are kept up to date.
+
+::
+
+    python examples/circular_imports.py                 # packages that the engine needs
+    python examples/circular_imports.py rich pandas     # any that are installed
+
+Only what runs when a module is imported counts: not imports in functions, not those of types
+(``if TYPE_CHECKING:``). An import of ``a.b.c`` counts as one of that module, not of ``a`` and
+``a.b``, which Python imports on the way.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from circuits import compile_datalog
+
+PACKAGES = ["lark", "sqlglot", "py4j", "numpy", "dbsp_wcoj", "circuits"]
+
+RULES = """
+    pair(a, b) :- imports(a, b), imports(b, a), a < b.
+    trio(a, b, c) :- imports(a, b), imports(b, c), imports(c, a), a < b, a < c.
+"""
+
+Edges = set[tuple[str, str]]
+
+
+def main(packages: list[str]) -> None:
+    """Let packages come one after the other, and go again, the first one first."""
+    text = pa.field("importer", pa.string(), nullable=False)
+    circuit = compile_datalog(RULES, {"imports": pa.schema([text, text.with_name("imported")])})
+    here: dict[str, Edges] = {}
+    circles: dict[str, set[tuple[str, ...]]] = {"pair": set(), "trio": set()}
+
+    for package in [*packages, *packages[:-1]]:
+        coming = package not in here
+        edges = imports_of(package) if coming else here.pop(package)
+        if coming:
+            here[package] = edges
+        importer, imported = zip(*sorted(edges), strict=True) if edges else ((), ())
+        weight = pa.array([1 if coming else -1] * len(edges), pa.int64())
+        table = pa.table(
+            [pa.array(importer, pa.string()), pa.array(imported, pa.string()), weight],
+            names=["importer", "imported", "weight"],
+        )
+
+        print(f"{'+' if coming else '-'} {package}: {len(edges):,} imports")
+        for name, delta in circuit.step({"imports": table}).items():
+            come = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") > 0]
+            gone = [tuple(row.values()) for row in delta.to_pylist() if row.pop("weight") < 0]
+            circles[name] = circles[name].union(come).difference(gone)
+            if come:
+                example = min(come, key=lambda circle: (sum(map(len, circle)), circle))
+                print(
+                    f"    {len(come):4,} circles of {len(example)} come, one is "
+                    + " → ".join([*example, example[0]])
+                )
+            if gone:
+                print(f"    {len(gone):4,} circles of {len(gone[0])} go")
+        check(set().union(*here.values()), circles)
+
+    print(
+        f"Left: {', '.join(here)} with {len(circles['pair'])} circles of two "
+        f"and {len(circles['trio'])} of three."
+    )
+
+
+def imports_of(package: str) -> Edges:
+    """The imports between modules that importing the modules of a package would run."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"{package} is no installed package")
+    root = Path(next(iter(spec.submodule_search_locations)))
+    files = {}
+    for file in sorted(root.rglob("*.py")):
+        parts = [package, *file.relative_to(root).with_suffix("").parts]
+        if not {"tests", "test"}.intersection(parts):
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    edges = set()
+    for module, file in files.items():
+        inside = module if file.name == "__init__.py" else module.rpartition(".")[0]
+        for statement in run_on_import(ast.parse(file.read_bytes()).body):
+            edges.update((module, target) for target in modules_of(statement, inside, files))
+    return {(importer, imported) for importer, imported in edges if importer != imported}
+
+
+def run_on_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The import statements that run when the module does."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from run_on_import(node.orelse)
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for name in ("body", "orelse", "finalbody"):
+                yield from run_on_import(getattr(node, name, []))
+            for handler in getattr(node, "handlers", []):
+                yield from run_on_import(handler.body)
+
+
+def modules_of(
+    statement: ast.Import | ast.ImportFrom, inside: str, known: Collection[str]
+) -> Iterator[str]:
+    """The modules that a statement in the package ``inside`` imports."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+        return
+    base = statement.module or ""
+    if statement.level:
+        parts = inside.split(".")
+        base = ".".join([*parts[: len(parts) - statement.level + 1], *filter(None, [base])])
+    for alias in statement.names:  # "from a import b": the module a.b if there is one, else a
+        yield f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base
+
+
+def check(edges: Edges, circles: dict[str, set[tuple[str, ...]]]) -> None:
+    """Compare with a search from each module."""
+    after: dict[str, set[str]] = {}
+    for a, b in edges:
+        after.setdefault(a, set()).add(b)
+    pairs = {(a, b) for a, b in edges if a < b and a in after.get(b, ())}
+    trios = {
+        (a, b, c)
+        for a, b in edges
+        for c in after.get(b, ())
+        if a < b and a < c and a in after.get(c, ())
+    }
+    assert circles == {"pair": pairs, "trio": trios}, "the circles differ from a search"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or PACKAGES)

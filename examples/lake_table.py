@@ -1,0 +1,130 @@
+"""A table in a lake that follows a stream, through a crash: Delta Lake, or Parquet without it.
+
+Sales come as files; the view is the turnover of each shop. It is given out by key (`upsert`): as a
+Delta table it is merged, so anybody reads the shops as they are now; as Parquet it is a log of
+upserts. After some micro-batches the job breaks down inside ``foreachBatch``; it is started again
+on the same state directory and checkpoint, and nothing is lost or counted twice.
+
+::
+
+    pip install 'dbsp-wcoj[sinks]'    # for Delta Lake
+    python examples/lake_table.py
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import compile_sql
+from streaming import DeltaTarget, ParquetTarget, ViewSink, start_session, upsert
+
+SHOPS = ["Aachen", "Basel", "Ghent", "Lyon", "Turin"]
+FILES, BROKEN = 12, 7
+
+
+def main() -> None:
+    """Stream, break down, start again, and compare the table with the files."""
+    spark = start_session("lake table")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        expected = write_sales(directory / "in")
+        try:
+            run(spark, directory, break_at=BROKEN)
+        except StreamingQueryException:
+            print(f"The job broke down in micro-batch {BROKEN}. The table then:")
+            show(directory / "lake")
+        run(spark, directory)
+        print("Started again, to the end:")
+        found = show(directory / "lake")
+        assert found == expected, f"the table has {found}, the files {expected}"
+        print(f"Equal to the sum of all {FILES} files.")
+
+
+def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> None:
+    """Run the query until all files are read, or it breaks down."""
+    sales = pa.schema({"shop": pa.string(), "cents": pa.int64()})
+    circuit = compile_sql(
+        "SELECT shop, count(*) AS sales, sum(cents) AS cents FROM sales GROUP BY shop",
+        {"sales": sales},
+        name="turnover",
+        materialize=["turnover"],
+    )
+    delta = importlib.util.find_spec("deltalake") is not None
+    place = str(directory / "lake")
+    sink = ViewSink(
+        circuit,
+        DeltaTarget(place) if delta else ParquetTarget(place),
+        outputs={"turnover": upsert("shop")},
+        state_dir=directory / "state",
+    )
+
+    def step(frame: DataFrame, batch_id: int) -> None:
+        sink(frame, batch_id)
+        if batch_id == break_at:  # the worst moment: all is written, and Spark does not know
+            raise OSError("the power is gone")
+
+    query = (
+        spark.readStream.schema("shop string, cents long, weight long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(directory / "in"))
+        .writeStream.foreachBatch(step)
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        sink.close()
+
+
+def write_sales(directory: Path) -> dict[str, tuple[int, int]]:
+    """Sales, some of them returned later (weight -1); sales and cents that each shop ends with."""
+    chance = random.Random(2)
+    directory.mkdir()
+    sales: Counter[str] = Counter()
+    cents: Counter[str] = Counter()
+    sold: list[tuple[str, int]] = []
+    for number in range(FILES):
+        rows = [(chance.choice(SHOPS), chance.randrange(100, 10_000), 1) for _ in range(200)]
+        back = [sold.pop(chance.randrange(len(sold))) for _ in range(20) if sold]
+        sold += [(shop, price) for shop, price, _ in rows]
+        rows += [(shop, price, -1) for shop, price in back]
+        for shop, price, weight in rows:
+            sales[shop] += weight
+            cents[shop] += weight * price
+        columns = dict(zip(("shop", "cents", "weight"), zip(*rows, strict=True), strict=True))
+        pq.write_table(pa.table(columns), directory / f"{number:03}.parquet")
+        os.utime(directory / f"{number:03}.parquet", (number, number))
+    return {shop: (sales[shop], cents[shop]) for shop in SHOPS}
+
+
+def show(place: Path) -> dict[str, tuple[int, int]]:
+    """Print the table as any reader sees it; return sales and cents by shop."""
+    if (place / "_delta_log").is_dir():
+        from deltalake import DeltaTable
+
+        table = DeltaTable(str(place))
+        rows = pa.table(table.to_pyarrow_table()).to_pylist()
+        print(f"  Delta table, version {table.version()}")
+    else:
+        log = sorted(pq.read_table(place).to_pylist(), key=lambda row: row["batch_id"])
+        rows = list({row["shop"]: row for row in log}.values())  # the last of each key
+        print(f"  Parquet log of {len(log)} upserts")
+    for row in sorted(rows, key=lambda row: row["shop"]):
+        print(f"  {row['shop']:8}{row['sales']:6,} sales {row['cents'] / 100:12,.2f}")
+    return {row["shop"]: (row["sales"], row["cents"]) for row in rows}
+
+
+if __name__ == "__main__":
+    main()

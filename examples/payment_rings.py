@@ -1,0 +1,155 @@
+"""Rings of payments: money that comes back to where it was, within a day, through 3 to 6 accounts.
+
+Spark reads the payments as files, one an hour; the sink keeps one view for each length of ring, as
+a cyclic join of as many payments, and a target of our own raises the alerts. Payments are forgotten
+after two days, so the state does not grow. Planted among the payments are rings, which must be
+found, all and at once, and look-alikes, which must not: rings that take too long, that go round
+against time, or that never close.
+
+::
+
+    python examples/payment_rings.py
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from circuits import Retain, Rules, compile_datalog
+from streaming import ViewDelta, ViewSink, start_session
+
+HOUR, DAY, DAYS = 3_600, 86_400, 4
+LENGTHS = range(3, 7)
+
+
+class Payment(NamedTuple):
+    """Who pays whom, and when (seconds)."""
+
+    payer: int
+    payee: int
+    ts: int
+
+
+PAY = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in Payment._fields])
+
+
+def ring_rule(length: int) -> str:
+    """The rule for rings of a length: payments in order of time, by different accounts.
+
+    >>> print(ring_rule(3))
+    ring3(a, b, c, t1, t3) :-
+        pay(a, b, t1), pay(b, c, t2), pay(c, a, t3),
+        t1 < t2, t2 < t3, t3 <= t1 + 86400, a <> b, a <> c, b <> c.
+    """
+    accounts = "abcdef"[:length]
+    times = [f"t{i}" for i in range(1, length + 1)]
+    payers = zip(accounts, accounts[1:] + accounts[0], times, strict=True)
+    payments = ", ".join(f"pay({payer}, {payee}, {time})" for payer, payee, time in payers)
+    conditions = [
+        *(f"{earlier} < {later}" for earlier, later in pairwise(times)),
+        f"{times[-1]} <= t1 + {DAY}",
+        *(f"{one} <> {other}" for one, other in combinations(accounts, 2)),
+    ]
+    head = ", ".join([*accounts, "t1", times[-1]])
+    return f"ring{length}({head}) :-\n    {payments},\n    {', '.join(conditions)}."
+
+
+class Alerts:
+    """A target: prints rings when they close. A replayed micro-batch says nothing new."""
+
+    def __init__(self) -> None:
+        self.rings: set[tuple[int, ...]] = set()
+
+    def write(self, delta: ViewDelta) -> None:
+        """Take the changes of one view; rows that leave were forgotten, not undone."""
+        for row in delta.table.to_pylist():
+            *accounts, first, last = [row[name] for name in row if name != "weight"]
+            if row["weight"] > 0 and tuple(accounts) not in self.rings:
+                self.rings.add(tuple(accounts))
+                chain = " → ".join(map(str, [*accounts, accounts[0]]))
+                print(f"hour {delta.batch_id:2}  ALERT  {chain}  in {(last - first) / HOUR:.1f} h")
+
+
+def main() -> None:
+    """Plant rings, stream four days of payments, compare the alerts with what was planted."""
+    payments, planted = plant(random.Random(5))
+    circuit = compile_datalog(
+        "\n".join(map(ring_rule, LENGTHS)),
+        {"pay": PAY},
+        rules={"pay": Rules(retain=Retain("ts", 2 * DAY))},
+    )
+    alerts = Alerts()
+    spark = start_session("payment rings")
+    with tempfile.TemporaryDirectory() as directory:
+        write_files(payments, Path(directory, "in"))
+        query = (
+            spark.readStream.schema("payer long, payee long, ts long")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(f"{directory}/in")
+            .writeStream.foreachBatch(ViewSink(circuit, alerts))
+            .option("checkpointLocation", f"{directory}/checkpoint")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    print(f"{len(payments):,} payments, {len(planted)} rings planted, {len(alerts.rings)} found.")
+    assert alerts.rings == planted, alerts.rings ^ planted
+
+
+def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
+    """Payments in order of time, and the rings among them, from the account that pays first.
+
+    Ordinary money goes one way, from people (0-1999) to shops (2000-2099) to suppliers
+    (2100-2119), so the only rings are those planted, among accounts from 3000 on.
+    """
+    payments = []
+    for _ in range(5_000):
+        ts = chance.randrange(DAYS * DAY)
+        person, shop = chance.randrange(2_000), chance.randrange(2_000, 2_100)
+        payments.append(Payment(person, shop, ts))
+        if chance.random() < 0.3:
+            payments.append(Payment(shop, chance.randrange(2_100, 2_120), ts + 60))
+    planted = set()
+    account = 3_000
+    for length in LENGTHS:
+        for kind in ("ring", "ring", "ring", "slow", "backwards", "open"):
+            accounts = [account + i for i in range(length)]
+            account += length
+            span = DAY if kind != "slow" else DAY + HOUR
+            start = chance.randrange((DAYS - 2) * DAY)
+            between = chance.sample(range(start + 1, start + span), length - 2)
+            times = sorted([start, *between, start + span])  # the last moment that counts
+            if kind == "backwards":
+                times.reverse()
+            payees = [*accounts[1:], accounts[0]]
+            ring = [*map(Payment, accounts, payees, times)]
+            payments += ring[:-1] if kind == "open" else ring
+            if kind == "ring":
+                planted.add(tuple(accounts))
+            # Members also get money from people, and spend it.
+            payments += [Payment(chance.randrange(2_000), a, start) for a in accounts]
+            payments += [Payment(a, chance.randrange(2_000, 2_100), start + 2) for a in accounts]
+    return sorted(payments, key=lambda payment: payment.ts), planted
+
+
+def write_files(payments: list[Payment], directory: Path) -> None:
+    """One file for each hour, in order of time; Spark takes the oldest first."""
+    directory.mkdir()
+    last = payments[-1].ts // HOUR
+    for hour in range(last + 1):
+        rows = [payment._asdict() for payment in payments if payment.ts // HOUR == hour]
+        path = directory / f"{hour:03}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, PAY), path)
+        os.utime(path, (hour, hour))
+
+
+if __name__ == "__main__":
+    main()

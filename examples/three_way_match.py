@@ -1,0 +1,163 @@
+"""Orders, shipments and invoices matched three ways, while late changes correct them.
+
+Each ordered item should be sent and billed, in the quantity and at the price that was ordered. The
+view joins the three by outer joins, so what is missing on any side shows; it follows prices that
+are corrected, second deliveries, orders that are cancelled after they were sent.
+
+::
+
+    python examples/three_way_match.py
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from circuits import Rules, compile_sql
+
+SCHEMAS = {
+    "orders": pa.schema({"nr": pa.int64(), "quantity": pa.int64(), "cents": pa.int64()}),
+    "shipments": pa.schema({"nr": pa.int64(), "parcel": pa.int64(), "quantity": pa.int64()}),
+    "invoices": pa.schema({"nr": pa.int64(), "cents": pa.int64()}),
+}
+RULES = {  # an order, a parcel, an invoice that comes again replaces what it was
+    "orders": Rules(keys=["nr"]),
+    "shipments": Rules(keys=["nr", "parcel"]),
+    "invoices": Rules(keys=["nr"]),
+}
+VIEWS = """
+    CREATE VIEW sent AS SELECT nr, sum(quantity) AS quantity FROM shipments GROUP BY nr;
+
+    CREATE VIEW match AS
+        SELECT
+            nr,
+            CASE
+                WHEN o.quantity IS NULL THEN 'no order'
+                WHEN s.quantity > o.quantity THEN 'too much sent'
+                WHEN i.cents <> o.cents THEN 'wrong price'
+                WHEN s.quantity IS NULL AND i.cents IS NULL THEN 'open'
+                WHEN s.quantity IS NULL OR s.quantity < o.quantity THEN 'to be sent'
+                WHEN i.cents IS NULL THEN 'to be billed'
+                ELSE 'matched'
+            END AS state
+        FROM orders o
+        FULL JOIN sent s USING (nr)
+        FULL JOIN invoices i USING (nr);
+
+    CREATE VIEW totals AS SELECT state, count(*) AS n FROM match GROUP BY state
+"""
+STATES = (
+    "open",
+    "to be sent",
+    "to be billed",
+    "matched",
+    "wrong price",
+    "too much sent",
+    "no order",
+)
+
+
+@dataclass
+class Books:
+    """What has happened so far, for the check: plain dictionaries."""
+
+    orders: dict[int, tuple[int, int]] = field(default_factory=dict)
+    shipments: dict[tuple[int, int], int] = field(default_factory=dict)
+    invoices: dict[int, int] = field(default_factory=dict)
+
+
+def main(days: int = 30, orders: int = 400) -> None:
+    """Live through a month of trade; print each fifth day, and the story of one order."""
+    circuit = compile_sql(VIEWS, SCHEMAS, rules=RULES, materialize=["match", "totals"])
+    diary = trade(days, orders)
+    books = Books()
+    story: dict[int, list[str]] = defaultdict(list)
+
+    print("day " + "".join(f"{state:>15}" for state in STATES))
+    for day, changes in enumerate(diary):
+        deltas = circuit.step({name: pa.Table.from_pylist(rows) for name, rows in changes.items()})
+        for row in deltas["match"].to_pylist():
+            if row["weight"] > 0:
+                story[row["nr"]].append(f"day {day}: {row['state']}")
+        note(books, changes)
+        totals = {row["state"]: row["n"] for row in circuit.views["totals"].to_pylist()}
+        assert totals == Counter(state_of(books, nr) for nr in numbers(books)), f"day {day}"
+        if day % 5 == 4:
+            print(f"{day:3} " + "".join(f"{totals.get(state, 0):15,}" for state in STATES))
+
+    nr = max(story, key=lambda nr: len(story[nr]))
+    print(f"\nOrder {nr}: " + "; ".join(story[nr]) + ".")
+    bad = [row for row in circuit.views["match"].to_pylist() if row["state"] in STATES[4:]]
+    print(f"To be looked at: {len(bad)} orders, {', '.join(str(row['nr']) for row in bad[:10])} …")
+
+
+def trade(days: int, orders: int) -> list[dict[str, list[dict[str, Any]]]]:
+    """Rows by day and relation; weight -1 cancels a key."""
+    chance = random.Random(8)
+    diary: list[dict[str, list[dict[str, Any]]]] = [defaultdict(list) for _ in range(days)]
+
+    def on(day: int, relation: str, weight: int = 1, **row: int) -> None:
+        if day < days:
+            diary[day][relation].append({**row, "weight": weight})
+
+    for nr in range(orders):
+        day = chance.randrange(days)
+        sent, billed = day + chance.randint(1, 4), day + chance.randint(1, 6)
+        quantity, cents = chance.randint(2, 9), chance.randint(100, 9_999)
+        on(day, "orders", nr=nr, quantity=quantity, cents=cents)
+        first = chance.choice([quantity, quantity, quantity, 1])
+        on(sent, "shipments", nr=nr, parcel=1, quantity=first)
+        if first < quantity:  # the rest comes later, now and then one too many
+            rest = quantity - first + (chance.random() < 0.2)
+            on(sent + 3, "shipments", nr=nr, parcel=2, quantity=rest)
+        wrong = chance.random() < 0.15
+        on(billed, "invoices", nr=nr, cents=cents + 100 * wrong)
+        if wrong and chance.random() < 0.7:  # a late correction
+            on(billed + 5, "invoices", nr=nr, cents=cents)
+        if chance.random() < 0.05:  # cancelled, perhaps after it was sent
+            on(day + 7, "orders", weight=-1, nr=nr, quantity=quantity, cents=cents)
+    return diary
+
+
+def note(books: Books, changes: dict[str, list[dict[str, Any]]]) -> None:
+    """Write a day's changes into the books."""
+    for row in changes.get("orders", ()):
+        if row["weight"] > 0:
+            books.orders[row["nr"]] = row["quantity"], row["cents"]
+        else:
+            del books.orders[row["nr"]]
+    for row in changes.get("shipments", ()):
+        books.shipments[row["nr"], row["parcel"]] = row["quantity"]
+    for row in changes.get("invoices", ()):
+        books.invoices[row["nr"]] = row["cents"]
+
+
+def numbers(books: Books) -> set[int]:
+    """All orders that any book knows."""
+    return {*books.orders, *(nr for nr, _ in books.shipments), *books.invoices}
+
+
+def state_of(books: Books, nr: int) -> str:
+    """The state of an order, by the books."""
+    parcels = [quantity for (order, _), quantity in books.shipments.items() if order == nr]
+    if nr not in books.orders:
+        return "no order"
+    quantity, cents = books.orders[nr]
+    if sum(parcels) > quantity:
+        return "too much sent"
+    if books.invoices.get(nr, cents) != cents:
+        return "wrong price"
+    if not parcels and nr not in books.invoices:
+        return "open"
+    if sum(parcels) < quantity:
+        return "to be sent"
+    return "matched" if nr in books.invoices else "to be billed"
+
+
+if __name__ == "__main__":
+    main()
