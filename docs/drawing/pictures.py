@@ -1,0 +1,282 @@
+"""The pictures, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dbsp_wcoj.extender import RelationExtender
+from dbsp_wcoj.formulas import PARTIAL, Formula, View, terms
+from docs.drawing.canvas import Canvas
+from streaming.hypercube.shares import Atom, shares_of
+
+__all__ = ["PICTURES"]
+
+KINDS = {View.old: "old", View.delta: "delta", View.new: "new"}
+LETTERS = {View.old: "O", View.delta: "d", View.new: "N"}
+
+# The graph of the pictures of joins.
+EDGES = [(1, 2), (1, 3), (1, 5), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (3, 5), (4, 6)]
+
+
+def zset() -> str:
+    """Two Z-sets, and their sum."""
+    canvas = Canvas(640, 190, "A relation, a delta, and their sum: weights are added row by row")
+    tables = [
+        ("old", "old", [("ann", "bob", 1), ("ann", "joe", 1), ("bob", "eve", 2)]),
+        ("delta", "delta", [("ann", "joe", -1), ("bob", "eve", -1), ("joe", "eve", 1)]),
+    ]
+    total: dict[tuple[str, str], int] = {}
+    for _, _, rows in tables:
+        for a, b, weight in rows:
+            total[a, b] = total.get((a, b), 0) + weight
+    rows = [(a, b, weight) for (a, b), weight in sorted(total.items()) if weight]
+    for number, (name, kind, shown) in enumerate([*tables, ("new = old + delta", "new", rows)]):
+        x = 15 + 215 * number
+        canvas.text(x, 24, name, "bold")
+        for column, (head, width) in enumerate([("src", 55), ("dst", 55), ("weight", 60)]):
+            left = x + sum([55, 55, 60][:column])
+            canvas.text(left + width / 2, 48, head, "small muted", "middle")
+            for place, row in enumerate(shown):
+                value = f"{row[2]:+d}" if column == 2 else str(row[column])
+                canvas.cell(left, 56 + 32 * place, width, 32, value, kind, "mono")
+        if number:
+            canvas.text(x - 23, 110, "+" if number == 1 else "=", "large", "middle")
+    return canvas.svg()
+
+
+def square() -> str:
+    """The delta of a join of two relations, as an area cut in different ways."""
+    canvas = Canvas(700, 250, "N1 N2 minus O1 O2 is an area in the shape of an L; formulas cut it")
+    cuts = {
+        Formula.expanded: [(0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 1, 1)],
+        Formula.collapsed: [(1, 0, 1, 2), (0, 1, 1, 1)],
+        Formula.flipped: [(1, 0, 1, 1), (0, 1, 2, 1)],
+    }
+    sizes = [110, 50]
+    for number, (formula, pieces) in enumerate(cuts.items()):
+        x, y = 50 + 225 * number, 50
+        canvas.text(x, 24, str(formula), "bold")
+        canvas.cell(x, y, sizes[0], sizes[0], "O1 O2", "old")
+        names = [" ".join(map(str, term.factors)) for term in terms(formula, 2)]
+        for left, top, wide, high in pieces:
+            span = [View.old, View.delta]
+            first = View.new if wide == 2 else span[left]
+            second = View.new if high == 2 else span[top]
+            name = f"{LETTERS[first]}1 {LETTERS[second]}2"
+            assert name in names, f"{formula} has no {name}: {names}"
+            names.remove(name)
+            canvas.cell(
+                x + sum(sizes[:left]),
+                y + sum(sizes[:top]),
+                sum(sizes[left : left + wide]),
+                sum(sizes[top : top + high]),
+                name,
+                "delta",
+            )
+        assert not names, f"{formula} has {names} as well"
+        canvas.text(x + 55, y - 8, "O1", "small muted", "middle")
+        canvas.text(x + 135, y - 8, "d1", "small muted", "middle")
+        canvas.text(x - 12, y + 60, "O2", "small muted", "end")
+        canvas.text(x - 12, y + 140, "d2", "small muted", "end")
+    canvas.text(
+        50, 236, "What is coloured orange is the delta; each piece is one join.", "small muted"
+    )
+    return canvas.svg()
+
+
+def formulas() -> str:
+    """The terms of the six formulas over three relations."""
+    blocks = {formula: terms(formula, 3) for formula in Formula}
+    canvas = Canvas(700, 355, "The terms of the six delta formulas of a join of three relations")
+    x, y, tallest = 15.0, 20.0, 0.0
+    for number, (formula, products) in enumerate(blocks.items()):
+        if number == 3:
+            x, y = 15.0, y + tallest + 40
+        canvas.text(x, y + 4, str(formula), "bold")
+        joins = sum(term.joins for term in products)
+        canvas.text(x, y + 21, f"{len(products)} terms, {joins} joins", "small muted")
+        for place, term in enumerate(products):
+            top = y + 30 + 22 * place
+            canvas.text(x, top + 15, f"D{term.target} +=", "small mono muted")
+            for column, factor in enumerate(term.factors):
+                partial = factor == PARTIAL
+                kind = "partial" if partial else KINDS[factor.view]
+                text = f"D{term.target - 1}" if partial else str(factor)
+                where = column if term.factors[0] != PARTIAL or partial else factor.atom
+                canvas.cell(x + 55 + 38 * where, top, 36, 20, text, kind, "small mono")
+        tallest = max(tallest, 30 + 22 * len(products)) if number % 3 else 30 + 22 * len(products)
+        x += 230
+    return canvas.svg()
+
+
+def join() -> str:
+    """The generic join binding the variables of a triangle, one after the other."""
+    canvas = Canvas(720, 330, "The generic join finds triangles variable by variable")
+    first = RelationExtender(EDGES, [0, 1])  # e(a, b)
+    second = RelationExtender(EDGES, [1, 2])  # e(b, c)
+    third = RelationExtender(EDGES, [0, 2])  # e(a, c)
+
+    canvas.text(15, 24, "1  bind a", "bold")
+    values = sorted(set(first.propose([])) & set(third.propose([])))
+    _row(canvas, 15, 36, "from e(a, ·)", values, "new")
+
+    canvas.text(15, 110, "2  extend a = 1 by b", "bold")
+    candidates = list(first.propose([1]))
+    _row(canvas, 15, 122, "e(1, b) proposes", candidates, "old")
+    left = second.intersect([1], candidates)
+    _row(canvas, 15, 152, "e(b, ·) lets through", candidates, "new", kept=set(left))
+
+    canvas.text(15, 222, "3  extend (1, 2) by c", "bold")
+    few, many = list(third.propose([1, 2])), list(second.propose([1, 2]))
+    assert third.count([1, 2]) < second.count([1, 2])
+    _row(canvas, 15, 234, f"e(1, c): {len(few)}, so it proposes", few, "old")
+    kept = second.intersect([1, 2], few)
+    _row(canvas, 15, 264, f"e(2, c): {len(many)}, so it intersects", few, "new", kept=set(kept))
+    triangles = ", ".join(f"(1, 2, {c})" for c in kept)
+    canvas.text(15, 318, f"Triangles with a = 1, b = 2: {triangles}", "mono")
+
+    for number, (a, b) in enumerate(EDGES):
+        x, y = 560 + 62 * (number % 2), 44 + 26 * (number // 2)
+        canvas.cell(x, y, 58, 22, f"{a} → {b}", "box", "small mono")
+    canvas.text(560, 24, "the relation e", "bold")
+    return canvas.svg()
+
+
+def _row(
+    canvas: Canvas,
+    x: float,
+    y: float,
+    label: str,
+    values: list[int],
+    kind: str,
+    kept: set[int] | None = None,
+) -> None:
+    canvas.text(x, y + 18, label, "small")
+    for place, value in enumerate(values):
+        shown = kind if kept is None or value in kept else "off"
+        words = "mono" if shown != "off" else "mono muted"
+        canvas.cell(x + 190 + 34 * place, y, 32, 26, str(value), shown, words)
+
+
+def spine() -> str:
+    """An arrangement: runs of growing size, and the views of a step as lists of runs."""
+    canvas = Canvas(
+        700, 200, "An arrangement is a list of sorted runs; old and new are lists of them"
+    )
+    runs = [
+        ("run 1", 300, "old"),
+        ("run 2", 120, "old"),
+        ("run 3", 45, "old"),
+        ("delta", 16, "delta"),
+    ]
+    x = 15.0
+    places = []
+    for name, width, kind in runs:
+        canvas.box(x, 50, width, 44, kind)
+        canvas.text(x + width / 2, 42, name, "small", "middle")
+        places.append((x, width))
+        x += width + 22
+    for y, name, last in [
+        (118, "old: runs 1 to 3", 2),
+        (152, "new: runs 1 to 3 and the delta", 3),
+    ]:
+        end = places[last][0] + places[last][1]
+        canvas.line(15, y, end, y)
+        canvas.line(15, y - 5, 15, y + 5)
+        canvas.line(end, y - 5, end, y + 5)
+        canvas.text(20, y + 18, name, "small")
+    canvas.text(15, 20, "e in the order (src, dst)", "bold")
+    return canvas.svg()
+
+
+def hypercube() -> str:
+    """The cells of a triangle's grid, and those that a row of each atom is sent to."""
+    cells = 8
+    atoms = [
+        Atom("e1", {"a": 0, "b": 1}, 1),
+        Atom("e2", {"b": 0, "c": 1}, 1),
+        Atom("e3", {"a": 0, "c": 1}, 1),
+    ]
+    shares = shares_of(atoms, cells)
+    parts = [shares.parts[name] for name in ("a", "b", "c")]
+    assert parts == [2, 2, 2], parts
+    canvas = Canvas(720, 300, "Eight cells; a row of each relation goes to the two cells of a line")
+    wanted = {
+        "e(a, b) with a in 0, b in 1": lambda a, b, c: (a, b) == (0, 1),
+        "e(b, c) with b in 1, c in 0": lambda a, b, c: (b, c) == (1, 0),
+        "e(a, c) with a in 0, c in 0": lambda a, b, c: (a, c) == (0, 0),
+    }
+    for number, (name, wants) in enumerate(wanted.items()):
+        x, y = 40 + 235 * number, 215
+        canvas.text(x - 15, 28, name, "small bold")
+        for a in (1, 0):  # far to near
+            for c in (0, 1):
+                for b in (0, 1):
+                    _cube(canvas, x + 62 * b + 36 * a, y - 62 * c - 26 * a, 52, wants(a, b, c))
+    canvas.text(
+        25,
+        290,
+        "a, b and c are hashed into two parts each. Only cell (0, 1, 0) has all three rows.",
+        "small muted",
+    )
+    return canvas.svg()
+
+
+def _cube(canvas: Canvas, x: float, y: float, size: float, is_wanted: bool) -> None:
+    kind, deep = "delta" if is_wanted else "box", size * 0.28
+    canvas.shape(
+        [
+            (x, y - size),
+            (x + deep, y - size - deep),
+            (x + size + deep, y - size - deep),
+            (x + size, y - size),
+        ],
+        kind,
+    )
+    canvas.shape(
+        [
+            (x + size, y - size),
+            (x + size + deep, y - size - deep),
+            (x + size + deep, y - deep),
+            (x + size, y),
+        ],
+        kind,
+    )
+    canvas.box(x, y - size, size, size, kind, 0)
+
+
+def flow() -> str:
+    """The way of one micro-batch."""
+    canvas = Canvas(760, 200, "A micro-batch: Spark, decode, step, write, commit, targets")
+    steps = [
+        ("Spark", "one toArrow()", "box"),
+        ("decode", "feeds, bad rows", "box"),
+        ("step", "delta of each view", "delta"),
+        ("write", "runs and deltas", "box"),
+        ("commit", "one rename", "new"),
+        ("targets", "each batch once", "box"),
+    ]
+    for number, (name, what, kind) in enumerate(steps):
+        x = 12 + 124 * number
+        canvas.box(x, 60, 100, 62, kind)
+        canvas.text(x + 50, 86, name, "bold", "middle")
+        canvas.text(x + 50, 106, what, "small muted", "middle")
+        if number:
+            canvas.arrow(x - 22, 91, x - 2, 91)
+    canvas.text(12, 36, "one micro-batch", "bold")
+    canvas.line(12, 140, 484, 140)
+    canvas.text(248, 160, "fails here: nothing has happened", "small", "middle")
+    canvas.line(512, 140, 732, 140)
+    canvas.text(622, 160, "fails here: done, given out again", "small", "middle")
+    return canvas.svg()
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "flow": flow,
+    "formulas": formulas,
+    "hypercube": hypercube,
+    "join": join,
+    "spine": spine,
+    "square": square,
+    "zset": zset,
+}
