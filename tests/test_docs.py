@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from docs.drawing.pictures import PICTURES
+from tests.documents import DOCS, PAGES, blocks_of, run
+
+ROOT = DOCS.parent
+NAMED = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
+LANGUAGES = {"python", "sh", "sql", "text"}
+SLOW = re.compile(r"start_session\(")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if any(blocks_of(NAMED[name]))])
+def test_the_code_of_a_page_does_what_the_page_says(name, tmp_path, monkeypatch, request):
+    page = NAMED[name]
+    if SLOW.search(page.read_text()):
+        request.getfixturevalue("spark")  # start_session gives the session that is there
+    monkeypatch.chdir(tmp_path)
+    run(page)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_block_of_a_page_is_of_a_language_that_is_executed_or_shown(name):
+    for block in blocks_of(NAMED[name]):
+        assert block.language in LANGUAGES, f"{name}:{block.line}"
+
+
+def test_commands_on_the_pages_are_there():
+    makefile = (ROOT / "Makefile").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    for name, page in NAMED.items():
+        for block in blocks_of(page):
+            for line in block.text.splitlines() if block.language == "sh" else ():
+                words = [word for word in line.split() if "=" not in word]
+                where = f"{name}:{block.line}: {line}"
+                if words[0] == "make":
+                    assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), where
+                elif words[0].endswith("/python") and words[1] != "-m":
+                    assert (ROOT / words[1]).is_file(), where
+                elif "dbsp-wcoj" in words[0]:
+                    assert f"{words[0].rpartition('/')[2]} = " in project, where
+
+
+def test_no_page_names_an_address_outside():
+    for name, page in NAMED.items():
+        assert not re.search(r"https?:|www\.", page.read_text()), name
+
+
+def test_links_between_pages_lead_to_headings_that_are_there():
+    for name, page in NAMED.items():
+        for place, anchor in re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", page.read_text()):
+            target = page.parent / place
+            assert target.is_file(), f"{name}: {place}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+                assert anchor in {re.sub(r"\W+", "-", h.lower()).strip("-") for h in headings}, name
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_as_it_would_be_drawn_anew(name):
+    assert (DOCS / "pictures" / f"{name}.svg").read_text() == PICTURES[name]()
+
+
+class Loads(HTMLParser):
+    """What a page loads when it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source") and given.get("src"):
+            self.found.append(given["src"])
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.found.append(given["href"])
+
+
+def test_the_pages_are_built_without_a_warning_and_load_nothing_from_outside(tmp_path):
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = sorted(site.rglob("*.html"))
+    assert {page.relative_to(site).with_suffix(".md").as_posix() for page in pages} >= set(NAMED)
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text())
+        outside = [place for place in loads.found if re.match(r"(\w+:)?//", place)]
+        assert not outside, f"{page.name}: {outside}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
+    reference = (site / "reference" / "streaming.html").read_text()
+    assert 'id="streaming.ViewSink"' in reference
+
+
+def test_every_public_name_is_in_the_reference():
+    import circuits
+    import dbsp_wcoj
+    import streaming
+
+    text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    told = set(re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE))
+    errors = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
+    missing = {name for name in errors - told if not name.endswith("Error")}
+    assert missing <= INTERNAL, sorted(missing - INTERNAL)
+
+
+# Exported for the layers above, and told of where they are used.
+INTERNAL = {
+    "CircuitStep",
+    "Definition",
+    "Dictionary",
+    "Encoded",
+    "Feed",
+    "Output",
+    "PreparedStep",
+    "Published",
+    "Refused",
+    "Relations",
+    "RelationsStep",
+    "Schema",
+    "State",
+    "StateStep",
+    "Stats",
+    "Trace",
+    "Views",
+    "feed_of",
+    "find_java",
+    "incrementalize",
+}
