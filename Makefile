@@ -2,6 +2,9 @@
 # make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow
 # make bench       the benchmarks and the tables in README.md (about forty minutes)
+# make docs        the documentation as static pages, in build/site
+# make package     wheel and source archive in dist/, installed and tried in empty environments
+# make package-all ... for every Python there is, with the oldest and the newest dependencies (long)
 # make lint        ruff, mypy --strict, import contracts only
 # make clean       remove the environment and all caches
 #
@@ -20,8 +23,9 @@ DEMO ?=
 PYTEST ?=
 # Processes that share the test files.
 WORKERS ?= 2
+PACKAGE ?=
 
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow lint bench docs package package-all clean
 .DELETE_ON_ERROR:
 
 help:
@@ -41,6 +45,17 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.test
+	$(BIN)/python -m docs.drawing
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
+
+package: $(VENV)/.test
+	$(BIN)/python -m tests.packaging $(PACKAGE)
+
+package-all: $(VENV)/.test
+	$(BIN)/python -m tests.packaging --all
 
 # The real graphs and LSQB's network lie in a folder beside the checkout; without it only the RMAT
 # graph and a generated network are measured.
@@ -85,7 +100,7 @@ $(VENV)/.demo: EXTRAS = demo
 $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
-$(VENV)/.test: EXTRAS = demo,test,bench
+$(VENV)/.test: EXTRAS = demo,test,bench,docs
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 

@@ -1,0 +1,177 @@
+"""The wheel and the source archive, built, installed in empty environments and tried there.
+
+::
+
+    python -m tests.packaging                    # this Python: wheel, then source archive
+    python -m tests.packaging --all              # every Python there is; oldest and newest packages
+    python -m tests.packaging --python PATH --packages oldest
+
+An environment gets the base install and nothing else, so what is missing from the dependencies is
+found; then the extras ``cli`` and ``sinks``. In each a view is stepped, a stream runs through
+Spark, and the commands answer. A first use compiles the kernels, about a minute; with this Python
+and these packages, those of the checkout are taken instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+DIST = ROOT / "dist"
+CONSTRAINTS = {
+    "pinned": ["--constraint", str(ROOT / "constraints.txt")],
+    "oldest": ["--constraint", str(ROOT / "constraints-oldest.txt")],
+    "newest": [],
+}
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+
+TRY = """
+import sys, tempfile
+from importlib.metadata import entry_points, requires, version
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow as pa
+import circuits, dbsp_wcoj, streaming
+
+for package in (circuits, dbsp_wcoj, streaming):
+    assert Path(package.__file__).is_relative_to(sys.prefix), package.__file__
+    assert files(package).joinpath("py.typed").is_file(), package
+commands = {e.name for e in entry_points(group="console_scripts")}
+assert {"dbsp-wcoj", "dbsp-wcoj-demo", "dbsp-wcoj-java"} <= commands, commands
+
+link = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
+view = '''SELECT count(*) AS n FROM e ab JOIN e bc ON bc.src = ab.dst
+    JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst'''
+circuit = circuits.compile_sql(view, {"e": link}, name="triangles", materialize=True)
+given = pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})
+assert circuit.step({"e": given})["triangles"].to_pylist() == [{"n": 1, "weight": 1}]
+
+seen = []
+with tempfile.TemporaryDirectory() as folder:
+    import pyarrow.parquet as pq
+    Path(folder, "in").mkdir()
+    pq.write_table(given, f"{folder}/in/a.parquet")
+    spark = streaming.start_session("packaging", memory="512m")
+    circuit = circuits.compile_sql(view, {"e": link}, name="triangles", materialize=True)
+    sink = streaming.ViewSink(
+        circuit, lambda frame, batch_id: seen.extend(frame.collect()), state_dir=f"{folder}/state"
+    )
+    query = (
+        spark.readStream.schema("src long, dst long").parquet(f"{folder}/in")
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    whole = sink.view("triangles", spark).collect()
+    sink.close()
+    spark.stop()
+assert [tuple(row) for row in seen] == [tuple(row) for row in whole] == [(1, 1)], (seen, whole)
+names = ("pyspark", "pyarrow", "numba", "numpy", "sqlglot")
+print("  tried with Python", sys.version.split()[0], *(f"{n} {version(n)}" for n in names))
+"""
+
+
+def main() -> None:
+    """Build, install, try."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--all", action="store_true", help="every Python, oldest and newest packages"
+    )
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--packages", choices=CONSTRAINTS, default="pinned")
+    options = parser.parse_args()
+    wheel, archive = build()
+    contents(wheel)
+    if not options.all:
+        tried(options.python, options.packages, wheel, archive)
+        return
+    for python in pythons():
+        tried(python, "newest", wheel, archive)
+    tried(pythons()[0], "oldest", wheel, archive)
+
+
+def build() -> tuple[Path, Path]:
+    """The wheel and the source archive of this checkout."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(sys.executable, "-m", "hatchling", "build", "-d", str(DIST))
+    (wheel,), (archive,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
+    print(f"built {wheel.name}, {wheel.stat().st_size:,} bytes, and {archive.name}")
+    return wheel, archive
+
+
+def contents(wheel: Path) -> None:
+    """Check that the wheel has the three packages, typed, and nothing else."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
+    assert tops == {"circuits", "dbsp_wcoj", "streaming", info}, tops
+    assert {f"{top}/py.typed" for top in tops - {info}} <= set(names)
+    odd = [n for n in names if "__pycache__" in n or n.endswith((".pyc", ".nbi", ".nbc"))]
+    assert not odd, odd
+
+
+def tried(python: str, packages: str, wheel: Path, archive: Path) -> None:
+    """Install wheel and archive, one after the other, in an empty environment and try them."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        print(f"{python}, {packages} packages", flush=True)
+        run(python, "-m", "venv", f"{folder}/venv")
+        own = f"{folder}/venv/bin/python"
+        pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        run(*pip, *CONSTRAINTS[packages], str(wheel))
+        refuses(f"{folder}/venv/bin/dbsp-wcoj")
+        kernels(Path(folder, "venv"))
+        run(own, "-I", "-c", TRY, cwd=folder)
+        run(*pip, "--no-deps", "--force-reinstall", str(archive))
+        kernels(Path(folder, "venv"))
+        run(own, "-I", "-c", TRY, cwd=folder)
+        run(*pip, *CONSTRAINTS[packages], f"{wheel}[cli,sinks]")
+        run(f"{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
+        run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
+        run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
+        print(f"  all well after {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def refuses(command: str) -> None:
+    """Check that the command says what to install."""
+    done = subprocess.run([command], capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'dbsp-wcoj[cli]'" in done.stderr, done
+
+
+def kernels(venv: Path) -> None:
+    """Take the compiled kernels of the checkout, which are of no use to another Python."""
+    (place,) = venv.glob("lib/python*/site-packages/dbsp_wcoj/kernels")
+    (place / "__pycache__").mkdir(exist_ok=True)
+    for file in (ROOT / "dbsp_wcoj/kernels/__pycache__").glob("*.nb*"):
+        shutil.copy(file, place / "__pycache__" / file.name)
+
+
+def pythons() -> list[str]:
+    """One of each version, by name or of pyenv."""
+    found = []
+    for version in VERSIONS:
+        own = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+        name = str(own[-1]) if own else shutil.which(f"python{version}")
+        if name and not subprocess.run([name, "-c", "import venv"], capture_output=True).returncode:
+            found.append(name)
+    return found
+
+
+def run(*command: str, **options: object) -> None:
+    """Run a command, which has to end well."""
+    environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run(command, check=True, env=environment, **options)  # type: ignore[call-overload]
+
+
+if __name__ == "__main__":
+    main()
