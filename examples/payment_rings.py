@@ -1,7 +1,7 @@
 """Rings of payments: money that comes back to where it was, within a day, through 3 to 6 accounts.
 
-Spark reads the payments as files, one an hour; the sink keeps one view for each length of ring, as
-a cyclic join of as many payments, and a target of our own raises the alerts. Payments are forgotten
+Spark reads the payments as files of three hours; the sink keeps one view for each length of ring, a
+cyclic join of as many payments, and a target of our own raises the alerts. Payments are forgotten
 after two days, so the state does not grow. Planted among the payments are rings, which must be
 found, all and at once, and look-alikes, which must not: rings that take too long, that go round
 against time, or that never close.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from itertools import combinations, pairwise
+from itertools import combinations, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from circuits import Retain, Rules, compile_datalog
 from streaming import ViewDelta, ViewSink, start_session
 
 HOUR, DAY, DAYS = 3_600, 86_400, 4
+FILE = 3 * HOUR  # of payments in one file
 LENGTHS = range(3, 7)
 
 
@@ -75,7 +76,9 @@ class Alerts:
             if row["weight"] > 0 and tuple(accounts) not in self.rings:
                 self.rings.add(tuple(accounts))
                 chain = " → ".join(map(str, [*accounts, accounts[0]]))
-                print(f"hour {delta.batch_id:2}  ALERT  {chain}  in {(last - first) / HOUR:.1f} h")
+                day, hour = divmod(last // HOUR, 24)
+                took = (last - first) / HOUR
+                print(f"day {day} {hour:2} h  ALERT  {chain}  in {took:.1f} h")
 
 
 def main() -> None:
@@ -141,14 +144,13 @@ def plant(chance: random.Random) -> tuple[list[Payment], set[tuple[int, ...]]]:
 
 
 def write_files(payments: list[Payment], directory: Path) -> None:
-    """One file for each hour, in order of time; Spark takes the oldest first."""
+    """One file for every three hours; Spark takes the oldest first."""
     directory.mkdir()
-    last = payments[-1].ts // HOUR
-    for hour in range(last + 1):
-        rows = [payment._asdict() for payment in payments if payment.ts // HOUR == hour]
-        path = directory / f"{hour:03}.parquet"
+    for number, (_, group) in enumerate(groupby(payments, lambda payment: payment.ts // FILE)):
+        rows = [payment._asdict() for payment in group]
+        path = directory / f"{number:03}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, PAY), path)
-        os.utime(path, (hour, hour))
+        os.utime(path, (number, number))
 
 
 if __name__ == "__main__":

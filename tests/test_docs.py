@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from docs.docstrings import markdown
 from docs.drawing.pictures import PICTURES
 from tests.documents import DOCS, PAGES, blocks_of, run
 
@@ -105,6 +106,15 @@ def test_the_pages_are_built_without_a_warning_and_load_nothing_from_outside(tmp
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
     reference = (site / "reference" / "streaming.html").read_text()
     assert 'id="streaming.ViewSink"' in reference
+
+
+def test_examples_and_drawings_in_a_docstring_become_blocks_and_sections_stay():
+    text = "Law::\n\n    a = b\n\nRaises:\n    OneError: It is.\n    As `step`.\n\n>>> 1 + 1\n2"
+    assert markdown(text).split("\n") == [
+        *("Law:", "", "```text", "a = b", "```", ""),
+        *("Raises:", "    OneError: It is.", "", "Errors:", "    As `step`.", ""),
+        *("```pycon", ">>> 1 + 1", "2", "```"),
+    ]
 
 
 def test_every_public_name_is_in_the_reference():

@@ -19,7 +19,7 @@ PLAIN = {
     "live_recommendation": ("recommendations now", "two.whom > one.whom", "two.whom <> one.whom"),
 }
 IN_SPARK = {
-    "live_triangles": ["day 29 "],
+    "live_triangles": ["day 23 "],
     "payment_rings": ["ALERT", "12 rings planted, 12 found."],
     "lake_table": ["broke down in micro-batch 7", "Delta table, version", "Equal to the sum"],
 }

@@ -1,0 +1,94 @@
+"""The docstrings of the packages as Markdown, for the reference.
+
+They are written to be read as they stand: examples with prompts, drawings and tables as text after
+``::`` or between rules. Markdown would run these together, so each becomes a fenced block. What a
+section ``Raises`` says in a sentence, and not by naming an error, becomes a section ``Errors``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+__all__ = ["Fenced", "markdown"]
+
+RULE = re.compile(r"=+( +=+)+")
+ERROR = re.compile(r"[A-Z]\w*(, [A-Z]\w*)*:")
+
+
+class Fenced(griffe.Extension):
+    """Makes docstrings Markdown when the packages have been read."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Change the docstring of an object, before it is parsed."""
+        if obj.docstring is not None:
+            obj.docstring.value = markdown(obj.docstring.value)
+
+
+def markdown(text: str) -> str:
+    """A docstring as Markdown."""
+    out: list[str] = []
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        indent = line[: len(line) - len(line.lstrip())]
+        if line.lstrip().startswith(">>> "):
+            end = _end(lines, at)
+            out += _fence("pycon", lines[at:end], indent)
+        elif RULE.fullmatch(line.strip()):
+            end = _end(lines, at)
+            out += _fence("text", lines[at:end], indent)
+        elif line.rstrip().endswith("::"):
+            end = at + 1
+            while end < len(lines) and (
+                not lines[end].strip() or lines[end].startswith(indent + "    ")
+            ):
+                end += 1
+            said = line.rstrip()[:-2]
+            out += [f"{said}:", ""] if said.strip() else []
+            body = [one[len(indent) + 4 :] for one in lines[at + 1 : end]]
+            while body and not body[0].strip():
+                body.pop(0)
+            while body and not body[-1].strip():
+                body.pop()
+            out += [*_fence("text", body, indent, cut=0), ""]
+        elif line.strip() == "Raises:":
+            end = at + 1
+            while end < len(lines) and lines[end].startswith(indent + "    "):
+                end += 1
+            out += _raises(lines[at + 1 : end], indent)
+        else:
+            end = at + 1
+            out.append(line)
+        at = end
+    return "\n".join(out)
+
+
+def _fence(language: str, lines: list[str], indent: str, cut: int | None = None) -> list[str]:
+    width = len(indent) if cut is None else cut
+    body = [indent + re.sub(r" *# doctest:.*", "", line[width:]) for line in lines]
+    return [f"{indent}```{language}", *body, f"{indent}```"]
+
+
+def _end(lines: list[str], begin: int) -> int:
+    """The next line that is empty, or the end."""
+    return next((i for i in range(begin, len(lines)) if not lines[i].strip()), len(lines))
+
+
+def _raises(lines: list[str], indent: str) -> list[str]:
+    """The section with what names errors, and one with what does not."""
+    items: list[list[str]] = []
+    for line in lines:
+        if line.startswith(indent + "     ") and items:
+            items[-1].append(line)
+        else:
+            items.append([line])
+    named = [item for item in items if ERROR.match(item[0].strip())]
+    told = [item for item in items if item not in named]
+    out = [f"{indent}Raises:", *(line for item in named for line in item)] if named else []
+    if told:
+        out += [""] * bool(named) + [f"{indent}Errors:", *(line for item in told for line in item)]
+    return out
