@@ -15,16 +15,22 @@ from tests.documents import DOCS, PAGES, blocks_of, run
 ROOT = DOCS.parent
 NAMED = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
 LANGUAGES = {"python", "sh", "sql", "text"}
-SLOW = re.compile(r"start_session\(")
+IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if any(blocks_of(NAMED[name]))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.spark] if name in IN_SPARK else [])
+        for name in NAMED
+        if any(block.language == "python" for block in blocks_of(NAMED[name]))
+    ],
+)
 def test_the_code_of_a_page_does_what_the_page_says(name, tmp_path, monkeypatch, request):
-    page = NAMED[name]
-    if SLOW.search(page.read_text()):
+    if name in IN_SPARK:
         request.getfixturevalue("spark")  # start_session gives the session that is there
     monkeypatch.chdir(tmp_path)
-    run(page)
+    run(NAMED[name])
 
 
 @pytest.mark.parametrize("name", NAMED)
