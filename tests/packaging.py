@@ -2,35 +2,36 @@
 
 ::
 
-    python -m tests.packaging                    # this Python: wheel, then source archive
+    python -m tests.packaging                    # this Python, the packages of constraints.txt
     python -m tests.packaging --all              # every Python there is; oldest and newest packages
     python -m tests.packaging --python PATH --packages oldest
 
 An environment gets the base install and nothing else, so what is missing from the dependencies is
-found; then the extras ``cli`` and ``sinks``. In each a view is stepped, a stream runs through
-Spark, and the commands answer. A first use compiles the kernels, about a minute; with this Python
-and these packages, those of the checkout are taken instead.
+found: a view is stepped, and a stream runs through Spark. Then come the extras, and the commands
+answer. The oldest packages are the lower bounds of pyproject.toml, the newest what pip finds within
+them. A first use compiles the kernels, about a minute; where Python and numba are those of the
+checkout its kernels are taken.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
-CONSTRAINTS = {
-    "pinned": ["--constraint", str(ROOT / "constraints.txt")],
-    "oldest": ["--constraint", str(ROOT / "constraints-oldest.txt")],
-    "newest": [],
-}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("pinned", "oldest", "newest")
+EXTRAS = "cli,sinks,ui"  # those of users that are small
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 TRY = """
@@ -88,16 +89,16 @@ def main() -> None:
         "--all", action="store_true", help="every Python, oldest and newest packages"
     )
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--packages", choices=CONSTRAINTS, default="pinned")
+    parser.add_argument("--packages", choices=PACKAGES, default="pinned")
     options = parser.parse_args()
-    wheel, archive = build()
+    wheel, _ = build()
     contents(wheel)
     if not options.all:
-        tried(options.python, options.packages, wheel, archive)
+        tried(options.python, options.packages, wheel)
         return
     for python in pythons():
-        tried(python, "newest", wheel, archive)
-    tried(pythons()[0], "oldest", wheel, archive)
+        tried(python, "newest", wheel)
+    tried(pythons()[0], "oldest", wheel)
 
 
 def build() -> tuple[Path, Path]:
@@ -107,6 +108,19 @@ def build() -> tuple[Path, Path]:
     (wheel,), (archive,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
     print(f"built {wheel.name}, {wheel.stat().st_size:,} bytes, and {archive.name}")
     return wheel, archive
+
+
+def oldest() -> list[str]:
+    """The lower bounds of the base install and of the extras, as pins.
+
+    >>> oldest()[0].partition("==")[0]
+    'lark'
+    """
+    wanted = [*PROJECT["dependencies"]]
+    for extra in EXTRAS.split(","):
+        wanted += PROJECT["optional-dependencies"].get(extra, [])
+    found = [re.match(r"([\w-]+)(?:\[\w+\])?[=>]=([\w.]+)", name) for name in wanted]
+    return [f"{one[1]}=={one[2]}" for one in found if one]
 
 
 def contents(wheel: Path) -> None:
@@ -120,22 +134,23 @@ def contents(wheel: Path) -> None:
     assert not odd, odd
 
 
-def tried(python: str, packages: str, wheel: Path, archive: Path) -> None:
-    """Install wheel and archive, one after the other, in an empty environment and try them."""
+def tried(python: str, packages: str, wheel: Path) -> None:
+    """Install the wheel in an empty environment and try it; then its extras."""
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         print(f"{python}, {packages} packages", flush=True)
+        bounds = {"pinned": ["--constraint", str(ROOT / "constraints.txt")], "newest": []}
+        if packages == "oldest":
+            Path(folder, "oldest.txt").write_text("\n".join(oldest()))
+            bounds["oldest"] = ["--constraint", f"{folder}/oldest.txt"]
         run(python, "-m", "venv", f"{folder}/venv")
         own = f"{folder}/venv/bin/python"
         pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-        run(*pip, *CONSTRAINTS[packages], str(wheel))
+        run(*pip, *bounds[packages], str(wheel))
         refuses(f"{folder}/venv/bin/dbsp-wcoj")
         kernels(Path(folder, "venv"))
         run(own, "-I", "-c", TRY, cwd=folder)
-        run(*pip, "--no-deps", "--force-reinstall", str(archive))
-        kernels(Path(folder, "venv"))
-        run(own, "-I", "-c", TRY, cwd=folder)
-        run(*pip, *CONSTRAINTS[packages], f"{wheel}[cli,sinks]")
+        run(*pip, *bounds[packages], f"{wheel}[{EXTRAS}]")
         run(f"{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
         run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
         run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
@@ -149,7 +164,7 @@ def refuses(command: str) -> None:
 
 
 def kernels(venv: Path) -> None:
-    """Take the compiled kernels of the checkout, which are of no use to another Python."""
+    """Take the compiled kernels of the checkout; another Python or numba leaves them alone."""
     (place,) = venv.glob("lib/python*/site-packages/dbsp_wcoj/kernels")
     (place / "__pycache__").mkdir(exist_ok=True)
     for file in (ROOT / "dbsp_wcoj/kernels/__pycache__").glob("*.nb*"):

@@ -1,19 +1,17 @@
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.documents import DOCS, blocks_of
-from tests.packaging import ROOT, contents
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+from tests.packaging import PROJECT, ROOT, contents, oldest
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +37,33 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
     assert not [name for name in names if name.startswith(("build/", ".venv/", "results/"))]
 
 
+def test_the_source_archive_makes_the_same_wheel(built, tmp_path):
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (again,) = tmp_path.glob("*.whl")
+    record = f"{source.name}.dist-info/RECORD"
+    with zipfile.ZipFile(built[0]) as first, zipfile.ZipFile(again) as second:
+        assert first.read(record) == second.read(record)
+
+
+def test_pins_of_continuous_integration_are_within_the_bounds_of_the_package():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.lower().split("==") for line in lines if "==" in line)
+    for name in PROJECT["dependencies"]:
+        need = Requirement(name)
+        assert pins[need.name] in need.specifier, f"{name}, pinned {pins[need.name]}"
+
+
+def test_the_oldest_packages_are_a_pin_for_each_dependency():
+    pinned = {pin.partition("==")[0] for pin in oldest()}
+    assert pinned >= {Requirement(name).name for name in PROJECT["dependencies"]}
+
+
 def test_the_base_install_has_no_packages_that_only_extras_need():
-    base = {re.split(r"[<>=!\[]", name)[0] for name in PROJECT["dependencies"]}
+    base = {Requirement(name).name for name in PROJECT["dependencies"]}
     assert base == {
         "lark",
         "numba",
@@ -71,35 +94,50 @@ def stand_in(site):
     return site
 
 
-WHERE = "import streaming; print(streaming.__file__); from streaming import ViewSink"
-
-
-def test_a_wheel_in_front_hides_another_package_named_streaming(built, tmp_path):
-    """As ``--py-files`` and the first cell for Databricks put it; site-packages come after both."""
-    site = stand_in(tmp_path / "site")
-    (first_on_the_path,) = (
-        block.text
-        for block in blocks_of(DOCS / "how-to" / "cluster.md")
-        if "def first_on_the_path" in block.text
-    )
+def imported_from(place, folder):
+    """Where ``streaming`` comes from in a process that has ``place`` in front of a stand-in."""
+    site = stand_in(folder / "site")
     code = f"""
 import sys
 sys.path.insert(0, {str(site)!r})
 import streaming
 assert not hasattr(streaming, "ViewSink")
-{first_on_the_path}
-first_on_the_path({str(built[0])!r})
-{WHERE}
+{FIRST_ON_THE_PATH}
+first_on_the_path({str(place)!r})
+import streaming
+from streaming import ViewSink
+print(streaming.__file__)
 """
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "numba")},
+        cwd=folder,
+        env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().startswith(str(built[0]))
+    return done.stdout.strip()
+
+
+(FIRST_ON_THE_PATH,) = (
+    block.text
+    for block in blocks_of(DOCS / "how-to" / "cluster.md")
+    if "def first_on_the_path" in block.text
+)
+
+
+def test_a_folder_in_front_hides_another_package_named_streaming(built, tmp_path):
+    """As the first cells for Databricks put it; site-packages come after."""
+    place = tmp_path / "own"
+    with zipfile.ZipFile(built[0]) as wheel:
+        wheel.extractall(place)
+    assert imported_from(place, tmp_path).startswith(str(place))
+
+
+def test_a_wheel_is_imported_as_an_archive_that_ends_in_zip(built, tmp_path):
+    """As ``--py-files`` puts it; numba has no place for kernels from an archive of another name."""
+    archive = shutil.copy(built[0], tmp_path / "dbsp_wcoj-0.1.0.zip")
+    assert imported_from(archive, tmp_path).startswith(str(archive))
 
 
 @pytest.mark.spark

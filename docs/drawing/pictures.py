@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dbsp_wcoj.extender import RelationExtender
-from dbsp_wcoj.formulas import PARTIAL, Formula, View, terms
+from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
 from docs.drawing.canvas import Canvas
 from streaming.hypercube.shares import Atom, shares_of
 
@@ -13,6 +13,9 @@ __all__ = ["PICTURES"]
 
 KINDS = {View.old: "old", View.delta: "delta", View.new: "new"}
 LETTERS = {View.old: "O", View.delta: "d", View.new: "N"}
+
+ONE_SHOT = [name for name in Formula if not name.is_recursive]
+RECURSIVE = [name for name in Formula if name.is_recursive]
 
 # The graph of the pictures of joins.
 EDGES = [(1, 2), (1, 3), (1, 5), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (3, 5), (4, 6)]
@@ -85,28 +88,37 @@ def square() -> str:
 
 
 def formulas() -> str:
-    """The terms of the six formulas over three relations."""
-    blocks = {formula: terms(formula, 3) for formula in Formula}
-    canvas = Canvas(700, 355, "The terms of the six delta formulas of a join of three relations")
-    x, y, tallest = 15.0, 20.0, 0.0
-    for number, (formula, products) in enumerate(blocks.items()):
-        if number == 3:
-            x, y = 15.0, y + tallest + 40
-        canvas.text(x, y + 4, str(formula), "bold")
-        joins = sum(term.joins for term in products)
-        canvas.text(x, y + 21, f"{len(products)} terms, {joins} joins", "small muted")
-        for place, term in enumerate(products):
-            top = y + 30 + 22 * place
-            canvas.text(x, top + 15, f"D{term.target} +=", "small mono muted")
-            for column, factor in enumerate(term.factors):
-                partial = factor == PARTIAL
-                kind = "partial" if partial else KINDS[factor.view]
-                text = f"D{term.target - 1}" if partial else str(factor)
-                where = column if term.factors[0] != PARTIAL or partial else factor.atom
-                canvas.cell(x + 55 + 38 * where, top, 36, 20, text, kind, "small mono")
-        tallest = max(tallest, 30 + 22 * len(products)) if number % 3 else 30 + 22 * len(products)
-        x += 230
+    """The products of the six formulas over three relations, a column for each relation."""
+    products = {name: [term for term in terms(name, 3) if term.joins] for name in Formula}
+    most = [max(len(products[name]) for name in row) for row in (ONE_SHOT, RECURSIVE)]
+    tops = [20, 20 + 22 * most[0] + 60]
+    canvas = Canvas(
+        700,
+        tops[1] + 22 * most[1] + 40,
+        "The products of the six delta formulas of three relations",
+    )
+    for top, names in zip(tops, (ONE_SHOT, RECURSIVE), strict=True):
+        for x, name in zip((15, 245, 475), names, strict=True):
+            joins = sum(term.joins for term in products[name])
+            canvas.text(x, top + 4, str(name), "bold")
+            canvas.text(
+                x, top + 21, f"{len(products[name])} products, {joins} joins", "small muted"
+            )
+            for place, term in enumerate(products[name]):
+                _product(canvas, x, top + 30 + 22 * place, term)
     return canvas.svg()
+
+
+def _product(canvas: Canvas, x: float, y: float, term: Term) -> None:
+    """A line of a box for each relation; a partial delta covers all that it has joined."""
+    canvas.text(x, y + 15, f"D{term.target} +=", "small mono muted")
+    for factor in term.factors:
+        if factor == PARTIAL:
+            width = 38 * (term.target - 1) - 2
+            canvas.cell(x + 55, y, width, 20, f"D{term.target - 1}", "partial", "small mono")
+        else:
+            left = x + 55 + 38 * factor.atom
+            canvas.cell(left, y, 36, 20, str(factor), KINDS[factor.view], "small mono")
 
 
 def join() -> str:
@@ -200,7 +212,7 @@ def hypercube() -> str:
     shares = shares_of(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]
     assert parts == [2, 2, 2], parts
-    canvas = Canvas(720, 300, "Eight cells; a row of each relation goes to the two cells of a line")
+    canvas = Canvas(720, 262, "Eight cells; a row of each relation goes to the two cells of a line")
     wanted = {
         "e(a, b) with a in 0, b in 1": lambda a, b, c: (a, b) == (0, 1),
         "e(b, c) with b in 1, c in 0": lambda a, b, c: (b, c) == (1, 0),
@@ -215,7 +227,7 @@ def hypercube() -> str:
                     _cube(canvas, x + 62 * b + 36 * a, y - 62 * c - 26 * a, 52, wants(a, b, c))
     canvas.text(
         25,
-        290,
+        250,
         "a, b and c are hashed into two parts each. Only cell (0, 1, 0) has all three rows.",
         "small muted",
     )
@@ -247,7 +259,7 @@ def _cube(canvas: Canvas, x: float, y: float, size: float, is_wanted: bool) -> N
 
 def flow() -> str:
     """The way of one micro-batch."""
-    canvas = Canvas(760, 200, "A micro-batch: Spark, decode, step, write, commit, targets")
+    canvas = Canvas(806, 180, "A micro-batch: Spark, decode, step, write, commit, targets")
     steps = [
         ("Spark", "one toArrow()", "box"),
         ("decode", "feeds, bad rows", "box"),
@@ -257,17 +269,17 @@ def flow() -> str:
         ("targets", "each batch once", "box"),
     ]
     for number, (name, what, kind) in enumerate(steps):
-        x = 12 + 124 * number
-        canvas.box(x, 60, 100, 62, kind)
-        canvas.text(x + 50, 86, name, "bold", "middle")
-        canvas.text(x + 50, 106, what, "small muted", "middle")
+        x = 12 + 132 * number
+        canvas.box(x, 60, 114, 62, kind)
+        canvas.text(x + 57, 86, name, "bold", "middle")
+        canvas.text(x + 57, 106, what, "small muted", "middle")
         if number:
-            canvas.arrow(x - 22, 91, x - 2, 91)
+            canvas.arrow(x - 17, 91, x - 1, 91)
     canvas.text(12, 36, "one micro-batch", "bold")
-    canvas.line(12, 140, 484, 140)
-    canvas.text(248, 160, "fails here: nothing has happened", "small", "middle")
-    canvas.line(512, 140, 732, 140)
-    canvas.text(622, 160, "fails here: done, given out again", "small", "middle")
+    canvas.line(12, 140, 522, 140)
+    canvas.text(267, 160, "fails here: nothing has happened", "small", "middle")
+    canvas.line(540, 140, 786, 140)
+    canvas.text(663, 160, "fails here: done, given out again", "small", "middle")
     return canvas.svg()
 
 
