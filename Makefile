@@ -3,8 +3,8 @@
 # make test-slow   the tests marked slow
 # make bench       the benchmarks and the tables in README.md (about forty minutes)
 # make docs        the documentation as static pages, in build/site
-# make package     wheel and source archive in dist/, installed and tried in empty environments
-# make package-all ... for every Python there is, with the oldest and the newest dependencies (long)
+# make package     wheel and source archive in dist/; the wheel installed and tried in an empty environment
+# make package-all ... for every Python there is, with the oldest and the newest dependencies (minutes each)
 # make lint        ruff, mypy --strict, import contracts only
 # make clean       remove the environment and all caches
 #

@@ -25,7 +25,10 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 DIST = ROOT / "dist"
@@ -155,6 +158,41 @@ def tried(python: str, packages: str, wheel: Path) -> None:
         run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
         run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
         print(f"  all well after {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def linked(folder: Path, wheel: Path) -> Path:
+    """An environment with the wheel, and links to what it says it needs; its Python.
+
+    In seconds and without an index: other packages of this environment are not there.
+    """
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in needed(PROJECT["dependencies"]):
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+    own = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "--python", str(own), "install", "--no-deps", "--no-index", str(wheel))
+    kernels(folder)
+    return own
+
+
+def needed(requirements: list[str]) -> set[str]:
+    """The packages that requirements need, and those need, and so on.
+
+    >>> "llvmlite" in needed(["numba"]), "pytest" in needed(["numba"])
+    (True, False)
+    """
+    found: set[str] = set()
+    left = [Requirement(text) for text in requirements]
+    while left:
+        one = left.pop()
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found.add(one.name)
+            left += [Requirement(text) for text in distribution(one.name).requires or ()]
+    return found
 
 
 def refuses(command: str) -> None:

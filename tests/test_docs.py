@@ -16,12 +16,19 @@ ROOT = DOCS.parent
 NAMED = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
 LANGUAGES = {"python", "sh", "sql", "text"}
 IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
+# Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
+SLOW = {"how-to/feeds.md", "how-to/scale-out.md"}
+
+
+def marks(name):
+    """What a page needs to run."""
+    return [pytest.mark.spark] * (name in IN_SPARK) + [pytest.mark.slow] * (name in SLOW)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.spark] if name in IN_SPARK else [])
+        pytest.param(name, marks=marks(name))
         for name in NAMED
         if any(block.language == "python" for block in blocks_of(NAMED[name]))
     ],
