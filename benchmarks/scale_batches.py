@@ -1,11 +1,12 @@
 """Micro-batches: a distributed sink on this machine's cores against the embedded one.
 
 Cells share the cores that the embedded engine has to itself, so what is seen is what cells cost:
-jobs of Spark, rows sent and kept several times, and how full the cells of the state are by its
-manifests. A sink loads most of a graph by its
-first micro-batch, gets a few that are not timed, and then some of new edges and some without rows.
-Sinks take turns, so whatever else the machine does meets all of them alike. All give out the same,
-micro-batch by micro-batch, and in the end it is the count of an independent program.
+jobs of Spark, rows sent and kept several times. How often and in how many bytes a row of the load
+was shuffled is what Spark counted, how full cells are what their manifests say. A sink loads most
+of a graph by its first micro-batch, gets a few that are not timed, and then some of new edges and
+some without rows. Sinks take turns, so whatever else the machine does meets all of them alike. All
+give out the same, micro-batch by micro-batch, and in the end it is the count of an independent
+program.
 """
 
 from __future__ import annotations
@@ -34,7 +35,32 @@ from streaming.state.files import LocalFiles
 
 IDLE_BAR = 0.4
 IDLE_BARRED = 2  # cells
+SETTLED = 0.5  # seconds until Spark has counted what it did
 SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Rows and bytes that stages of Spark have written for others to read, as Spark counts them."""
+
+    rows: int
+    bytes: int
+    last: int
+
+    @staticmethod
+    def since(session: SparkSession, stage: int) -> Shuffled:
+        """By the stages after one; bytes are compressed."""
+        context = session.sparkContext
+        store, jvm = context._jsc.sc().statusStore(), context._jvm
+        assert jvm is not None and context._gateway is not None
+        time.sleep(SETTLED)
+        quantiles = context._gateway.new_array(jvm.double, 0)
+        found = store.stageList(None, False, False, quantiles, jvm.java.util.ArrayList())
+        stages = [found.apply(place) for place in range(found.size())]
+        stages = [one for one in stages if one.stageId() > stage]
+        rows = sum(one.shuffleWriteRecords() for one in stages)
+        size = sum(one.shuffleWriteBytes() for one in stages)
+        return Shuffled(rows, size, max((one.stageId() for one in stages), default=stage))
 
 
 @dataclass
@@ -47,6 +73,7 @@ class Turn:
     found: int = 0
     batch: int = 0
     load: float = 0.0
+    shuffled: Shuffled | None = None
     full: list[float] = field(default_factory=list)
     one: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
@@ -103,8 +130,11 @@ def micro_batches(
         else:
             sink = ViewSink(circuit_of(pattern), state_dir=place, mode="distributed", cells=most)
         turns.append(Turn(most, place, sink))
+    last = Shuffled.since(session, -1).last
     for turn in turns:
         turn.load = turn.step(session, changes(kept.source, kept.target))
+        turn.shuffled = Shuffled.since(session, last)
+        last = turn.shuffled.last
     at = 0
     for number in range(warm + rounds):
         edges = mixed.take(slice(at, at + rows))
@@ -125,7 +155,8 @@ def micro_batches(
         turn.sink.close()
         what = "embedded" if turn.cells is None else f"{turn.cells} cells"
         verdict.compare(what, truth, turn.found)
-        found.append(_row(pattern, graph, turn, turns[0], rows, stages))
+        row = _row(pattern, graph, turn, turns[0], rows, stages)
+        found.append(row | _sent(turn, kept.edges))
     return found
 
 
@@ -178,6 +209,16 @@ def _row(
         "idle s": idle,
         "bar s": bar,
         "within": None if bar is None else idle <= bar,
+    }
+
+
+def _sent(turn: Turn, rows: int) -> Row:
+    """What Spark has shuffled for a row of the load, whose stages after the join get few rows."""
+    if turn.shuffled is None or not turn.shuffled.rows:
+        return {"copies by Spark": None, "bytes by Spark": None}
+    return {
+        "copies by Spark": turn.shuffled.rows / rows,
+        "bytes by Spark": turn.shuffled.bytes / rows,
     }
 
 
