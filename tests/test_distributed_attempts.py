@@ -74,12 +74,14 @@ class Context:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.workers = [Held(), Held(most=2)]
+        self.jobs = 0
 
     def getLocalProperty(self, name: str) -> None:  # Spark's name
         return None
 
     def parallelize(self, parts: list[Any], number: int) -> Tasks:
         assert number == len(parts) <= self.defaultParallelism
+        self.jobs += 1
         return Tasks(self, list(parts))
 
 
@@ -219,4 +221,16 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
         if len(stage.atoms) == 3:
             assert sorted(parts for _, parts in grid["parts"]) == [1, 2, 2]
             assert sum(loads) == 100 * (1 + 2 + 2)
+    run.engine.versions.close()
+
+
+def test_a_count_of_all_is_added_up_by_the_driver_without_a_job(tmp_path):
+    text = "SELECT count(*) AS n, sum(src) AS s FROM e"
+    circuit, context = compile_sql(text, {"e": GRAPH["e"]}), Context(4)
+    run = Run(circuit.definition.circuit(), LocalFiles(tmp_path), 4)
+    for number in range(3):
+        tables = {"e": pa.table({"src": [*range(9 * number)], "dst": [number] * 9 * number})}
+        expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}
+        assert run.step(tables, number, context) == expected
+    assert context.jobs == 0 and "1 cell, in the driver" in run.engine.explain()
     run.engine.versions.close()

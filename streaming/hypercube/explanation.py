@@ -89,7 +89,7 @@ def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
         for name, parts in grid.shares.parts.items()
         if parts > 1
     ]
-    cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}"
+    cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}{', in the driver' * stage.is_small}"
     lines.append(_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
     for relation in stage.relations:
         copies = grid.shares.copies(relation.name)

@@ -2,12 +2,13 @@
 
 ::
 
-    for each stage:   rows of its relations -> one table -> routed -> one task per some cells
+    for each stage:   rows of its relations -> one table -> routed -> a task for some of the cells
                       -> steps of the cells -> their pieces and manifests, as Arrow, to the driver
 
 Many rows are routed by Spark's expressions on executors, and shuffled. A few are placed in the
 driver by the same hashes (`streaming.hypercube.placing`) and sent to the tasks that have something
-to do: no plan, no shuffle, half of the time.
+to do: no plan, no shuffle, half of the time. A stage of one group that keeps only sums of it (a
+count of all, say) is stepped in the driver, without a job.
 
 Rows between stages pass through the driver: a delta is small beside the state, the driver knows at
 once which stages have nothing to do, and each stage is one consistent cut. The way not taken is to
@@ -36,7 +37,7 @@ from streaming.hypercube.grid import Grid
 from streaming.hypercube.layout import Layout
 from streaming.hypercube.planning import counts_of_tables, known_grid
 from streaming.hypercube.routing import CELL, RELATION, routed
-from streaming.hypercube.rows import columns_of, placed_here, wide
+from streaming.hypercube.rows import columns_of, placed_here, split, wide
 from streaming.hypercube.stage_cells import StageCells
 from streaming.hypercube.stages import Stage, Stages
 from streaming.hypercube.task import (
@@ -45,6 +46,7 @@ from streaming.hypercube.task import (
     SAID,
     StagePlan,
     StageTask,
+    StageWork,
     read,
     written,
 )
@@ -210,11 +212,28 @@ class Pipeline:
             self._evenness.note(stage, rows)
         elif self._is_open and stage.atoms:
             self._choose(stage, rows)
+        if stage.is_small:
+            return self._here(stage, rows, batch_id, before)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
         task = StageTask(self._plan(stage), batch_id, before, tasks)
         if rows.num_rows > FEW:
             return self._shuffled(self._session_beside(session), stage, rows, task)
         return self._sent(session, stage, rows, task)
+
+    def _here(
+        self, stage: Stage, rows: pa.Table, batch_id: int, before: Mapping[int, bytes]
+    ) -> Iterable[tuple[int, str, bytes]]:
+        """A stage that is no work for a task, in the driver: its one cell is like any other."""
+        work = StageWork(
+            self._files,
+            self._state_id,
+            stage.number,
+            self.definitions[stage.number],
+            batch_id,
+            before,
+        )
+        sent = placed_here(stage, rows, self.grids[stage.number])
+        return work.step(0, split(stage, sent)).said
 
     def _sent(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask

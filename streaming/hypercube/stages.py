@@ -49,6 +49,8 @@ __all__ = ["Piece", "Relation", "Stage", "Stages", "stages_of"]
 
 #: What a piece's plan reads.
 SOURCE = "#source"
+#: Aggregates that keep a few numbers of a group, not its values.
+SUMS = frozenset({"count", "sum", "avg"})
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,16 @@ class Stage:
     relations: tuple[Relation, ...]
     atoms: tuple[Atom, ...] = ()
     node: int = -1
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it has but one group, of which it keeps sums: no work for a task."""
+        plan = self.plan
+        return (
+            isinstance(plan, Aggregate)
+            and not plan.keys
+            and all(call.function in SUMS and not call.distinct for call in plan.aggregates)
+        )
 
 
 @dataclass(frozen=True)
