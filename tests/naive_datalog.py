@@ -137,6 +137,8 @@ def merged(rules: list[Rule], rows: list[set[Row]], recursive: bool) -> set[Row]
     place, function = extremes[0]
     best: dict[Row, Any] = {}
     for row in every:
+        if row[place] is None:
+            continue  # a rule without a binding has no candidate
         key = row[:place] + row[place + 1 :]
         best[key] = AGGREGATE[function]([row[place], best.get(key, row[place])])
     return {(*key[:place], value, *key[place:]) for key, value in best.items()}

@@ -6,7 +6,8 @@
     dist(y, min(d + w)) :- dist(x, d), e(x, y, w).
 
 In a recursion a head with ``min(x)`` keeps, per value of its other columns, the least value that
-any of its rules derives: all rules give candidates, also those without an aggregate. (Elsewhere
+any of its rules derives: all rules give candidates, also those without an aggregate, and where
+there is no candidate there is no row, not even of a head that has no other column. (Elsewhere
 each rule aggregates by itself; and so does a rule with another aggregate, as ``count()``, which can
 read nothing of the recursion.)
 
