@@ -179,6 +179,12 @@ FACES: tuple[Face, ...] = (
         ("system", "asked again s", "step ms", "times faster", "bar", "within"),
     ),
     Face(
+        "recursion",
+        "Kept live by another system",
+        "Kept live by pydbsp, as many of the first commits as it takes in a minute",
+        ("transactions", "pairs", "step ms", "its step ms", "its last steps ms", "times faster"),
+    ),
+    Face(
         "sink",
         "Overhead of a durable sink",
         "A micro-batch through the durable sink, and through a function that only fetches the rows",
