@@ -94,7 +94,7 @@ def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
     )
     status, out, _ = run("replay", moves, query)
     assert status == 0
-    assert "6 changes in 1 steps" in out
+    assert "6 changes in 1 step and" in out
     assert re.search(r"far +2 rows", out) and re.search(r"\bn +1 ", out)
 
 

@@ -60,7 +60,7 @@ def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
     put(tmp_path / "in", 2, (3, 2))
     out, errors = run(*options)
     assert [json.loads(line)["weight"] for line in out.splitlines()] == [-1]
-    assert "1 micro-batches with 2 rows" in errors
+    assert "1 micro-batch with 2 rows" in errors
     database = sqlite3.connect(tmp_path / "d.db")
     assert sorted(database.execute("SELECT src, n FROM degrees")) == [(1, 1), (3, 2)]
     database.close()

@@ -101,7 +101,10 @@ def say_error(text: str) -> None:
     """Say on standard error what is wrong, in one line."""
     from streaming.cli.terminal import console
 
-    text = " ".join(text.split())
+    lines = text.splitlines()
+    if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
+        lines = lines[:-2] or lines
+    text = " ".join(" ".join(lines).split())
     terminal = console(stderr=True)
     terminal.print("[wrong]error:[/]", end=" ")
     terminal.print(text, markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from circuits import Circuit
-from streaming.cli.terminal import amount, duration, milliseconds, plain_table
+from streaming.cli.terminal import amount, duration, milliseconds, plain_table, plural
 from streaming.metrics import BatchMetrics
 from streaming.ui.history import mode_of
 from streaming.ui.shown import weights_of
@@ -104,7 +104,7 @@ class Dashboard:
         views = ", ".join(f"{view} {self._told_of(view)}" for view in self._numbers)
         bad = f"; {metrics.letters_total:,} bad rows" if metrics.letters_total else ""
         return (
-            f"micro-batch {metrics.batch_id}: {rows:,} rows in "
+            f"micro-batch {metrics.batch_id}: {plural(rows, 'row')} in "
             f"{milliseconds(metrics.seconds['all'])} ms; {views}{bad}"
         )
 
@@ -113,7 +113,10 @@ class Dashboard:
         spent = self._clock() - self._begun
         times = [metrics.seconds["all"] for _, metrics in self._last]
         pace = f", {milliseconds(median(times))} ms for the median one" if times else ""
-        return f"{self.batches:,} micro-batches with {self.rows:,} rows in {duration(spent)}{pace}"
+        return (
+            f"{plural(self.batches, 'micro-batch', 'es')} with {plural(self.rows, 'row')} in "
+            f"{duration(spent)}{pace}"
+        )
 
     def numbers(self) -> dict[str, dict[str, float | None]]:
         """The numbers of each view, by name."""
@@ -133,7 +136,7 @@ class Dashboard:
         for view in self._numbers:
             change = self._changes.get(view)
             said = (
-                f"{amount(change[1])} rows in micro-batch {change[0]:,}" if change else "none yet"
+                f"{plural(change[1], 'row')} in micro-batch {change[0]:,}" if change else "none yet"
             )
             table.add_row(view, self._told_of(view), said)
         return Group(table, Text(), self._pace())
@@ -146,7 +149,7 @@ class Dashboard:
         parts = [f"micro-batch {metrics.batch_id:,}", f"{milliseconds(median(times))} ms each"]
         if now > then:
             parts.append(f"{amount(round(rows / (now - then)))} rows/s")
-        parts.append(f"{amount(self.rows)} rows in {duration(self._clock() - self._begun)}")
+        parts.append(f"{plural(self.rows, 'row')} in {duration(self._clock() - self._begun)}")
         text = Text(" · ".join(parts), style="says")
         if metrics.letters_total:
             text.append(f" · {metrics.letters_total:,} bad rows", style="waits")
@@ -156,7 +159,8 @@ class Dashboard:
         tally = self._tallies[view]
         numbers = ["–" if n is None else amount(n) for n in self._numbers[view]]
         if not tally.is_single:
-            return f"{numbers[0]}{' more' if tally.is_partial else ''} rows"
+            row = "row" if numbers[0] == "1" else "rows"
+            return f"{numbers[0]}{' more' if tally.is_partial else ''} {row}"
         if len(numbers) == 1:
             return numbers[0]
         return ", ".join(f"{name} {n}" for name, n in zip(tally.names, numbers, strict=True))

@@ -7,19 +7,43 @@ another thread does the waiting.
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from streaming.errors import FailedError
+from streaming.errors import EventsError, FailedError
 
-__all__ = ["run_query"]
+__all__ = ["interval_of", "run_query"]
+
+_INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), "milliseconds"),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), "seconds"),
+    **dict.fromkeys(("min", "minute", "minutes"), "minutes"),
+    **dict.fromkeys(("h", "hour", "hours"), "hours"),
+}
+
+
+def interval_of(text: str) -> str:
+    """A length of time in Spark's words.
+
+    Raises:
+        EventsError: It is none.
+
+    >>> interval_of("500ms"), interval_of("5 Seconds")
+    ('500 milliseconds', '5 seconds')
+    """
+    found = _INTERVAL.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise EventsError(f"--every {text!r}: write a number and a unit, as in '5 seconds'")
+    return f"{found[1]} {_UNITS[found[2]]}"
 
 
 def run_query(
@@ -58,7 +82,9 @@ def run_query(
     def ask(number: int, frame: FrameType | None) -> None:
         asked.set()
 
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every or "0 s"}
+    trigger: dict[str, Any] = (
+        {"availableNow": True} if once else {"processingTime": every or "0 seconds"}
+    )
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         query = (

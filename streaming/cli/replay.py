@@ -22,6 +22,7 @@ from streaming.cli.terminal import (
     duration,
     milliseconds,
     plain_table,
+    plural,
     print_json,
     ready_kernels,
 )
@@ -192,7 +193,7 @@ def _show(played: _Played, terminal: Console) -> None:
     times = sorted(played.seconds)
     worst = times[-1]
     terminal.print(
-        f"[total]{amount(played.rows)}[/] changes in {amount(len(times))} steps and "
+        f"[total]{plural(played.rows, 'change')}[/] in {plural(len(times), 'step')} and "
         f"[total]{duration(spent)}[/]: {amount(round(played.rows / spent))} a second, "
         f"{milliseconds(median(times))} ms for the median step, {milliseconds(worst)} for the "
         "longest."

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
-from streaming.cli.query import run_query
+from streaming.cli.query import interval_of, run_query
 from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, sources_of
 from streaming.cli.terminal import console, print_json, ready_kernels
@@ -29,7 +29,6 @@ __all__ = ["run"]
 #: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
-EVERY: Final = re.compile(r"\d+(\.\d+)?\s*(millisecond|second|minute|hour|day)s?", re.IGNORECASE)
 #: A location of another file system; as a path, its slashes are one.
 REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -56,9 +55,11 @@ def run(
     """Keep views of a query up to date while its sources change."""
     sources = sources_of(source)
     _check_words(state, every, once, bad_rows, cells)
+    interval = None if every is None else interval_of(every)
     _check_before(query, sources, sink or [], formula)
     if ui:
         check_servable(host=ui_host, token=ui_token)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     remarks = console(stderr=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
@@ -114,7 +115,7 @@ def run(
                 view_sink,
                 checkpoint=(state or work) / "checkpoint",
                 name=name_of(query),
-                every=every,
+                every=interval,
                 once=once,
             )
         remarks.print(f"[says]{dashboard.summary()}.[/]", soft_wrap=True)
@@ -151,8 +152,6 @@ def _check_words(
             raise StateError(f"{word} needs a place for files: add --state DIR")
     if every is not None and once:
         raise EventsError("--once reads what is there as fast as it can: leave --every out")
-    if every is not None and not EVERY.fullmatch(every):
-        raise EventsError(f"--every {every!r}: write a number and a unit, as in '5 seconds'")
     if state is None:
         return
     if REMOTE.match(str(state)):

@@ -24,6 +24,7 @@ __all__ = [
     "duration",
     "milliseconds",
     "plain_table",
+    "plural",
     "print_json",
     "ready_kernels",
     "size",
@@ -106,6 +107,15 @@ def amount(count: float) -> str:
     return f"{count:.3g}"
 
 
+def plural(count: int, word: str, end: str = "s") -> str:
+    """So many things.
+
+    >>> plural(1, "step"), plural(2000, "batch", "es")
+    ('1 step', '2,000 batches')
+    """
+    return f"{count:,} {word}{'' if count == 1 else end}"
+
+
 def milliseconds(seconds: float) -> str:
     """A time as milliseconds.
 
@@ -120,8 +130,10 @@ def duration(seconds: float) -> str:
     """A length of time as people say it.
 
     >>> duration(0.25), duration(75), duration(4000)
-    ('0.2 s', '1 min 15 s', '1 h 6 min')
+    ('250 ms', '1 min 15 s', '1 h 6 min')
     """
+    if seconds < 1:
+        return f"{milliseconds(seconds)} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
