@@ -53,8 +53,8 @@ export function clock(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
 }
 
-export function plural(count, word) {
-  return `${amount(count)} ${word}${count === 1 ? "" : "s"}`;
+export function plural(count, word, end = "s") {
+  return `${amount(count)} ${word}${count === 1 ? "" : end}`;
 }
 
 // Round steps that part a range into about so many.

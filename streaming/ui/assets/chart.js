@@ -50,11 +50,14 @@ class Chart {
   }
 }
 
-const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20;
+const LEFT = 46, RIGHT = 10, TOP = 8, BOTTOM = 20, GAP = 22;
+const BANDS = [104, 56, 44]; // how tall a band is among so many
 
 export class Lines extends Chart {
   constructor(label, names) {
-    super(132, label);
+    const tall = BANDS[names.length - 1] ?? BANDS.at(-1);
+    super(TOP + names.length * (tall + GAP) - GAP + BOTTOM, label);
+    this.tall = tall;
     this.names = names;
     this.moments = [];
   }
@@ -81,39 +84,9 @@ export class Lines extends Chart {
   }
 
   draw() {
-    const all = this.moments.flatMap((moment) => moment.values).filter((v) => v != null);
-    if (!all.length) { this.svg.replaceChildren(); say(this.reading, ""); return; }
-    let low = Math.min(...all, 0 < Math.min(...all) && Math.max(...all) > 2 * Math.min(...all) ? 0 : Infinity);
-    let high = Math.max(...all);
-    if (low === high) { low = Math.min(low, 0); high = Math.max(high, low + 1); }
-    const marks = ticks(low, high, 3);
-    low = Math.min(low, marks[0]); high = Math.max(high, marks.at(-1));
+    if (!this.moments.length) { this.svg.replaceChildren(); say(this.reading, ""); return; }
     const bottom = this.height - BOTTOM;
-    const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - TOP);
-    const parts = marks.flatMap((mark) => [
-      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
-      drawn("text", { x: LEFT - 8, y: y(mark) + 4, "text-anchor": "end" }, brief(mark)),
-    ]);
-    this.names.forEach((_, k) => {
-      const colour = `var(--series-${k + 1})`;
-      let path = "", before = null;
-      this.moments.forEach((moment, i) => {
-        const value = moment.values[k];
-        const x = this.x(i).toFixed(1);
-        if (value == null) { before = null; return; }
-        path += before == null ? `M${x} ${y(value).toFixed(1)}` : `H${x}V${y(value).toFixed(1)}`;
-        before = value;
-      });
-      if (!path) return;
-      if (this.names.length === 1 && this.moments.every((moment) => moment.values[0] != null)) {
-        const area = `${path}V${y(Math.max(low, 0))}H${this.x(0).toFixed(1)}Z`;
-        parts.push(styled(drawn("path", { class: "area", d: area }), "fill", colour));
-      }
-      parts.push(styled(drawn("path", { class: "line", d: path }), "stroke", colour));
-      const last = this.moments.findLastIndex((moment) => moment.values[k] != null);
-      parts.push(styled(
-        drawn("circle", { cx: this.x(last), cy: y(this.moments[last].values[k]), r: 3 }), "fill", colour));
-    });
+    const parts = this.names.flatMap((_, k) => this.band(k, TOP + k * (this.tall + GAP)));
     parts.push(
       drawn("text", { x: LEFT, y: this.height - 4 }, clock(this.moments[0].at)),
       drawn("text", { x: this.width - RIGHT, y: this.height - 4, "text-anchor": "end" },
@@ -127,6 +100,38 @@ export class Lines extends Chart {
       say(this.reading, `${clock(moment.at)}, micro-batch ${moment.id}: ${values.join(", ")}`);
     } else say(this.reading, "");
     this.svg.replaceChildren(...parts);
+  }
+
+  // One number, with an axis of its own: numbers of a view may be of any size.
+  band(k, top) {
+    const values = this.moments.map((moment) => moment.values[k]);
+    const known = values.filter((value) => value != null);
+    if (!known.length) return [];
+    let low = Math.min(...known), high = Math.max(...known);
+    if (low > 0 && high > 2 * low) low = 0;
+    if (low === high) { low = Math.min(low, 0); high = Math.max(high, low + 1); }
+    const marks = ticks(low, high, this.tall < 80 ? 2 : 3);
+    low = Math.min(low, marks[0]); high = Math.max(high, marks.at(-1));
+    const bottom = top + this.tall;
+    const y = (value) => (bottom - ((value - low) / (high - low)) * this.tall).toFixed(1);
+    const colour = `var(--series-${k + 1})`;
+    const parts = marks.flatMap((mark) => [
+      drawn("line", { class: "grid", x1: LEFT, x2: this.width - RIGHT, y1: y(mark), y2: y(mark) }),
+      drawn("text", { x: LEFT - 8, y: Number(y(mark)) + 4, "text-anchor": "end" }, brief(mark)),
+    ]);
+    let path = "", before = null;
+    values.forEach((value, i) => {
+      const x = this.x(i).toFixed(1);
+      if (value != null) path += before == null ? `M${x} ${y(value)}` : `H${x}V${y(value)}`;
+      before = value;
+    });
+    if (known.length === values.length) {
+      const area = `${path}V${y(Math.max(low, 0))}H${this.x(0).toFixed(1)}Z`;
+      parts.push(styled(drawn("path", { class: "area", d: area }), "fill", colour));
+    }
+    const last = values.findLastIndex((value) => value != null);
+    return [...parts, styled(drawn("path", { class: "line", d: path }), "stroke", colour),
+      styled(drawn("circle", { cx: this.x(last), cy: y(values[last]), r: 3 }), "fill", colour)];
   }
 }
 

@@ -25,12 +25,14 @@ export class Circuit {
   fit() {
     const isDown = this.node.clientWidth < NARROW;
     if (isDown !== this.isDown && this.node.clientWidth) { this.isDown = isDown; this.build(); this.show(this.done); }
+    else if (this.size) this.scale();
   }
 
   build() {
     const { boxes, lines, widths } = this.picture;
-    const [w, h] = this.isDown ? [158, 56] : [196, 56];
-    const [along, across] = this.isDown ? [h + 34, w + 14] : [w + 56, h + 14];
+    const gap = this.isDown ? 30 : 40;
+    const [w, h] = this.isDown ? [150, 56] : [178, 56];
+    const [along, across] = this.isDown ? [h + gap, w + 14] : [w + gap, h + 14];
     const widest = Math.max(1, ...widths);
     // Layers are centred; a place is the middle of a box.
     const at = ([layer, place]) => {
@@ -38,8 +40,8 @@ export class Circuit {
       return this.isDown ? [v + w / 2 + 4, u + h / 2 + 4] : [u + w / 2 + 4, v + h / 2 + 4];
     };
     const size = this.isDown ? [widest * across, widths.length * along] : [widths.length * along, widest * across];
-    this.svg.setAttribute("width", size[0] + 8 - (this.isDown ? 14 : 56));
-    this.svg.setAttribute("height", size[1] + 8 - (this.isDown ? 34 : 14));
+    this.size = [size[0] + 8 - (this.isDown ? 14 : gap), size[1] + 8 - (this.isDown ? gap : 14)];
+    this.scale();
     this.lines = lines.map((line) => {
       const points = [boxes[line.from].at, ...line.bends, boxes[line.to].at].map(at);
       const [out, into] = this.isDown ? [[0, h / 2], [0, -h / 2]] : [[w / 2, 0], [-w / 2, 0]];
@@ -66,6 +68,16 @@ export class Circuit {
     });
     this.svg.replaceChildren(...this.lines, ...this.boxes.map((one) => one.node));
     if (this.chosen != null) this.choose(this.chosen);
+  }
+
+  // Smaller where that makes it fit; what is wider still can be scrolled.
+  scale() {
+    const [width, height] = this.size;
+    const room = this.drawing.clientWidth || width;
+    const scale = Math.max(this.isDown ? 0.85 : 0.72, Math.min(1, room / width));
+    this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.svg.setAttribute("width", Math.floor(scale * width));
+    this.svg.setAttribute("height", Math.floor(scale * height));
   }
 
   of(box, i) { return this.done[box.kind === "view" ? box.of : i] ?? [0, 0]; }
@@ -136,7 +148,7 @@ function texts(box, letters) {
   const words = { cutrows: "distinct", join: "join" };
   const kind = words[box.kind] ?? box.kind;
   const rest = box.kind === "join" ? box.label.replace(/^.*?:-\s*/, "") : box.label.replace(new RegExp(`^${box.kind} ?`), "");
-  return [kind, cut(rest)];
+  return [cut(`${kind} ${box.name}`), cut(rest)];
 }
 
 function curve(points, isDown) {

@@ -49,7 +49,7 @@ export class Picture {
         if (one !== other) this.links.set(`${one}\u0000${other}`, { one, other, isNew: match.isNew });
       }
     }
-    const told = matches.length ? `the newest ${plural(matches.length, "match")} that are there` : "none at present";
+    const told = matches.length ? `the newest ${plural(matches.length, "match", "es")} that are there` : "none at present";
     say(this.count, matches.length === 1 ? "the one match that is there" : told);
     this.list.replaceChildren(...[...this.matches].reverse().map((match) => this.item(match)));
     this.build();
@@ -87,13 +87,13 @@ export class Picture {
     }
     for (const [value, node] of this.nodes) {
       node.node = drawn("circle", { class: `node${isNew(node)}`, r: 5 }, drawn("title", {}, value));
-      node.text = this.nodes.size <= 48 || node.isNew
-        ? drawn("text", {}, value.length > 18 ? `${value.slice(0, 17)}…` : value) : null;
+      node.name = value.length > 18 ? `${value.slice(0, 17)}…` : value;
+      node.text = drawn("text", {}, node.name);
     }
     this.layer = drawn("g", {},
       ...this.faces.map((face) => face.node), ...[...this.links.values()].map((link) => link.node),
       ...[...this.nodes.values()].map((node) => node.node),
-      ...[...this.nodes.values()].map((node) => node.text).filter(Boolean));
+      ...[...this.nodes.values()].map((node) => node.text));
     this.svg.replaceChildren(drawn("defs", {}, arrow(name, "var(--quiet)"), arrow(`${name}-new`, "var(--accent)")), this.layer);
   }
 
@@ -102,7 +102,7 @@ export class Picture {
     const faded = (isIn) => Boolean(names) && !isIn;
     for (const [value, node] of this.nodes) {
       node.node.classList.toggle("dim", faded(names?.has(value)));
-      node.text?.classList.toggle("dim", faded(names?.has(value)));
+      node.text.classList.toggle("dim", faded(names?.has(value)));
     }
     for (const link of this.links.values()) {
       link.node.classList.toggle("dim", faded(names?.has(link.one) && names.has(link.other)));
@@ -155,6 +155,23 @@ export class Picture {
     }
   }
 
+  // Names stand beside their nodes where there is room for them; those of the newest come first.
+  label(x, y, width) {
+    const nodes = [...this.nodes.values()];
+    const taken = nodes.map((node) => [x(node) - 5, y(node) - 5, x(node) + 5, y(node) + 5]);
+    for (const node of nodes.sort((a, b) => b.isNew - a.isNew)) {
+      const wide = 6.4 * node.name.length, right = x(node) + 8, left = x(node) - 8 - wide;
+      const places = [[right, -3], [left, -3], [right, 11], [left, 11], [x(node) - wide / 2, -10], [x(node) - wide / 2, 19]];
+      const place = places.map(([at, below]) => [at, y(node) + below]).find(([at, base]) => at > 2 && at + wide < width - 2
+        && taken.every(([a, b, c, d]) => at + wide < a || at > c || base + 2 < b || base - 9 > d));
+      node.text.setAttribute("visibility", place ? "visible" : "hidden");
+      if (!place) continue;
+      node.text.setAttribute("x", place[0].toFixed(1));
+      node.text.setAttribute("y", place[1].toFixed(1));
+      taken.push([place[0], place[1] - 9, place[0] + wide, place[1] + 2]);
+    }
+  }
+
   place() {
     if (!this.nodes.size || !this.layer) return;
     const xs = [...this.nodes.values()].map((node) => node.x);
@@ -162,15 +179,16 @@ export class Picture {
     const width = this.svg.clientWidth || 400, height = this.svg.clientHeight || 300;
     const low = Math.min(...xs), wide = Math.max(...xs) - low || 1;
     const top = Math.min(...ys), high = Math.max(...ys) - top || 1;
-    const scale = Math.min(1.6, (width - 110) / wide, (height - 56) / high);
-    const x = (node) => (width + scale * (2 * (node.x - low) - wide)) / 2 - 12;
-    const y = (node) => (height + scale * (2 * (node.y - top) - high)) / 2;
+    // As large as there is room; one way up to twice as much as the other.
+    let across = Math.min(2, (width - 120) / wide), down = Math.min(2, (height - 56) / high);
+    [across, down] = [Math.min(across, 2 * down), Math.min(down, 2 * across)];
+    const x = (node) => (width + across * (2 * (node.x - low) - wide)) / 2;
+    const y = (node) => (height + down * (2 * (node.y - top) - high)) / 2;
     for (const node of this.nodes.values()) {
       node.node.setAttribute("cx", x(node).toFixed(1));
       node.node.setAttribute("cy", y(node).toFixed(1));
-      node.text?.setAttribute("x", (x(node) + 8).toFixed(1));
-      node.text?.setAttribute("y", (y(node) - 5).toFixed(1));
     }
+    this.label(x, y, width);
     for (const link of this.links.values()) {
       const a = this.nodes.get(link.one), b = this.nodes.get(link.other);
       link.node.setAttribute("x1", x(a).toFixed(1)); link.node.setAttribute("y1", y(a).toFixed(1));

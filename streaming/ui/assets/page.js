@@ -30,6 +30,7 @@ function begin(whole) {
   by("latency").querySelector(".card").replaceChildren(page.bars.node, page.legend);
   page.holdings = element("ul", { class: "holdings", tabindex: 0, "aria-label": "Arrangements" });
   by("state").querySelector(".card").replaceChildren(page.holdings);
+  page.boxes = new Map(whole.circuit.boxes.filter((box) => box.kind !== "view").map((box) => [box.name, box]));
   page.circuit = new Circuit(whole.circuit, whole.name);
   by("circuit").querySelector(".card").replaceChildren(page.circuit.node);
   sections();
@@ -144,12 +145,23 @@ function holdings() {
   }
   state.forEach((one, i) => {
     const [what, much, bar] = page.holdings.children[i].children;
-    say(what.children[0], one.name);
+    const [name, about] = named(one.name);
+    say(what.children[0], name);
+    what.title = about;
     say(what.children[1], one.order.length ? `[${one.order.join(",")}]` : "");
     say(much.children[0], bytes(one.bytes));
     say(much.children[1], ` · ${plural(one.rows, "row")}${one.runs == null ? "" : ` · ${plural(one.runs, "run")}`}`);
     bar.firstChild.style.width = `${(100 * one.bytes) / most}%`;
   });
+}
+
+// What an arrangement is of, in the words of the drawing.
+function named(name) {
+  const [, of, number] = /^(?:relation|operator) (\S+)(?: (\d+))?$/.exec(name) ?? [];
+  const box = page.boxes.get(of);
+  if (!box) return [name, name];
+  const part = number === undefined || number === "0" ? "" : `, part ${Number(number) + 1}`;
+  return [(box.kind === "input" ? `input ${of}` : `${box.kind} ${of}`) + part, box.label];
 }
 
 // ---------------------------------------------------------------- keys and buttons
