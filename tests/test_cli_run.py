@@ -16,6 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming.cli.query import interval_of, run_query
+from streaming.errors import EventsError, FailedError
+
 QUERY = """
 CREATE VIEW rings AS
     SELECT x.src AS a, y.src AS b, z.src AS c
@@ -40,6 +43,36 @@ def run(*arguments: object) -> tuple[str, str]:
     done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("every", "once"), [(None, False), ("50ms", False), (None, True)])
+def test_a_query_ends_by_a_signal_or_when_all_has_been_read(spark, tmp_path, every, once):
+    put(tmp_path / "in", 0, (1, 2), (2, 3))
+    stream = spark.readStream.schema("src long, dst long, weight long").parquet(f"{tmp_path}/in")
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def take(frame, batch_id):
+        seen.append((batch_id, frame.count()))
+        if not once:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    interval = None if every is None else interval_of(every)
+    ended = run_query(stream, take, checkpoint=tmp_path / "c", name="q", every=interval, once=once)
+    assert (ended, seen) == (once, [(0, 2)])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
+    put(tmp_path / "in", 0, (1, 2))
+    stream = spark.readStream.schema("src long").parquet(f"{tmp_path}/in")
+
+    def take(frame, batch_id):
+        raise EventsError(f"micro-batch {batch_id} is no good")
+
+    with pytest.raises(FailedError, match=r"^micro-batch 0 is no good$"):
+        run_query(stream, take, checkpoint=tmp_path / "c", name="q")
 
 
 @pytest.mark.slow

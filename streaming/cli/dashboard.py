@@ -119,9 +119,11 @@ class Dashboard:
         )
 
     def numbers(self) -> dict[str, dict[str, float | None]]:
-        """The numbers of each view, by name."""
+        """The numbers of each view, by name; ``rows_since`` are those that came in this run."""
         return {
-            view: dict(zip(self._tallies[view].names, numbers, strict=True))
+            view: {"rows_since": numbers[0]}
+            if self._tallies[view].is_partial
+            else dict(zip(self._tallies[view].names, numbers, strict=True))
             for view, numbers in self._numbers.items()
         }
 

@@ -132,7 +132,7 @@ def demo(
         check_servable()
     directory = _new_directory(work_dir)
     try:
-        circuit = triangle_circuit(formula)
+        circuit = triangle_circuit(formula, is_drawn=ui)
         stream, title, published = _stream(events, window, oracle)
         known = _names(names)
         cuts = stream.cuts(batches)

@@ -75,6 +75,13 @@ CREATE VIEW turning AS
     FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
     GROUP BY ab.src;
 """
+# For a picture: each 3-cycle once, from its smallest corner.
+DRAWN: Final = """
+CREATE VIEW cycle AS
+    SELECT ab.src AS a, bc.src AS b, ca.src AS c
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
+    WHERE ab.src < bc.src AND ab.src < ca.src;
+"""
 CYCLE_CORNERS: Final = 3  # rows of the ordered join for one 3-cycle
 LINK: Final = pa.schema(
     [pa.field("src", pa.int64(), nullable=False), pa.field("dst", pa.int64(), nullable=False)]
@@ -96,10 +103,11 @@ class Counts:
 PER_NODE: Final = ("corners", "turning")
 
 
-def triangle_circuit(formula: str = "collapsed") -> Circuit:
-    """The circuit of all views, over the input ``link``."""
-    outputs = [*(field.name for field in fields(Counts)), *PER_NODE]
-    return compile_sql(VIEWS, {"link": LINK}, outputs=outputs, formula=formula)
+def triangle_circuit(formula: str = "collapsed", *, is_drawn: bool = False) -> Circuit:
+    """The circuit of all views, over the input ``link``; one has the 3-cycles, to be drawn."""
+    outputs = [*(field.name for field in fields(Counts)), *PER_NODE, *(["cycle"] * is_drawn)]
+    views = VIEWS + DRAWN if is_drawn else VIEWS
+    return compile_sql(views, {"link": LINK}, outputs=outputs, formula=formula)
 
 
 class Totals:

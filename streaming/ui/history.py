@@ -169,8 +169,11 @@ class History:
                 self.version += 1
 
     def end(self, said: str = "", *, failed: bool = False) -> None:
-        """Tell that no more micro-batches will come, and why."""
+        """Tell that no more micro-batches will come, and why; not while one is under way."""
         with self._lock:
+            if self._taken and self._circuit._graph.steps:  # what was seen last was a sample
+                self._state = arrangements_of(self._circuit)
+                self._operators = self._drawing.done(self._circuit)
             self._status = {"state": "failed" if failed else "ended", "said": said}
             self.version += 1
 

@@ -57,8 +57,13 @@ export function plural(count, word, end = "s") {
   return `${amount(count)} ${word}${count === 1 ? "" : end}`;
 }
 
-// Round steps that part a range into about so many.
+// Round steps that part a range into about so many, and at least one.
 export function ticks(low, high, about) {
+  const found = stepped(low, high, about);
+  return found.length > 1 ? found : stepped(low, high, 2 * about);
+}
+
+function stepped(low, high, about) {
   const span = high - low || 1;
   const raw = span / about;
   const power = 10 ** Math.floor(Math.log10(raw));

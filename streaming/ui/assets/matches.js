@@ -4,7 +4,7 @@
 import { drawn, element, plural, say } from "/assets/build.js";
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-const LENGTH = 64, TICKS = 240;
+const LENGTH = 64, TICKS = 240, NARROW = 480, FEW = 12;
 
 export class Picture {
   constructor(view) {
@@ -30,12 +30,15 @@ export class Picture {
     const key = JSON.stringify(matches);
     if (key === this.key) return;
     this.key = key;
+    const most = this.svg.clientWidth < NARROW ? FEW : matches.length;
     this.matches = matches.map((match) => ({ ...match, nodes: match.nodes.map((value) => value ?? "null") }));
     const newest = Math.max(...matches.map((match) => match.batch));
     const before = this.nodes;
     this.nodes = new Map();
+    for (const match of this.matches) match.isNew = match.batch === newest;
+    this.list.replaceChildren(...[...this.matches].reverse().map((match) => this.item(match)));
+    this.matches = this.matches.slice(-most);
     for (const match of this.matches) {
-      match.isNew = match.batch === newest;
       match.nodes.forEach((name, i) => {
         const node = this.nodes.get(name) ?? before.get(name) ?? this.born(match, i, before);
         node.isNew = match.isNew || (this.nodes.has(name) && node.isNew);
@@ -51,7 +54,6 @@ export class Picture {
     }
     const told = matches.length ? `the newest ${plural(matches.length, "match", "es")} that are there` : "none at present";
     say(this.count, matches.length === 1 ? "the one match that is there" : told);
-    this.list.replaceChildren(...[...this.matches].reverse().map((match) => this.item(match)));
     this.build();
     this.wake(TICKS);
   }
