@@ -176,13 +176,20 @@ FACES: tuple[Face, ...] = (
         "recursion",
         "Median step against asking again",
         "A commit of Kafka's history, which class depends on which, against the closure anew",
-        ("system", "asked again s", "step ms", "times faster", "bar", "within"),
+        ("system", "asked again CPU s", "step CPU ms", "times faster", "bar", "within"),
     ),
     Face(
         "recursion",
         "Kept live by another system",
         "Kept live by pydbsp, as many of the first commits as it takes in a minute",
-        ("transactions", "pairs", "step ms", "its step ms", "its last steps ms", "times faster"),
+        {
+            "transactions": "commits",
+            "pairs": "pairs",
+            "step CPU ms": "step CPU ms",
+            "its step CPU ms": "its step",
+            "its last steps CPU ms": "its last steps",
+            "times faster": "times faster",
+        },
     ),
     Face(
         "sink",

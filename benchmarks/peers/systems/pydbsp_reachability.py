@@ -75,12 +75,12 @@ def main(folder: Path, seconds: float) -> None:
     for begin, end in pairwise(bounds):
         rows = range(begin, end)
         edges = {(source[row], target[row]): weight[row] for row in rows}
-        now = time.perf_counter()
+        cpu = time.process_time()
         pairs = reachability.step(edges)
-        after = time.perf_counter()
-        sys.stdout.write(json.dumps({"event": "step", "wall": after - now, "pairs": pairs}) + "\n")
+        cpu = time.process_time() - cpu
+        sys.stdout.write(json.dumps({"event": "step", "cpu": cpu, "pairs": pairs}) + "\n")
         sys.stdout.flush()
-        if after - begun > seconds:
+        if time.perf_counter() - begun > seconds:
             break
 
 
