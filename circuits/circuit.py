@@ -266,7 +266,7 @@ class Circuit:
 
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
-            CircuitError: There is no such engine, or not for SQL.
+            CircuitError: There is no such engine, or not for SQL; a recursion does not end.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
@@ -274,7 +274,9 @@ class Circuit:
         self._check_whole()
         kept = self._kept()
         try:
-            return answered(text, kept, self._codecs, dialect=dialect, engine=engine)
+            return answered(
+                text, kept, self._codecs, dialect=dialect, engine=engine, joining=self._joining
+            )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
             if any(re.search(rf"\b{re.escape(name)}\b", text) for name in missing):

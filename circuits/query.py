@@ -20,6 +20,7 @@ from circuits.codec import Codecs
 from circuits.datalog import plan_datalog
 from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
+from circuits.graph import Joining
 from circuits.incremental import incrementalize
 from circuits.operators.join import JoinRows
 from circuits.relational import Fields, Fixpoint, Plan
@@ -39,7 +40,9 @@ ASIDE: Final = re.compile(r"""'[^']*'|"[^"]*"|(%|//|--)[^\n]*|/\*.*?\*/""", re.D
 Kept = Mapping[str, tuple[Fields, Trace]]
 
 
-def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Engine) -> pa.Table:
+def answered(
+    text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Engine, joining: Joining
+) -> pa.Table:
     """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`."""
     fields = {name: columns for name, (columns, _) in kept.items()}
     datalog = _is_datalog(text)
@@ -50,7 +53,7 @@ def answered(text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Eng
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     if engine == "compiled":
-        return schema.to_table(_rows(plans, kept, codecs), codecs)
+        return schema.to_table(_rows(plans, kept, codecs, joining), codecs)
     if engine != "reference" or not datalog:
         raise CircuitError(
             f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
@@ -85,10 +88,10 @@ def _is_datalog(text: str) -> bool:
     return re.search(r"\)\s*:-", ASIDE.sub(" ", text)) is not None
 
 
-def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs) -> ZSet:
+def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs, joining: Joining) -> ZSet:
     """The rows of the last plan; constants and results may add to the codes."""
     fields = {name: columns for name, (columns, _) in kept.items()}
-    graph = incrementalize(plans, fields, codecs=codecs)
+    graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
     values: list[ZSet | Trace] = []
     solved: dict[int, Sequence[ZSet]] = {}
 

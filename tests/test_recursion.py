@@ -167,6 +167,19 @@ def test_a_cycle_that_loses_its_support_vanishes_at_once():
 def test_a_chain_is_as_long_as_the_iterations_allow():
     circuit = World(CLOSURE).circuit(iterations=20)
     assert circuit.step(changed([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
+    with pytest.raises(IterationError, match="after 20 iterations"):
+        circuit.step(changed([(20, 21)], 1))
+
+
+def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
+    for iterations in (19, 20):
+        circuit = World("all(x, y) :- e(x, y).").circuit(materialize=True, iterations=iterations)
+        circuit.step(changed([(n, n + 1) for n in range(20)], 1))
+        if iterations == 20:
+            assert circuit.query(CLOSURE).num_rows == 210
+        else:
+            with pytest.raises(IterationError, match="after 19 iterations"):
+                circuit.query(CLOSURE)
 
 
 def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
