@@ -123,7 +123,7 @@ def number_coding(type: pa.DataType) -> Numbers | Nulls | None:
         return Numbers(type, np.dtype(np.bool_), "bool")
     if types.is_integer(type):
         space = "uint64" if types.is_uint64(type) else "integer"
-        return Numbers(type, np.dtype(type.to_pandas_dtype()), space)
+        return Numbers(type, np.dtype(str(type)), space)
     if types.is_floating(type):
         return Numbers(type, np.dtype(f"f{type.bit_width // 8}"), ("float", type.bit_width))
     integers = np.dtype(np.int32 if types.is_date32(type) or types.is_time32(type) else np.int64)

@@ -22,14 +22,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def commands() -> str:
     """A section for each sub-command."""
-    import click
     import typer
 
     from streaming.cli.app import EXAMPLES, app
+    from streaming.demo.command import app as demo
 
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    return "\n".join(_section(name, one, EXAMPLES[name]) for name, one in group.commands.items())
+    group: Any = typer.main.get_command(app)
+    found = group.commands | {"demo": typer.main.get_command(demo)}
+    return "\n".join(_section(name, one, EXAMPLES[name]) for name, one in found.items())
 
 
 def _section(name: str, command: Any, example: str) -> str:
@@ -45,7 +45,8 @@ def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         words = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
-        metavar = "" if getattr(parameter, "is_flag", False) else f" {parameter.metavar or 'TEXT'}"
+        kind = parameter.metavar or parameter.type.name.upper()
+        metavar = "" if getattr(parameter, "is_flag", False) else f" {kind}"
         words = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
     said = (parameter.help or "").strip()
     default = parameter.default

@@ -1,8 +1,9 @@
 """The code on the pages of the documentation, executed as a reader would type it.
 
 All blocks of a page share one namespace, in order. A block of Python with prompts is a doctest: its
-outputs are compared, ``...`` stands for anything. One without prompts is executed. Blocks of other
-languages are shown only; of ``sh`` the commands are checked to exist.
+outputs are compared, ``...`` stands for anything. One without prompts is executed. A block with a
+title is a file of that name. Other blocks are shown only; the commands of ``sh`` are parsed, and
+those of the tutorial run in a test of their own.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ __all__ = ["DOCS", "PAGES", "Block", "blocks_of", "run"]
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-FENCE = re.compile(r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(
+    r'^( *)```(\w*)(?: title="([^"]+)")?[^\n]*\n(.*?)^\1```$', re.DOTALL | re.MULTILINE
+)
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, and the line of the page that it begins in."""
+    """A fenced block: its language, its title, its text, and the line of the page it begins in."""
 
     language: str
+    title: str | None
     text: str
     line: int
 
@@ -37,7 +41,8 @@ def blocks_of(page: Path) -> list[Block]:
     return [
         Block(
             found[2],
-            re.sub(rf"^{found[1]}", "", found[3], flags=re.MULTILINE),
+            found[3],
+            re.sub(rf"^{found[1]}", "", found[4], flags=re.MULTILINE),
             text[: found.start()].count("\n") + 2,
         )
         for found in FENCE.finditer(text)
@@ -45,10 +50,15 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def run(page: Path) -> int:
-    """Execute the Python of a page; the number of blocks. Raises what a block raises."""
+    """Execute the Python of a page, in the current directory; the number of blocks.
+
+    Raises what a block raises.
+    """
     names: dict[str, Any] = {"__name__": page.stem}
     parser, count = doctest.DocTestParser(), 0
     for block in blocks_of(page):
+        if block.title is not None:
+            Path(block.title).write_text(block.text)
         if block.language != "python":
             continue
         count += 1

@@ -2,17 +2,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
 
 import pytest
+import typer
 
 from docs.docstrings import markdown
 from docs.drawing.pictures import PICTURES
+from streaming.cli.app import app
 from tests.documents import DOCS, PAGES, blocks_of, run
 
 ROOT = DOCS.parent
+PROJECT = (ROOT / "pyproject.toml").read_text()
 NAMED = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
 LANGUAGES = {"python", "sh", "sql", "text"}
 IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
@@ -46,20 +50,58 @@ def test_a_block_of_a_page_is_of_a_language_that_is_executed_or_shown(name):
         assert block.language in LANGUAGES, f"{name}:{block.line}"
 
 
+def commands_of(name):
+    """The lines of a page that a reader types, with the line of the page."""
+    for block in blocks_of(NAMED[name]):
+        if block.language == "sh":
+            for line in block.text.replace("\\\n", "").splitlines():
+                yield f"{name}:{block.line}: {line}", line
+
+
 def test_commands_on_the_pages_are_there():
     makefile = (ROOT / "Makefile").read_text()
-    project = (ROOT / "pyproject.toml").read_text()
-    for name, page in NAMED.items():
-        for block in blocks_of(page):
-            for line in block.text.splitlines() if block.language == "sh" else ():
-                words = [word for word in line.split() if "=" not in word]
-                where = f"{name}:{block.line}: {line}"
-                if words[0] == "make":
-                    assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), where
-                elif words[0].endswith("/python") and words[1] != "-m":
-                    assert (ROOT / words[1]).is_file(), where
-                elif "dbsp-wcoj" in words[0]:
-                    assert f"{words[0].rpartition('/')[2]} = " in project, where
+    for where, line in (found for name in NAMED for found in commands_of(name)):
+        words = [word for word in shlex.split(line) if "=" not in word]
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), where
+        elif words[0].endswith("/python") and words[1] != "-m":
+            assert (ROOT / words[1]).is_file(), where
+        elif words[0].rpartition("/")[2].startswith("dbsp-wcoj"):
+            assert f"\n{words[0].rpartition('/')[2]} = " in PROJECT, where
+
+
+def test_the_words_of_the_command_line_on_the_pages_are_understood():
+    group = typer.main.get_command(app)
+    seen = 0
+    for where, line in (found for name in NAMED for found in commands_of(name)):
+        program, *words = shlex.split(line)
+        if program.rpartition("/")[2] == "dbsp-wcoj":
+            assert words[0] in group.commands, where
+            group.commands[words[0]].make_context(where, words[1:])
+            seen += 1
+    assert seen > 5
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
+    """About half a minute: two runs in Spark. The page lets one run go on; here each ends."""
+    blocks = blocks_of(NAMED["tutorial.md"])
+    said = [block.text for block in blocks if block.language == "text"]
+    (file,) = (block for block in blocks if block.title)
+    (tmp_path / file.title).write_text(file.text)
+    shell = [block.text for block in blocks if block.language == "sh"]
+    first, run_it, second = shell[1:4]
+    command = run_it.strip().removeprefix("dbsp-wcoj").replace("--ui", "--once")
+
+    def shown():
+        line = f"{sys.executable} -m streaming.cli {command}"
+        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for files, words in zip((first, second), said, strict=True):
+        subprocess.run(files, shell=True, cwd=tmp_path, check=True)
+        assert shown() == words
 
 
 def test_no_page_names_an_address_outside():

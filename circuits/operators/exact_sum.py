@@ -126,7 +126,7 @@ class ExactSum:
         return np.ascontiguousarray(words.T)
 
     def _split_floats(self, codes: Int64Array, weights: Int64Array) -> Digits:
-        dtype = np.dtype(self.type.to_pandas_dtype())
+        dtype = np.dtype(f"f{self.type.bit_width // 8}")
         values = values_of(codes, dtype).astype(np.float64)
         finite = np.isfinite(values)
         kept = None if finite.all() else np.flatnonzero(finite)

@@ -69,7 +69,7 @@ class Totals:
             divisors = np.ones(n, np.int64)
             if self.call.function == "avg":
                 divisors = np.where(present, counts, divisors)
-            dtype = np.dtype(self._codec.type.to_pandas_dtype())
+            dtype = np.dtype(f"f{self._codec.type.bit_width // 8}")
             values = self._exact.floats(sums, divisors).astype(dtype, copy=False)
             return np.where(present, codes_of(values), NULL)
         words, fits = self._exact.integers(sums, n, self._words)
