@@ -45,7 +45,7 @@ def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         words = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
-        kind = parameter.metavar or parameter.type.name.upper()
+        kind = parameter.metavar or ("N" if isinstance(parameter.default, int) else "TEXT")
         metavar = "" if getattr(parameter, "is_flag", False) else f" {kind}"
         words = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
     said = (parameter.help or "").strip()
