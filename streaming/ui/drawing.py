@@ -14,6 +14,7 @@ from circuits import Circuit
 from circuits.drawing import label
 from circuits.graph import Graph
 from circuits.operators.integrate import Integrate
+from circuits.relational import Scan
 from streaming.ui.layout import laid_out
 
 __all__ = ["Drawing"]
@@ -72,5 +73,5 @@ class Drawing:
 
 def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:
     node = graph.nodes[number]
-    kind = "input" if node.operator is None else type(node.plan).__name__.lower()
+    kind = "input" if isinstance(node.plan, Scan) else type(node.plan).__name__.lower()
     return {"kind": kind, "name": node.name, "label": label(graph, node), "at": at}
