@@ -83,6 +83,23 @@ class Result:
                 console.print(table)
 
 
+def keep(result: Result, before: Result) -> None:
+    """Keep the tables of the parts that were not run now, and say for each where it is from.
+
+    >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
+    >>> new = Result("peers", "", {"BULK": [{"n": 3}]}, {"commit": "b2"})
+    >>> keep(new, old)
+    >>> new.tables, new.machine["LIVE by"]
+    ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
+    """
+    was = before.machine
+    said = f"{was.get('command')}, commit {was.get('commit')}, {was.get('date')}"
+    for name, rows in before.tables.items():
+        if name not in result.tables:
+            result.tables[name] = rows
+            result.machine[f"{name} by"] = was.get(f"{name} by", said)
+
+
 def terminal() -> Console:
     """The terminal; wide enough for a table when the output is none."""
     console = Console(highlight=False)

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from benchmarks.engine import warm_up
 from benchmarks.graph import Graph, generated, read
 from benchmarks.options import known
-from benchmarks.result import Result, Row, terminal
+from benchmarks.result import Result, Row, keep, terminal
 from benchmarks.scale_batches import micro_batches
 from benchmarks.scale_bytes import shuffled
 from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, cells_of, hub
@@ -118,7 +118,10 @@ def main(
     graph: Annotated[Path, typer.Option(help="The real graph.")] = _GRAPH,
     quick: Annotated[bool, typer.Option(help="Small sizes, no real graph.")] = False,
     seed: int = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="Write the result here; tables of other parts that are there stay."),
+    ] = None,
 ) -> None:
     """Measure; exit status 1 when an answer is wrong."""
     known(part, PARTS, "part")
@@ -153,7 +156,8 @@ def measure(
 ) -> None:
     """The parts, those without Spark before its session starts."""
     verdict = Verdict()
-    tables: dict[str, list[Row]] = {CELLS: [], BYTES: [], SPEED: [], BATCHES: []}
+    named = zip(PARTS, (CELLS, BYTES, SPEED, BATCHES), strict=True)
+    tables: dict[str, list[Row]] = {name: [] for one, name in named if one in part}
     result = Result("scale", CLAIM, tables)
     say = terminal().print
     patterns = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
@@ -198,6 +202,8 @@ def measure(
                 seed=seed,
                 verdict=verdict,
             )
+    if json is not None and json.exists():
+        keep(result, Result.read(json))
     verdict.close(result, json)
 
 

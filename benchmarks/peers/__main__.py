@@ -26,7 +26,7 @@ from benchmarks.peers.lsqb import Lsqb
 from benchmarks.peers.roster import BULK, LIVE, LSQB, SYSTEMS
 from benchmarks.peers.systems import System
 from benchmarks.peers.workload import bulk_cases, live_streams, missing, network
-from benchmarks.result import Result, Row, terminal
+from benchmarks.result import Result, Row, keep, terminal
 from benchmarks.verdict import Verdict
 
 CLAIM = (
@@ -127,23 +127,6 @@ def main(
     if part != "all" and json is not None and json.exists():
         keep(result, Result.read(json))
     verdict.close(result, json)
-
-
-def keep(result: Result, before: Result) -> None:
-    """Keep the tables of the parts that were not run now, and say for each where it is from.
-
-    >>> old = Result("peers", "", {"BULK": [{"n": 1}], "LIVE": [{"n": 2}]}, {"commit": "a1"})
-    >>> new = Result("peers", "", {"BULK": [{"n": 3}]}, {"commit": "b2"})
-    >>> keep(new, old)
-    >>> new.tables, new.machine["LIVE by"]
-    ({'BULK': [{'n': 3}], 'LIVE': [{'n': 2}]}, 'None, commit a1, None')
-    """
-    was = before.machine
-    said = f"{was.get('command')}, commit {was.get('commit')}, {was.get('date')}"
-    for name, rows in before.tables.items():
-        if name not in result.tables:
-            result.tables[name] = rows
-            result.machine[f"{name} by"] = was.get(f"{name} by", said)
 
 
 def _among(systems: tuple[System, ...], names: tuple[str, ...]) -> list[System]:
