@@ -218,7 +218,7 @@ FACES: tuple[Face, ...] = (
     Face(
         "scale",
         "Micro-batches on two cores",
-        "A micro-batch of new edges, embedded and in cells on the same two cores",
+        "A micro-batch of new edges, embedded (without cells) and in cells on the same two cores",
         (
             *("query", "cells", "stages", "max/mean", "rows/batch", "batch s", "one row s"),
             *("idle s", "bar s", "within"),
