@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streaming.cli.frames import frame_of
 from streaming.cli.query import interval_of, run_query
+from streaming.cli.source import Source
 from streaming.errors import EventsError, FailedError
 
 QUERY = """
@@ -73,6 +75,21 @@ def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
 
     with pytest.raises(FailedError, match=r"^micro-batch 0 is no good$"):
         run_query(stream, take, checkpoint=tmp_path / "c", name="q")
+
+
+@pytest.mark.spark
+def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
+    (tmp_path / "e.csv").write_text("src,dst\n1,2\nx,3\n")
+    source = Source.parse(f"e={tmp_path}/e.csv,schema=src long, dst long")
+
+    def take(frame, batch_id):
+        frame.toArrow()
+
+    with pytest.raises(FailedError) as failed:
+        run_query(frame_of(spark, source), take, checkpoint=tmp_path / "c", name="q")
+    text = str(failed.value)
+    assert text.startswith("Spark says: [MALFORMED_RECORD") and "\n" not in text
+    assert 'For input string: "x"' in text and len(text) < 400
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@
 
     app                 the sub-commands, put together
     declared, options   their words; nothing that is slow to import
-    command, usage      how a declared command is done, and how errors look
+    command, usage      how a declared command is done, and how errors look; with spark_error
     terminal            colours, tables, numbers
 
     demo                the demo

@@ -80,6 +80,7 @@ def _told(error: Exception) -> tuple[int, str]:
     import pyarrow as pa
 
     from dbsp_wcoj import DbspWcojError
+    from streaming.cli.spark_error import is_of_spark, reason_of
     from streaming.errors import FailedError
 
     notes = "; ".join(getattr(error, "__notes__", []))
@@ -88,8 +89,8 @@ def _told(error: Exception) -> tuple[int, str]:
         return FAILED, text
     if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
         return REFUSED, text
-    if type(error).__module__.startswith("pyspark."):
-        return FAILED, f"Spark says: {text.strip().partition(chr(10))[0]}"
+    if is_of_spark(error):
+        return FAILED, reason_of(error)
     kind = type(error).__name__
     return FAILED, (
         f"{kind}: {text or 'no more is known'}: a mistake of this program; please report it with "

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from streaming.changes.feed import RELATION, SEQUENCE, is_envelope
 from streaming.cli.source import FLAT, WEIGHT, Source
+from streaming.cli.spark_error import reason_of
 from streaming.errors import EventsError
 from streaming.merge import merge
 
@@ -35,15 +36,20 @@ def frame_of(session: SparkSession, source: Source) -> DataFrame:
         reader = reader.schema(from_arrow_schema(schema))
         if source.format == "csv":
             reader = reader.option("header", "true")
+        if source.format in ("csv", "json"):
+            # Else Spark makes NULL of what does not fit, and nobody is told.
+            reader = reader.option("mode", "FAILFAST")
     for key, value in source.options.items():
         reader = reader.option(key, value)
     try:
-        frame = reader.load(None if source.path is None else str(source.path))
+        place = source.path
+        if place is not None and place.is_file():  # Spark's streams are of folders
+            place, reader = place.parent, reader.option("pathGlobFilter", place.name)
+        frame = reader.load(None if place is None else str(place))
         if "select" in source.own:
             return frame.selectExpr(f"struct({source.own['select']}) AS row").select("row.*")
     except PySparkException as error:
-        reason = str(error).strip().splitlines()[0]
-        raise EventsError(f"--source {source.name}: Spark says: {reason}") from error
+        raise EventsError(f"--source {source.name}: {reason_of(error)}") from error
     return frame
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from streaming.cli.spark_error import is_of_spark, reason_of
 from streaming.errors import EventsError, FailedError
 
 __all__ = ["interval_of", "run_query"]
@@ -112,6 +113,6 @@ def run_query(
         for number, handler in before.items():
             signal.signal(number, handler)
     if stopped and not asked.is_set():
-        cause: Any = failures[-1] if failures else str(stopped[0]).partition("\n")[0]
-        raise FailedError(str(cause)) from (failures[-1] if failures else stopped[0])
+        cause = failures[-1] if failures else stopped[0]
+        raise FailedError(reason_of(cause) if is_of_spark(cause) else str(cause)) from cause
     return not asked.is_set()
