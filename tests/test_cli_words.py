@@ -144,6 +144,14 @@ def test_texts_that_are_no_sinks_are_refused(texts, said):
         sinks_of(texts, compile_sql(VIEWS, {"e": EDGE}))
 
 
+def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    circuit = compile_sql(VIEWS, {"e": EDGE})
+    for text, package in (("delta:x", "deltalake"), ("postgres:#t", "psycopg")):
+        with pytest.raises(TargetError, match=rf"needs the package {package}.*wcoj\[sinks\]"):
+            sinks_of([text], circuit)
+
+
 def test_json_lines_are_one_for_each_changed_row(capsys):
     table = pa.table({"n": [1, 2], "weight": [1, -1]})
     JsonLines().write(ViewDelta("v", 3, table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ import pytest
 from circuits import compile_sql
 from streaming import PageError, ViewSink
 from streaming.ui import serve
+from streaming.ui.page import check_servable
 from tests.tables import EDGE, edges
 from tests.test_view_sink import Frame
 
@@ -149,6 +151,13 @@ def test_a_page_for_others_needs_a_token_and_a_port_that_is_free(ask):
         serve(circuit, port=0, token="short")
     with pytest.raises(PageError, match=r"port \d+: Address already in use; choose another"):
         serve(circuit, port=ask.page._server.port)
+
+
+def test_without_its_packages_a_page_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "streaming.ui.server")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(PageError, match=r"needs the package uvicorn.*dbsp-wcoj\[ui\]"):
+        check_servable()
 
 
 def test_a_page_that_has_ended_says_why(ask):

@@ -15,6 +15,7 @@ share a sink and a place has none, it is added.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sqlite3
@@ -36,6 +37,7 @@ from streaming.targets.target import Target, ViewDelta
 __all__ = ["KINDS", "JsonLines", "Sink", "routes_of_sinks", "sinks_of"]
 
 KINDS: Final = ("console", "parquet", "delta", "sqlite", "postgres")
+PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg"}
 _OPTION: Final = re.compile(r",(?=(?:keys|mode)=)")
 
 
@@ -60,7 +62,7 @@ class Sink:
         """The sink that a text names.
 
         Raises:
-            TargetError: It names none.
+            TargetError: It names none, or a package is not installed.
 
         >>> Sink.parse("waiting=sqlite:shop.db#open,keys=nr")
         Sink(kind='sqlite', place='shop.db#open', view='waiting', \
@@ -80,6 +82,12 @@ output=Output(mode='upsert', keys=('nr',)))
             )
         if kind in ("parquet", "delta", "sqlite") and not place:
             raise TargetError(f"--sink {text!r}: say where, {kind}:PLACE")
+        package = PACKAGES.get(kind)
+        if package is not None and importlib.util.find_spec(package) is None:
+            raise TargetError(
+                f"--sink {text!r} needs the package {package}, which is not installed: run pip "
+                "install 'dbsp-wcoj[sinks]'"
+            )
         if kind == "console" and colon:
             raise TargetError(f"--sink {text!r}: the console has no place; write console")
         return cls(kind, place, view, _output(text, options))
@@ -177,11 +185,6 @@ def _output(text: str, options: Sequence[str]) -> Output:
 
 
 def _postgres(dsn: str) -> Any:
-    try:
-        import psycopg
-    except ModuleNotFoundError as error:
-        raise TargetError(
-            "sink postgres needs the package psycopg, which is not installed: run pip install "
-            "'dbsp-wcoj[sinks]'"
-        ) from error
+    import psycopg
+
     return psycopg.connect(dsn)

@@ -109,7 +109,7 @@ def _server() -> ModuleType:
     try:
         return import_module("streaming.ui.server")
     except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
         raise PageError(
             f"the page needs the package {error.name}, which is not installed: "
