@@ -130,6 +130,10 @@ def test_keys_go_to_sections_turn_the_light_and_hold_the_page_still(browser, liv
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
     page.keyboard.press("Escape")
+    page.locator("#matches ol").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "2 → 3 → 1"
     page.locator("#latency svg").focus()
     page.keyboard.press("ArrowLeft")
     playwright.expect(page.locator("#latency .reading")).to_contain_text("micro-batch 1, 1 rows")

@@ -20,6 +20,7 @@ export class Picture {
     this.count = element("small");
     this.node = element("article", { class: "card picture" },
       element("h3", {}, view.name, " ", this.count), this.svg, this.list);
+    this.list.addEventListener("keydown", (event) => this.walk(event));
     this.chosen = null;
     this.key = "";
     this.left = 0;
@@ -30,6 +31,7 @@ export class Picture {
     const key = JSON.stringify(matches);
     if (key === this.key) return;
     this.key = key;
+    this.chosen = null;
     const most = this.svg.clientWidth < NARROW ? FEW : matches.length;
     this.matches = matches.map((match) => ({ ...match, nodes: match.nodes.map((value) => value ?? "null") }));
     const newest = Math.max(...matches.map((match) => match.batch));
@@ -60,10 +62,18 @@ export class Picture {
 
   item(match) {
     const node = element("li", { class: match.isNew ? "new" : null, tabindex: -1 }, match.nodes.join(" → "));
-    for (const [event, value] of [["pointerenter", match], ["pointerleave", null]]) {
+    for (const [event, value] of [["pointerenter", match], ["pointerleave", null], ["focus", match], ["blur", null]]) {
       node.addEventListener(event, () => { this.chosen = value; this.mark(); });
     }
     return node;
+  }
+
+  walk(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const items = [...this.list.children];
+    items[Math.max(0, Math.min(items.length - 1, items.indexOf(document.activeElement) + step))]?.focus();
   }
 
   born(match, i, before) {
