@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 HOME = Path(pyspark.__file__).parent
 PATIENCE = 150  # seconds for whatever a process does
 BATCHES = 5
-KILLED_IN = 2
+KILLED_IN = 2  # whose rows are shuffled
 
 
 def changes() -> list[pa.Table]:
