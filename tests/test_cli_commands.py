@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 
 from circuits import compile_sql
 from dbsp_wcoj import Formula
-from streaming import ViewSink
+from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli import bench as bench_module
 from streaming.cli import declared
 from streaming.cli.app import EXAMPLES, app
 from streaming.cli.options import FORMULAS, PAGE_PORT
+from streaming.cli.run import check_free
 from streaming.ui.page import PORT
 from tests.fed import feed, views, written
 from tests.tables import EDGE, edges
@@ -226,7 +227,12 @@ def test_an_inspection_tells_of_a_writer_and_of_damage(tmp_path: Path) -> None:
     sink = ViewSink(views(), state_dir=tmp_path)
     feed(sink, 0, 1)
     assert json.loads(run("inspect", tmp_path, "--json")[1])["writer"] > 0
+    with pytest.raises(StateLockedError, match=r"process \d+ writes to it"):
+        check_free(tmp_path, views())
     sink.close()
+    check_free(tmp_path, views())
+    with pytest.raises(StateMismatchError):
+        check_free(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
     file = max((tmp_path / "data").iterdir(), key=lambda path: path.name)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1

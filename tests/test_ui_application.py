@@ -151,13 +151,15 @@ def test_a_page_for_others_needs_a_token_and_a_port_that_is_free(ask):
         serve(circuit, port=0, token="short")
     with pytest.raises(PageError, match=r"port \d+: Address already in use; choose another"):
         serve(circuit, port=ask.page._server.port)
+    with pytest.raises(PageError, match="Address already in use"):
+        check_servable(port=ask.page._server.port)
 
 
 def test_without_its_packages_a_page_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "streaming.ui.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(PageError, match=r"needs the package uvicorn.*dbsp-wcoj\[ui\]"):
-        check_servable()
+        check_servable(port=0)
 
 
 def test_a_page_that_has_ended_says_why(ask):

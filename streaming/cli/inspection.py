@@ -24,7 +24,7 @@ from streaming.state.manifest import FOLDER, FileMark, Manifest, batch_of, of_ce
 from streaming.state.store import LETTERS, METRICS
 from streaming.state.verified import verified
 
-__all__ = ["inspected"]
+__all__ = ["inspected", "writer_of"]
 
 NAME: Final = "state.json"
 TAIL: Final = 1 << 18  # bytes of the metrics that are looked at
@@ -58,7 +58,7 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
     return {
         "location": str(folder),
         **identity,
-        "writer": _writer(folder),
+        "writer": writer_of(folder),
         "versions": versions,
         "arrangements": [] if newest is None else _pieces(newest),
         "bytes": _bytes_of(files, newest),
@@ -217,7 +217,7 @@ def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
     return found
 
 
-def _writer(folder: Path) -> int | None:
+def writer_of(folder: Path) -> int | None:
     """The process that writes to the directory now, if any."""
     try:
         handle = os.open(folder / LOCK, os.O_RDONLY)

@@ -11,20 +11,24 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from circuits import Circuit
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
+from streaming.cli.inspection import writer_of
 from streaming.cli.query import interval_of, run_query
 from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, sources_of
 from streaming.cli.terminal import console, print_json, ready_kernels
 from streaming.cli.views import circuit_of, name_of, without_weight
-from streaming.errors import EventsError, StateError
+from streaming.errors import EventsError, StateError, StateLockedError
 from streaming.letters import check_policy
 from streaming.session import start_session
+from streaming.state.files import files_of
+from streaming.state.identity import identity_of
 from streaming.ui.page import Page, check_servable, serve
 from streaming.view_sink import ViewSink
 
-__all__ = ["run"]
+__all__ = ["check_free", "run"]
 
 #: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
@@ -58,7 +62,7 @@ def run(
     interval = None if every is None else interval_of(every)
     _check_before(query, sources, sink or [], formula)
     if ui:
-        check_servable(host=ui_host, token=ui_token)
+        check_servable(host=ui_host, port=ui_port, token=ui_token)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     remarks = console(stderr=True)
     with ExitStack() as stack:
@@ -85,6 +89,8 @@ def run(
             rules={name: rule for name, rule in rules.items() if rule is not None},
             materialize=_to_materialize(query, schemas, sink or []),
         )
+        if state is not None:
+            check_free(state, circuit)
         stream, options = stream_of(sources, frames, schemas)
         targets, outputs = routes_of_sinks(sinks_of(sink or [], circuit), json=json)
         view_sink = ViewSink(
@@ -161,6 +167,24 @@ def _check_words(
         )
     if state.exists() and not state.is_dir():
         raise StateError(f"--state {state}: is a file; name a folder")
+
+
+def check_free(state: Path, circuit: Circuit) -> None:
+    """Refuse a state directory of other views, or of another process.
+
+    The sink does so too, but only when there are rows, and Spark's checkpoint lies there as well.
+
+    Raises:
+        StateMismatchError, StateDamagedError: It belongs to other views, or cannot tell.
+        StateLockedError: It is in use.
+    """
+    identity_of(files_of(str(state)), circuit)
+    writer = writer_of(state)
+    if writer is not None:
+        raise StateLockedError(
+            f"--state {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
+            "another folder"
+        )
 
 
 @contextmanager

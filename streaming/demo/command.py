@@ -129,7 +129,7 @@ def demo(
     if not picture.resolve().parent.is_dir():
         raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
     if ui:
-        check_servable()
+        check_servable(port=ui_port)
     directory = _new_directory(work_dir)
     try:
         circuit = triangle_circuit(formula, is_drawn=ui)

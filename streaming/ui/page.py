@@ -96,13 +96,14 @@ class Page:
         self._server.stop()
 
 
-def check_servable(*, host: str = "127.0.0.1", token: str | None = None) -> None:
+def check_servable(*, host: str = "127.0.0.1", port: int = PORT, token: str | None = None) -> None:
     """Say what would be wrong with a page, before there is anything to show.
 
     Raises:
-        PageError: Others could come without a token, or a package is not installed.
+        PageError: Others could come without a token, the port is in use, or a package is not
+            installed.
     """
-    _server().check_host(host, token)
+    _server().check_place(host, port, token)
 
 
 def _server() -> ModuleType:

@@ -21,7 +21,7 @@ from streaming.errors import PageError
 from streaming.ui.application import OFTEN, application
 from streaming.ui.history import History
 
-__all__ = ["Server", "check_host"]
+__all__ = ["Server", "check_place"]
 
 SHORTEST: Final = 8  # characters of a token
 
@@ -49,7 +49,7 @@ class Server:
         port: int = 8765,
         token: str | None = None,
     ) -> None:
-        check_host(host, token)
+        _check_host(host, token)
         self._socket = _bound(host, port)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._token = token
@@ -92,12 +92,17 @@ class Server:
         asyncio.run(self._server.serve(sockets=[self._socket]))
 
 
-def check_host(host: str, token: str | None) -> None:
-    """Refuse to serve others without a token that they have to know.
+def check_place(host: str, port: int, token: str | None) -> None:
+    """Refuse a place where a page cannot be served, as far as can be told now.
 
     Raises:
-        PageError: As it says.
+        PageError: As for `Server`.
     """
+    _check_host(host, token)
+    _bound(host, port).close()
+
+
+def _check_host(host: str, token: str | None) -> None:
     if token is not None and len(token) < SHORTEST:
         raise PageError(
             f"the token has {len(token)} characters: give {SHORTEST} or more, such as "
