@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from streaming.changes import Feed, feed_of
 from streaming.changes.feed import RELATION, SEQUENCE, is_envelope
 from streaming.cli.source import FLAT, WEIGHT, Source
 from streaming.cli.spark_error import reason_of
@@ -77,8 +79,15 @@ def stream_of(
         ((name, frame),) = frames.items()
         feed = sources[name].feed
         if feed is not None or is_envelope(frame.columns):
-            return frame, {"feed": feed}
+            return frame, {"feed": None if feed is None else _feed(sources[name])}
         return frame, {"relation": name}
-    feeds = {name: source.own["feed"] for name, source in sources.items() if "feed" in source.own}
+    feeds = {name: _feed(source) for name, source in sources.items() if "feed" in source.own}
     keys = {name: source.keys for name, source in sources.items() if source.keys}
     return merge(frames, feeds=feeds, inputs=schemas, keys=keys), {}
+
+
+def _feed(source: Source) -> Feed:
+    """The feed of a source, all rows of which are of its relation, whatever their table."""
+    feed: Any = feed_of(source.own["feed"])
+    names = {field.name for field in fields(feed)}
+    return replace(feed, relation=source.name) if "relation" in names else feed  # type: ignore[no-any-return]
