@@ -48,7 +48,7 @@ lint: $(VENV)/.test
 
 docs: $(VENV)/.test
 	$(BIN)/python -m docs.drawing
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file .mkdocs.yml --strict --quiet
 	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
 
 package: $(VENV)/.test

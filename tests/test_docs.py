@@ -141,7 +141,8 @@ class Loads(HTMLParser):
 
 def test_the_pages_are_built_without_a_warning_and_load_nothing_from_outside(tmp_path):
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", ".mkdocs.yml"]
+    command += ["--strict", "--quiet", "-d", str(site)]
     done = subprocess.run(
         command,
         cwd=ROOT,
