@@ -165,6 +165,8 @@ def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
         (pa.duration("us"), [timedelta(0), timedelta(days=-1, microseconds=5)]),
         (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-12.34")]),
         (pa.decimal128(30, 3), [Decimal(0), Decimal("-1.280"), Decimal(2**60), Decimal("0.127")]),
+        (pa.decimal128(38, 0), [Decimal(n) for n in (127, 128, -128, -129, 255, 256, -(2**63))]),
+        (pa.decimal128(38, 0), [Decimal(n) for n in (2**63, 2**64, -(2**64), 10**37, -(10**37))]),
     ],
     ids=str,
 )

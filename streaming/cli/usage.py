@@ -20,36 +20,29 @@ from streaming.cli.command import INTERRUPTED, REFUSED, say_error
 __all__ = ["PlainCommand", "PlainGroup"]
 
 
-class PlainGroup(TyperGroup):
+class _Plain:
+    """Parses as typer does, and has errors of one line."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        *_: Any,
+        standalone_mode: bool = True,
+        **words: Any,
+    ) -> Any:
+        """Parse and run; does not return if ``standalone_mode``."""
+        main = super().main  # type: ignore[misc]
+        parse = partial(main, args, prog_name, standalone_mode=False, **words)
+        return _run(parse) if standalone_mode else parse()
+
+
+class PlainGroup(_Plain, TyperGroup):
     """A command with sub-commands."""
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *_: Any,
-        standalone_mode: bool = True,
-        **words: Any,
-    ) -> Any:
-        """Parse and run; does not return if ``standalone_mode``."""
-        parse = partial(super().main, args, prog_name, standalone_mode=False, **words)
-        return _run(parse) if standalone_mode else parse()
 
-
-class PlainCommand(TyperCommand):
+class PlainCommand(_Plain, TyperCommand):
     """A command without sub-commands."""
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        *_: Any,
-        standalone_mode: bool = True,
-        **words: Any,
-    ) -> Any:
-        """Parse and run; does not return if ``standalone_mode``."""
-        parse = partial(super().main, args, prog_name, standalone_mode=False, **words)
-        return _run(parse) if standalone_mode else parse()
 
 
 def _run(main: Callable[[], Any]) -> None:

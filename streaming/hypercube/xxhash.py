@@ -19,7 +19,6 @@ shorter form for 4 and 8 bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -97,12 +96,11 @@ def _column(column: pa.Array, seeds: Words) -> Words:
     if types.is_duration(type):
         micros = column.cast(pa.duration("us")).view(pa.int64())
         return _of_8(_numbers(micros, np.int64).view(np.uint64), seeds)
-    if types.is_decimal(type) and type.precision <= 18:
-        unscaled = [_unscaled(value) for value in column.to_pylist()]
-        return _of_8(np.array(unscaled, np.int64).view(np.uint64), seeds)
-    if types.is_decimal(type):
-        values = [None if value is None else _big(_unscaled(value)) for value in column.to_pylist()]
-        return _of_texts(pa.array(values, pa.binary()), seeds)
+    if types.is_decimal(type) and type.precision <= 38:  # as many digits as Spark's have
+        words = _sixteen_bytes(column)
+        if type.precision <= 18:
+            return _of_8(np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds)
+        return _of_bytes(*_shortest(words), seeds)
     if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
         return _of_texts(column, seeds)
     if types.is_binary(type) or types.is_large_binary(type) or types.is_fixed_size_binary(type):
@@ -115,17 +113,27 @@ def _numbers(column: pa.Array, dtype: type[np.generic]) -> Any:
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False), dtype)
 
 
-def _unscaled(value: Decimal | None) -> int:
-    if value is None:
-        return 0
-    sign, digits, _ = value.as_tuple()
-    found = int("".join(map(str, digits)))
-    return -found if sign else found
+def _sixteen_bytes(column: pa.Array) -> Bytes:
+    """The unscaled values of decimals, a row of 16 bytes each, the lowest first; 0 for NULL."""
+    wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    found = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
+    found = found[wide.offset : wide.offset + len(wide)].copy()
+    if wide.null_count:
+        found[wide.is_null().to_numpy(zero_copy_only=False)] = 0
+    return found
 
 
-def _big(number: int) -> bytes:
-    """As Java's BigInteger gives its bytes."""
-    return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
+def _shortest(words: Bytes) -> tuple[Bytes, Integers, Integers]:
+    """The bytes of integers as Java's BigInteger gives them: the highest first, and no more than
+    tell the value and its sign; as `_bytes_of`.
+    """
+    high_first = np.ascontiguousarray(words[:, ::-1])
+    sign = np.where(high_first[:, :1] < 128, 0, 255)
+    # A byte is left out if it, and all before it, say the sign only, and the next one says it, too.
+    signs = high_first[:, :-1] == sign
+    told = (high_first[:, 1:] < 128) == (sign == 0)
+    left_out = np.logical_and.accumulate(signs & told, axis=1).sum(axis=1)
+    return high_first.reshape(-1), 16 * np.arange(len(words)) + left_out, 16 - left_out
 
 
 def _of_texts(column: pa.Array, seeds: Words) -> Words:
