@@ -29,6 +29,7 @@ from circuits.compile import compile_datalog, compile_sql
 from circuits.definition import Definition
 from circuits.errors import (
     BrokenCircuitError,
+    BusyCircuitError,
     CircuitError,
     DatalogError,
     EvaluationError,
@@ -56,6 +57,7 @@ from circuits.views import Views
 
 __all__ = [
     "BrokenCircuitError",
+    "BusyCircuitError",
     "Circuit",
     "CircuitError",
     "CircuitStep",

@@ -14,9 +14,9 @@ miss in a table beyond the caches. Whoever chooses strings that collide makes it
 Not taken: a Python dict (`dbsp_wcoj.table`, for values that come as Python objects) takes ten times
 as long and a hundred bytes more per string; Arrow's dictionary_encode begins anew with each array.
 
-One thread at a time may add; the arrays that are handed out stay as they are for good. Other threads
-read the strings that were there at some moment through an overlay (`dbsp_wcoj.overlay`), whatever
-is added meanwhile.
+One thread at a time may add; the arrays that are handed out stay as they are for good. Meanwhile
+other threads read the strings that were there at some moment through an overlay
+(`dbsp_wcoj.overlay`).
 """
 
 from __future__ import annotations
@@ -247,9 +247,7 @@ class Interner:
         try:
             while True:
                 table = self._slots, self._bounds, self._arena
-                row, self._size = kernels.intern(
-                    given, mask, row, *table, self._size, codes
-                )
+                row, self._size = kernels.intern(given, mask, row, *table, self._size, codes)
                 if row == rows:
                     return codes
                 self._grow(int(offsets[row + 1] - offsets[row]))

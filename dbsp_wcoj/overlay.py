@@ -166,5 +166,5 @@ class Overlay(Interner):
 
 def _missing(codes: Int64Array, valid: BoolArray | None) -> BoolArray:
     """Which strings that are to be looked at have no code yet."""
-    missing = codes == ABSENT
+    missing: BoolArray = codes == ABSENT
     return missing if valid is None else missing & _mask(valid, len(codes))

@@ -41,6 +41,7 @@ PUBLIC = [
 
 PUBLIC_CIRCUITS = [
     "BrokenCircuitError",
+    "BusyCircuitError",
     "Circuit",
     "CircuitError",
     "CircuitStep",
