@@ -205,8 +205,7 @@ class Circuit:
         self._check_whole()
         turn = self._turns.take(timeout)
         try:
-            with self._turns.exclusion():
-                return self._prepared(tables, watermarks or {}, turn)
+            return self._turns.exclusively(self._prepared, tables, watermarks or {}, turn)
         except BaseException:
             self._turns.end(turn)
             raise
@@ -408,20 +407,31 @@ class Circuit:
             O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
             for each arrangement that is not in the state.
         """
+        if self._broken:
+            self._turns.exclusively(self._void)
         turn = self._turns.take(timeout)
         try:
             codecs = codecs_of(state)
             graph, integrals = self._built(codecs)
             fill(graph, state)
             committed = Committed.of(graph)
-            with self._turns.exclusion():
-                self._codecs, self._graph, self._integrals = codecs, graph, integrals
-                self._committed = committed
-                self._version += 1
-                self._broken = self._lost = False
+            self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
             self._turns.end(turn)
         self._turns.end_all()
+
+    def _void(self) -> None:
+        """End the turns of a circuit that broke: what was prepared in them is lost."""
+        if self._broken:
+            self._turns.end_all()
+
+    def _replace(
+        self, codecs: Codecs, graph: Graph, integrals: dict[str, Integrate], committed: Committed
+    ) -> None:
+        self._codecs, self._graph, self._integrals = codecs, graph, integrals
+        self._committed = committed
+        self._version += 1
+        self._broken = self._lost = False
 
     def _built(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """The operators, without state, and those that keep what is materialized."""

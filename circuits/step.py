@@ -72,20 +72,23 @@ class CircuitStep:
             BrokenCircuitError: An earlier commit failed half-way.
             BusyCircuitError: This thread is preparing another step at this moment.
         """
+        self.circuit._turns.exclusively(self._commit)
+        self.circuit._turns.end_all()
+
+    def _commit(self) -> None:
         circuit = self.circuit
-        with circuit._turns.exclusion():
-            circuit._check_writable()
-            self._check()
-            circuit._broken = True
-            try:
-                self.step.commit()
-                circuit._committed = circuit._committed.after(self.step)
-            except BaseException:
-                circuit._lost = True
-                raise
-            circuit._version += 1  # from here on the step cannot be abandoned
-            circuit._broken = False
-        circuit._turns.end_all()
+        circuit._check_writable()
+        self._check()
+        circuit._broken = True
+        try:
+            self.step.commit()
+            circuit._committed = circuit._committed.after(self.step)
+        except BaseException:
+            circuit._lost = True
+            circuit._turns.end_all()  # nothing that was prepared can be committed any more
+            raise
+        circuit._version += 1  # from here on the step cannot be abandoned
+        circuit._broken = False
 
     def state(self, stored: Mapping[str, int]) -> StateStep:
         """What the step adds to the state, to be written before the step is committed.
@@ -111,14 +114,16 @@ class CircuitStep:
         Codes are kept, which does no harm, if something else has got codes since. A step that
         is the state already stays so.
         """
+        self.circuit._turns.exclusively(self._abandon)
+
+    def _abandon(self) -> None:
         circuit = self.circuit
-        with circuit._turns.exclusion():
-            if self._abandoned or circuit._version != self.version or circuit._broken:
-                return
-            self._abandoned = True
-            before, after = self.lengths
-            if before != after and circuit._graph.holdings.lengths() == after:
-                circuit._graph.holdings.truncate(before)
+        if self._abandoned or circuit._version != self.version or circuit._broken:
+            return
+        self._abandoned = True
+        before, after = self.lengths
+        if before != after and circuit._graph.holdings.lengths() == after:
+            circuit._graph.holdings.truncate(before)
         circuit._turns.end(self.turn)
 
     def after(self, view: str) -> ViewAfter:

@@ -10,22 +10,26 @@ reference to it, so a step that somebody prepares and forgets keeps nobody out; 
 thread that has ended keeps nobody out either. A thread can have several turns at once: several
 steps prepared at one state, of which the first that is committed counts.
 
-The exclusion is a plain lock in a ``with`` statement, which an interrupt cannot leave locked. It is
-what keeps the state right; turns only say who waits. Readers take neither.
+Exclusion is what keeps the state right; turns only say who waits. Readers take neither.
+
+Interrupts: both locks are built-in ones in ``with`` statements, which a KeyboardInterrupt does not
+leave locked, and a turn that an interrupt leaves behind is dropped with the frames that had it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import Condition, Lock, Thread, current_thread, get_ident
 from time import monotonic
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 from weakref import ref
 
 from circuits.errors import BusyCircuitError, CircuitError
 
 __all__ = ["Turn", "Turns"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: A dropped turn tells nobody, so those who wait look for themselves so often.
 LOOK_EVERY_SECONDS: Final = 0.05
@@ -44,7 +48,8 @@ class Turns:
     """The turns at one circuit."""
 
     def __init__(self) -> None:
-        self._changed = Condition(Lock())
+        self._guard = Lock()
+        self._changed = Condition(self._guard)
         self._turns: list[ref[Turn]] = []
         self._lock = Lock()
         # The thread that holds the lock.
@@ -68,7 +73,7 @@ class Turns:
         thread = current_thread()
         turn = Turn(thread)
         end = None if timeout is None else monotonic() + timeout
-        with self._changed:
+        with self._guard:
             while (other := self._other(thread)) is not None:
                 left = LOOK_EVERY_SECONDS if end is None else end - monotonic()
                 if left <= 0:
@@ -83,13 +88,13 @@ class Turns:
 
     def end(self, turn: Turn | None) -> None:
         """Give a turn back; for one that has ended nothing happens."""
-        with self._changed:
+        with self._guard:
             self._turns = [one for one in self._turns if one() not in (None, turn)]
             self._changed.notify_all()
 
     def end_all(self) -> None:
         """End all turns: what was prepared in them is out of date."""
-        with self._changed:
+        with self._guard:
             self._turns.clear()
             self._changed.notify_all()
 
@@ -98,9 +103,8 @@ class Turns:
         """How many turns there are."""
         return sum(one() is not None for one in self._turns.copy())
 
-    @contextmanager
-    def exclusion(self) -> Iterator[None]:
-        """Keep every other thread from computing or committing a step.
+    def exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Do some work while every other thread is kept from computing or committing a step.
 
         Raises:
             BusyCircuitError: This very thread is within a step (a callback, a signal handler).
@@ -111,11 +115,14 @@ class Turns:
                 "call it after the step"
             )
         with self._lock:
-            self._inside = get_ident()
-            try:
-                yield
-            finally:
-                self._inside = None
+            return self._within(work, *args, **kwargs)
+
+    def _within(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._inside = get_ident()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self._inside = None
 
     def _other(self, thread: Thread) -> Thread | None:
         """The thread that has to be waited for; turns that were dropped are forgotten."""

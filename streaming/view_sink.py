@@ -65,6 +65,7 @@ from streaming.targets.target import Target, ViewDelta
 __all__ = ["Published", "ViewSink", "Watcher"]
 
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
+LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
 
 log = logging.getLogger(__name__)
 
@@ -174,16 +175,25 @@ class ViewSink:
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
-        self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        self._metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
+        self._is_current = False
         self._watchers: list[Watcher] = []
 
     @property
     def circuit(self) -> Circuit:
         """The views, at the state of the last micro-batch that this process has done.
 
-        Distributed, they are without state, which is on the executors.
+        Any thread may read it (``sink.circuit.query(...)``), also while a micro-batch runs: it
+        then has the state before that. Distributed, the views are without state, which is on the
+        executors.
         """
         return self._circuit
+
+    @property
+    def metrics(self) -> tuple[BatchMetrics, ...]:
+        """The last thousand micro-batches that this process has done, oldest first."""
+        return tuple(self._metrics)
 
     @property
     def last(self) -> Published | None:
@@ -199,7 +209,7 @@ class ViewSink:
         self._watchers.append(watcher)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch.
+        """Apply one micro-batch. A second thread that comes in between waits.
 
         Raises:
             BatchOrderError: The id does not follow the state's.
@@ -209,10 +219,19 @@ class ViewSink:
             MicroBatchError, CircuitError: The rows do not fit the circuit. In all these cases the
                 state has not changed.
         """
-        with self._lock, Stopwatch(batch_id) as watch:
+        with self._lock:
+            try:
+                self._apply(df, batch_id)
+            except BaseException:
+                self._is_current = False  # what is in memory may not be what is on the disk
+                raise
+
+    def _apply(self, df: DataFrame, batch_id: int) -> None:
+        with Stopwatch(batch_id) as watch:
             query_id = self._origin.query_of(df)
             with watch.phase("load", "state"):
                 done = self._versions.find(batch_id, query_id)
+                self._is_current = True
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._feed is not None:
@@ -238,7 +257,7 @@ class ViewSink:
             self._measure(now, changes, letters, done is not None, watch)
             for watcher in self._watchers:
                 try:
-                    watcher(published, self.metrics[-1])
+                    watcher(published, self._metrics[-1])
                 except Exception:
                     log.warning("a watcher failed on micro-batch %d", batch_id, exc_info=True)
 
@@ -246,7 +265,8 @@ class ViewSink:
         """The whole of a materialized view, or input, as it is after the last micro-batch.
 
         With a state directory, also while another process runs the query on it: that of a Spark
-        Connect server, or a job beside a notebook. Reading takes no lock and never waits.
+        Connect server, or a job beside a notebook. Beside a micro-batch in another thread it is
+        the view before that; nobody is waited for but a sink that is still loading its state.
 
         Args:
             name: The view.
@@ -266,18 +286,26 @@ class ViewSink:
                 f"{name!r} is not kept whole, as nothing is in mode 'distributed': give on_delta a "
                 "target that holds the view"
             )
-        with self._lock:
-            self._versions.load_newest()
-            return self._circuit.views[name]
+        while not self._is_current:
+            if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
+                try:
+                    self._versions.load_newest()
+                    return self._circuit.views[name]
+                finally:
+                    self._lock.release()
+        return self._circuit.views[name]
 
     def explain(self) -> str:
         """What runs: the circuit's operators, or the stages of cells and how rows find them."""
+        if self._mode == "embedded":
+            return self._engine.explain()
         with self._lock:
             return self._engine.explain()
 
     def close(self) -> None:
         """Let go of the state directory, for another sink or process; a call takes it up again."""
         with self._lock:
+            self._is_current = False
             self._versions.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -287,7 +315,16 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "_watchers", "metrics")
+        own = (
+            "_circuit",
+            "_engine",
+            "_is_current",
+            "_lock",
+            "_versions",
+            "_last",
+            "_watchers",
+            "_metrics",
+        )
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 
@@ -376,7 +413,7 @@ class ViewSink:
             bytes_written=0 if replayed else self._versions.bytes_written,
             arrangements=done.sizes,
         )
-        self.metrics.append(metrics)
+        self._metrics.append(metrics)
         if letters:
             log.warning(
                 "micro-batch %d: %d rows were not taken, and are %s",

@@ -138,7 +138,8 @@ class History:
                     newest[view] = Newest.of(table, weights, batch_id, mode)
                     if view in self._matches:
                         whole = mode == "complete"
-                        self._matches[view].take(table, weights, batch_id, is_whole=whole)
+                        with self._lock:  # readers are shown all of a change or nothing of it
+                            self._matches[view].take(table, weights, batch_id, is_whole=whole)
             sample = begin - self._sampled > self._cost / SHARE
             if sample:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
