@@ -16,9 +16,7 @@ somebody reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from circuits.codec import Codecs
@@ -33,47 +31,65 @@ if TYPE_CHECKING:
 __all__ = ["Committed"]
 
 
-@dataclass(frozen=True, slots=True)
 class Committed:
-    """The state after ``steps`` steps; any number of threads may read it.
+    """The state after ``steps`` steps, never changed; any number of threads may read it.
+
+    Args:
+        graph: The operators, none of which is within a commit. Readers look at what never changes
+            of them: plans, names and inputs.
+        traces: The rows of each trace, by its name in `circuits.holdings`.
 
     Attributes:
-        graph: The operators. Only what never changes of them is read: plans, names and inputs.
-        steps: How many steps made it.
+        graph: The operators.
+        steps: How many steps made the state.
         marks: Numbers that the rules of the inputs keep.
         lengths: How many values each table of codes has.
         rows: By operator, how many rows it has put out.
         seconds: And how long it has taken.
-        traces: The rows of each trace, by its name in `circuits.holdings`.
-        rearranged: `Relations.rearranged` when it was committed.
+        traces: As given.
     """
 
-    graph: Graph
-    steps: int
-    marks: Mapping[str, int]
-    lengths: Mapping[str, int]
-    rows: Sequence[int]
-    seconds: Sequence[float]
-    traces: Mapping[str, TraceVersion]
-    rearranged: int
+    # A plain class: a frozen dataclass takes a microsecond more, in each step.
+    __slots__ = (
+        "_rearranged",
+        "graph",
+        "lengths",
+        "marks",
+        "rows",
+        "seconds",
+        "steps",
+        "traces",
+    )
+
+    def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
+        self.graph = graph
+        self.steps = graph.steps
+        self.marks = graph.marks
+        self.lengths: Mapping[str, int] = graph.holdings.lengths()
+        self.rows = graph.rows
+        self.seconds = graph.seconds
+        self.traces = traces
+        self._rearranged = graph.relations.rearranged
 
     @staticmethod
     def of(graph: Graph) -> Committed:
         """The state of a graph that nobody changes now; O(arrangements)."""
-        return _published(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
+        return Committed(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
 
     def after(self, step: GraphStep) -> Committed:
         """The version that follows, once the step is committed."""
         graph = step.graph
         names = graph.holdings.names
         traces = dict(self.traces)
-        for change in chain.from_iterable(prepared.changes for prepared in step.prepared):
-            traces[names[id(change.trace)]] = TraceVersion(change.trace)
-        if graph.relations.rearranged != self.rearranged:
+        for prepared in step.prepared:
+            for change in prepared.changes:
+                trace = change.trace
+                traces[names[id(trace)]] = TraceVersion(trace)
+        if graph.relations.rearranged != self._rearranged:
             # So that arrangements that were dropped do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
-        return _published(graph, traces)
+        return Committed(graph, traces)
 
     def trace(self, name: str) -> Trace:
         """A trace of this version, to be read only.
@@ -100,16 +116,3 @@ class Committed:
             for name, length in self.lengths.items()
             if length
         }
-
-
-def _published(graph: Graph, traces: Mapping[str, TraceVersion]) -> Committed:
-    return Committed(
-        graph,
-        graph.steps,
-        graph.marks,
-        graph.holdings.lengths(),
-        graph.rows,
-        graph.seconds,
-        traces,
-        graph.relations.rearranged,
-    )

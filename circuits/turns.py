@@ -51,6 +51,7 @@ class Turns:
         self._guard = Lock()
         self._changed = Condition(self._guard)
         self._turns: list[ref[Turn]] = []
+        self._waiting = 0
         self._lock = Lock()
         # The thread that holds the lock.
         self._inside: int | None = None
@@ -70,19 +71,10 @@ class Turns:
                 f"timeout={timeout!r}: give seconds, 0 not to wait, or None to wait as long as it "
                 "takes"
             )
-        thread = current_thread()
-        turn = Turn(thread)
-        end = None if timeout is None else monotonic() + timeout
+        turn = Turn(current_thread())
         with self._guard:
-            while (other := self._other(thread)) is not None:
-                left = LOOK_EVERY_SECONDS if end is None else end - monotonic()
-                if left <= 0:
-                    raise BusyCircuitError(
-                        f"thread {other.name!r} is making a step, and this one has waited "
-                        f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
-                        "committed or abandoned"
-                    )
-                self._changed.wait(min(left, LOOK_EVERY_SECONDS))
+            if self._turns:
+                self._wait(turn.thread, timeout)
             self._turns.append(ref(turn))
         return turn
 
@@ -90,13 +82,15 @@ class Turns:
         """Give a turn back; for one that has ended nothing happens."""
         with self._guard:
             self._turns = [one for one in self._turns if one() not in (None, turn)]
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def end_all(self) -> None:
         """End all turns: what was prepared in them is out of date."""
         with self._guard:
             self._turns.clear()
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     @property
     def taken(self) -> int:
@@ -124,10 +118,25 @@ class Turns:
         finally:
             self._inside = None
 
+    def _wait(self, thread: Thread, timeout: float | None) -> None:
+        """Wait until no other thread has a turn, with the guard held."""
+        end = None if timeout is None else monotonic() + timeout
+        self._waiting += 1
+        try:
+            while (other := self._other(thread)) is not None:
+                left = LOOK_EVERY_SECONDS if end is None else end - monotonic()
+                if left <= 0:
+                    raise BusyCircuitError(
+                        f"thread {other.name!r} is making a step, and this one has waited "
+                        f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
+                        "committed or abandoned"
+                    )
+                self._changed.wait(min(left, LOOK_EVERY_SECONDS))
+        finally:
+            self._waiting -= 1
+
     def _other(self, thread: Thread) -> Thread | None:
         """The thread that has to be waited for; turns that were dropped are forgotten."""
-        if not self._turns:
-            return None
         known = [(one, one()) for one in self._turns]
         self._turns = [one for one, turn in known if turn is not None]
         for _, turn in known:

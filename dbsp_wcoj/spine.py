@@ -102,14 +102,16 @@ class Spine:
         Cheaper than `runs`, as the tail is only pointed at. Steps that are laid on top are not
         part of it.
         """
-        rows = self.tail_rows
+        runs = tuple(self._runs)
+        word = self.table.item
+        rows = word(words.TAIL_ROWS)
         if not rows:
-            return tuple(self._runs), None
-        address = int(self.table[words.FIRST_RUN + len(self._runs)])
+            return runs, None
+        address = word(words.FIRST_RUN + len(runs))
         tail = self._tail
         if tail is not None and tail.address == address:
-            return (*self._runs, tail), None
-        return tuple(self._runs), (self._room, address, rows)
+            return (*runs, tail), None
+        return runs, (self._room, address, rows)
 
     @property
     def is_empty(self) -> bool:

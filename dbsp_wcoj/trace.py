@@ -21,7 +21,7 @@ from dbsp_wcoj.arena import Arena
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
-from dbsp_wcoj.spine import Spine
+from dbsp_wcoj.spine import Contents, Spine
 from dbsp_wcoj.trace_step import ColumnOrder, Laid, TraceStep, order_array, run_in_order
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
@@ -123,6 +123,10 @@ class Trace:
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
+
+    def contents(self) -> list[tuple[ColumnOrder, Contents]]:
+        """The runs of each arrangement as they are now; see `Spine.contents`."""
+        return [(order, a.spine.contents) for order, a in self._arrangements.items()]
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Fill the trace with runs as they are; nothing is copied or built.

@@ -34,7 +34,7 @@ class TraceVersion:
 
     def __init__(self, trace: Trace) -> None:
         self._arity = trace.arity
-        self._contents = [(a.order, a.spine.contents) for a in trace.arrangements]
+        self._contents = trace.contents()
         self._trace: Trace | None = None
 
     @property
