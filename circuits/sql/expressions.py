@@ -17,6 +17,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits import functions
+from circuits.errors import EvaluationError
+from circuits.evaluation import evaluate
 from circuits.expression import Call, Expression, Literal
 from circuits.sql.source import Source
 from circuits.sql.types import arrow_type
@@ -25,7 +27,7 @@ __all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "text"]
 
 NULL: Final = Literal(None, pa.null())
 AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
-INT64: Final = range(-(2**63) + 1, 2**63)
+INT64: Final = range(-(2**63), 2**63)
 
 
 def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
@@ -234,7 +236,13 @@ def _cast(function: str) -> Reader:
         value = clause.read(node.this)
         made = clause.call(node, function, value, type=target)
         if isinstance(value, Literal) and isinstance(made, Call):
-            raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
+            # A value that Python does not have stays a call; any other one has failed.
+            try:
+                evaluate(made, (), 1)
+            except EvaluationError:
+                raise clause.source.error(
+                    node, f"{value} is no {target}; correct it, or use TRY_CAST"
+                ) from None
         return made
 
     return read

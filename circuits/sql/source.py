@@ -19,11 +19,11 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
+from circuits.sql.parsing import WRITTEN, parse
 
 __all__ = ["Source"]
 
 EXCERPT_WIDTH: Final = 72
-OPENING: Final = (TokenType.L_PAREN, TokenType.VALUES, TokenType.LATERAL, TokenType.UNNEST)
 
 # What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
 CONSTRUCTS: Final = {
@@ -88,7 +88,7 @@ class Source:
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
-            trees = sqlglot.parse(self.text, dialect=self.dialect)
+            trees = parse(self.tokens, self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
@@ -145,27 +145,14 @@ class Source:
 
     def word(self, node: exp.Expr) -> str:
         """The name of a function as it is written in the text, else sqlglot's."""
+        if WRITTEN in node.meta:
+            return str(node.meta[WRITTEN])
         start, end = node.meta.get("start"), node.meta.get("end")
         if start is not None and end is not None:
             return self.text[start : end + 1]
         if isinstance(node, exp.Anonymous):
             return node.name
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
-
-    def comma_before(self, node: exp.Expr) -> bool:
-        """Does a comma (and what opens a query or VALUES) stand before a table in FROM?"""
-        start = self._start(node)
-        before = [token for token in self.tokens if start is not None and token.start < start]
-        inside, depth = not isinstance(node, exp.Table), 0
-        while before:
-            kind = before[-1].token_type
-            if inside:  # the first name in a query is not its first word
-                depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-                inside = depth < 1
-            elif kind not in OPENING:
-                return kind == TokenType.COMMA
-            before.pop()
-        return False
 
     def _check_tokens(self) -> None:
         """Refuse what sqlglot forgives by leaving something out or reading it otherwise."""

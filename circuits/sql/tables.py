@@ -18,6 +18,7 @@ from circuits.relational import Cross, Filter, Map, Outer, Plan, Semi, columns
 from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, renamed
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
+from circuits.sql.parsing import COMMA
 from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
 from circuits.sql.values import read_values
@@ -80,7 +81,7 @@ class _Tables:
             )
             if not bare:
                 groups[-1] = self._joined(groups[-1], join)
-            elif self.source.comma_before(join.this):
+            elif join.meta.get(COMMA):
                 groups.append(self._item(join.this))
             else:
                 raise self.source.error(
@@ -99,7 +100,7 @@ class _Tables:
         self.source.only(join, "this", *JOIN)
         if any(join.args.get(name) for name in JOIN):
             return False
-        if not self.source.comma_before(join.this):
+        if not join.meta.get(COMMA):
             raise self.source.error(
                 join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
             )
