@@ -91,7 +91,9 @@ def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
     name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
     if name not in known:
         raise clause.source.unsupported(
-            node, f"unit {name!r} in {node.key.upper()}", f"there are: {', '.join(known)}"
+            node,
+            f"unit {name!r} in {clause.source.construct(node)}",
+            f"there are: {', '.join(known)}",
         )
     return name
 

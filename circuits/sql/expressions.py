@@ -20,7 +20,8 @@ from circuits import functions
 from circuits.errors import EvaluationError
 from circuits.evaluation import evaluate
 from circuits.expression import Call, Expression, Literal
-from circuits.sql.source import Source
+from circuits.sql.parsing import WRITTEN
+from circuits.sql.source import SYMBOLS, Source
 from circuits.sql.types import arrow_type
 
 __all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "text"]
@@ -79,7 +80,8 @@ class Clause:
 
     def unknown(self, node: exp.Expr) -> NoReturn:
         """Refuse a node that no reader understands."""
-        raise self.source.unsupported(node, self._construct(node), _known_functions(node))
+        word = str(node.meta.get(WRITTEN, ""))
+        raise self.source.unsupported(node, self._construct(node), _known_functions(node), word)
 
     def predicate(self, node: exp.Expr) -> Expression:
         """A condition: an expression of type bool."""
@@ -107,11 +109,11 @@ class Clause:
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
     def _construct(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Func) and not isinstance(node, exp.Binary):
+        if isinstance(node, exp.Func) and (WRITTEN in node.meta or not _is_sign(node)):
             return f"function {self.source.word(node)}()"
         if isinstance(node, exp.Query):
             return f"a subquery in {self.name}"
-        return f"{node.key.upper()} in {self.name}"
+        return f"{self.source.construct(node)} in {self.name}"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -120,8 +122,13 @@ def is_aggregate(node: exp.Expr) -> bool:
     return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
+def _is_sign(node: exp.Expr) -> bool:
+    """Is it written with signs, though it is a function to sqlglot?"""
+    return isinstance(node, exp.Binary) or type(node) in SYMBOLS
+
+
 def _known_functions(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Func) or isinstance(node, exp.Binary):
+    if not isinstance(node, exp.Func) or (_is_sign(node) and WRITTEN not in node.meta):
         return ""
     names = {
         kind.sql_name().lower()

@@ -24,6 +24,8 @@ __all__ = ["COMMA", "WRITTEN", "parse"]
 #: Keys of ``meta``.
 COMMA = "comma"
 WRITTEN = "written"
+# What the parser makes of a call and the words after it.
+WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
 
 def parse(tokens: list[Token], text: str, dialect: str) -> list[exp.Expr | None]:
@@ -50,8 +52,11 @@ class _Words:
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         token = self._curr
         found = super()._parse_function_call(*args, **options)  # type: ignore[misc]
-        if isinstance(found, exp.Expr):
-            found.meta.setdefault(WRITTEN, token.text)
+        function = found
+        while isinstance(function, WRAPPERS):
+            function = function.this
+        if isinstance(function, exp.Expr):
+            function.meta.setdefault(WRITTEN, token.text)
         return found
 
     def _parse_types(self: Any, *args: Any, **options: Any) -> Any:

@@ -276,7 +276,8 @@ def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
     query = _unwrapped(query)
     environment = rows.environment
     if not isinstance(query, exp.Select):
-        plan = environment.queries.plan(environment, query).complete(rows.source, query)
+        apart = environment.behind(rows.scope)
+        plan = apart.queries.plan(apart, query).complete(rows.source, query)
         return _Inner(plan, columns(plan))
     selection = environment.queries.selected(environment, query, rows.scope)
     if not selection.conditions and not any(map(is_correlated, selection.outputs)):
@@ -289,6 +290,9 @@ def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
             raise rows.source.unsupported(
                 part, f"{name.upper()} in a correlated subquery", WAY_OUT, word=name
             )
+    distinct = query.args.get("distinct")
+    if distinct is not None:
+        rows.source.only(distinct)
     # DISTINCT and ORDER BY change nothing of whether there is a row.
     return _Inner(selection.plan, selection.outputs, selection.conditions)
 
