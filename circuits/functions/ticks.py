@@ -28,6 +28,7 @@ __all__ = [
     "MAX_DAY_US",
     "PER_SECOND",
     "clock_of",
+    "infinite_rows",
     "is_infinite",
     "moved",
     "ticks_of",
@@ -55,6 +56,12 @@ def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
     """Which numbers of a date or timestamp type are infinities."""
     found: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
     return found
+
+
+def infinite_rows(values: pa.Array) -> pa.Array | None:
+    """Which dates or timestamps are infinities, as a mask; None if none is."""
+    found = is_infinite(ticks_of(values), values.type)
+    return pa.array(found) if found.any() else None
 
 
 def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:

@@ -132,7 +132,9 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     clause.source.only(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")
     negative = isinstance(number, exp.Neg)
-    number = number.this if negative else number
+    if negative:
+        clause.source.only(number, "this")
+        number = number.this
     if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
         raise clause.source.unsupported(
             node, "an interval that is no literal", "write it as INTERVAL '3 days'"

@@ -127,7 +127,10 @@ class Source:
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
             # sqlglot stumbles over some texts that are no SQL.
             raise self.at(0, f"the text is no SQL ({type(bug).__name__} in its reader)") from None
-        statements = [tree for tree in trees if tree is not None]
+        # A comment after the last semicolon is a statement to sqlglot.
+        statements = [
+            tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)
+        ]
         for tree in statements:
             for name in tree.find_all(exp.Identifier):
                 if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
@@ -166,6 +169,10 @@ class Source:
                 construct = f"{construct} {value}"
             of = self.construct(node)
             raise self.unsupported(place, f"{construct} in {of}", word=_keyword(name, value))
+
+    def mark_read(self, tree: exp.Expr) -> None:
+        """Note that all of a tree is read, because it is equal to one that is."""
+        self._read.update(id(node) for node in tree.walk())
 
     def check_read(self, tree: exp.Expr) -> None:
         """Raise UnsupportedSqlError if a part of a planned statement was not read.

@@ -130,6 +130,8 @@ def _compared(
     inner = _read(rows, query)
     left = node.this
     tuple_ = isinstance(left, exp.Tuple)
+    if tuple_:
+        rows.source.only(left, "expressions")
     if tuple_ and (negated or every or function != "eq"):
         raise rows.source.unsupported(
             left, "a negated comparison of rows", "use NOT EXISTS with a condition per column"
