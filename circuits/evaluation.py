@@ -26,6 +26,7 @@ from circuits.functions.function import Kernel, Values
 from circuits.functions.rows import filled, scattered
 from circuits.functions.table import TABLE
 from circuits.functions.types import plain
+from circuits.functions.writing import shown
 
 __all__ = ["evaluate"]
 
@@ -117,7 +118,7 @@ def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Value
     target = plain(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:
-        arguments = [pa.array([arguments[0].as_py()], arguments[0].type), *arguments[1:]]
+        arguments = [filled(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
     except _FAILURES as error:
@@ -139,8 +140,8 @@ def _failure(
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
-    shown = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
-    given = ", ".join(repr(scalar.as_py()) for scalar in shown)
+    values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
+    given = ", ".join(map(shown, values))
     return EvaluationError(
         f"{expression.function}({given}) has no value of type {expression.type}: {error}; "
         "exclude such rows, or use try_cast or a case around it"

@@ -10,9 +10,8 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
 from circuits.graph import Joining
 from circuits.incremental import incrementalize
+from circuits.language import is_datalog
 from circuits.operators.join import JoinRows
 from circuits.relational import Fields, Fixpoint, Plan
 from circuits.schema import Schema
@@ -33,9 +33,6 @@ __all__ = ["Engine", "Kept", "answered"]
 
 Engine = Literal["compiled", "reference"]
 
-# Quoted, or a comment, in either language.
-ASIDE: Final = re.compile(r"""'[^']*'|"[^"]*"|(%|//|--)[^\n]*|/\*.*?\*/""", re.DOTALL)
-
 # The columns and the rows of each relation that can be asked for.
 Kept = Mapping[str, tuple[Fields, Trace]]
 
@@ -45,7 +42,7 @@ def answered(
 ) -> pa.Table:
     """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`."""
     fields = {name: columns for name, (columns, _) in kept.items()}
-    datalog = _is_datalog(text)
+    datalog = is_datalog(text)
     if datalog:
         plans = plan_datalog(text, fields)
     else:
@@ -77,15 +74,6 @@ def _unlike(names: Collection[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _is_datalog(text: str) -> bool:
-    """Whether a head and ``:-`` stand in the text, outside of quotes and comments.
-
-    >>> _is_datalog('p(x) :- q(x).'), _is_datalog("SELECT 'p(x) :- q(x).' AS rule")
-    (True, False)
-    """
-    return re.search(r"\)\s*:-", ASIDE.sub(" ", text)) is not None
 
 
 def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs, joining: Joining) -> ZSet:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import Retain, Rules, compile_sql
+from circuits import DatalogError, Retain, Rules, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
 from streaming.cli.changes_file import ChangesFile
 from streaming.cli.ddl import schema_of_ddl
 from streaming.cli.sink import JsonLines, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, rows_of_files, sources_of
+from streaming.cli.views import circuit_of
 from streaming.targets.parquet import ParquetTarget
 from tests.tables import EDGE
 
@@ -217,3 +218,20 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
 def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said):
     with pytest.raises(EventsError, match=said):
         changes(tmp_path, pa.table(columns), **options)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELEC src FROM e", "src FROM e", "EXPLAIN SELECT 1", "VALUES (1)"]
+)
+def test_what_is_no_rules_is_read_as_sql(text):
+    try:
+        circuit_of(text, {"e": EDGE})
+    except SqlError:
+        return
+    assert text.startswith("VALUES")
+
+
+def test_rules_are_read_as_rules():
+    assert circuit_of("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
+    with pytest.raises(DatalogError):
+        circuit_of("p(x) :- e(x, y), not q(", {"e": EDGE})

@@ -1,48 +1,62 @@
-"""Text read as values of another type, by whole columns, as generously as DuckDB does.
+"""Text read as values of another type, by whole columns, as DuckDB reads it.
 
-Around the text white space is ignored. Well-formed columns take Arrow's parsers; only where these
-fail is the text taken apart by regular expressions: ``1.5`` and ``1e3`` as integers, digits
-beyond a decimal's scale, ``2024-1-5`` as a date.
+White space of ASCII around a number is ignored. Well-formed columns take Arrow's parsers; only
+where these fail is the text taken apart by regular expressions: ``1.5``, ``1e3`` and ``1_000`` as
+integers, digits beyond a decimal's scale. Dates and times are in `circuits.functions.reading_time`.
+
+Deviations from DuckDB: ``0b11`` and ``+-1`` are no numbers; an exponent is exact in a decimal
+(DuckDB refuses ``149e-2`` as DECIMAL(4, 2)).
 """
 
 from __future__ import annotations
 
-import numpy as np
+import re
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.functions.reading_time import read_date, read_time, read_timestamp
+from circuits.functions.rows import fitted
 from circuits.functions.types import is_text
 
 __all__ = ["read_text"]
 
+_BLANKS = " \t\n\v\f\r"
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
 _FALSE = pa.array(["false", "f", "no", "n", "0"])
-_NUMBER = r"^(?P<sign>[+-]?)(?P<whole>\d*)(?:\.(?P<part>\d*))?(?:[eE](?P<power>[+-]?\d+))?$"
-_DATE = r"^(?P<year>\d{1,6})[-/](?P<month>\d{1,2})[-/](?P<day>\d{1,2})(?:[T ].*)?$"
+_NUMBER = r"^[+-]?(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?$"
+# Enough for 76 digits before and after the point.
+_CONTEXT = Context(prec=200, Emin=-(10**9), Emax=10**9)
 
 
-def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """The values that a column of text spells; ArrowInvalid if one is no ``target``."""
+def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
+    """The values that a column of text spells; ArrowInvalid if one is no ``target``.
+
+    With ``lenient`` a text that is no date, timestamp or time is NULL.
+    """
     if is_text(target) or arrow.is_binary(target) or arrow.is_large_binary(target):
         return pc.cast(values, target)
-    values = pc.utf8_trim_whitespace(values)
     if arrow.is_boolean(target):
         return _boolean(values)
+    if arrow.is_date(target):
+        return pc.cast(read_date(values, lenient=lenient), target)
+    if arrow.is_timestamp(target):
+        return read_timestamp(values, target, lenient=lenient)
+    if arrow.is_time(target):
+        return read_time(values, target, lenient=lenient)
+    values = pc.utf8_trim(values, characters=_BLANKS)
+    if arrow.is_decimal(target):
+        return _decimal(values, target, str(target))
     try:
-        if arrow.is_time(target):
-            return _time(values, target)
         return pc.cast(values, target)
     except pa.ArrowInvalid:
         if arrow.is_integer(target):
-            return pc.cast(_decimal(values, pa.decimal256(76, 0), str(target)), target)
-        if arrow.is_decimal(target):
-            return _decimal(values, target)
-        if arrow.is_date(target):
-            return pc.cast(_date(values), target)
-        if arrow.is_timestamp(target) and target.tz is not None:  # without an offset: local time
-            local = pc.cast(values, pa.timestamp(target.unit))
-            return pc.assume_timezone(local, target.tz)
+            whole = _decimal(values, pa.decimal256(76, 0), str(target))
+            return pc.cast(whole, target)
+        if arrow.is_floating(target):
+            return pc.cast(_digits(values), target)
         raise
 
 
@@ -54,45 +68,49 @@ def _boolean(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(values), true, None)
 
 
-def _time(values: pa.Array, target: pa.DataType) -> pa.Array:
-    day = pc.binary_join_element_wise(pa.scalar("1970-01-01", values.type), values, "T")
-    return pc.cast(pc.cast(day, pa.timestamp(target.unit)), target)
+def _digits(values: pa.Array) -> pa.Array:
+    """Numbers without the underscores between their digits."""
+    if not pc.any(pc.match_substring(values, "_")).as_py():
+        return values
+    numbers = pc.match_substring_regex(values, _NUMBER)
+    return pc.if_else(numbers, pc.replace_substring(values, "_", ""), values)
 
 
-def _decimal(values: pa.Array, target: pa.DataType, wanted: str = "") -> pa.Array:
-    """Decimals rounded half away from zero; exponents move the point, digit for digit."""
-    parts = pc.extract_regex(values, pattern=_NUMBER)
-    valid = pc.or_(pc.is_valid(parts), pc.is_null(values))
-    _all_valid(values, valid, wanted or str(target))
-    shown = pc.replace_substring_regex(values, r"^\+", "")
-    scientific = pc.match_substring_regex(values, "[eE]")
+def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
+    """Decimals rounded half away from zero; exponents move the point, digit for digit.
+
+    All of it in 256 bits: Arrow's reader of 128 bits drops the bits that do not fit.
+    """
+    valid = pc.match_substring_regex(values, _NUMBER)
+    _all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
+    shown = pc.replace_substring_regex(_digits(values), r"^\+", "")
+    scientific = pc.match_substring_regex(shown, "[eE]")
+    wide = pa.decimal256(76, target.scale)
     if pc.any(scientific).as_py():
-        wide = pa.decimal256(76, min(38, target.scale + 20))
-        return _rounded(pc.cast(shown, wide), target)
-    scale = target.scale + 1
+        exact = [_shifted(text, target.scale, wanted) for text in shown.to_pylist()]
+        return fitted(pa.array(exact, wide), target)
+    scale = min(target.scale + 1, 75)
     cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
-    return _rounded(pc.cast(cut, pa.decimal256(76, scale)), target)
+    read = pc.cast(cut, pa.decimal256(76, scale))
+    rounded = pc.round(read, ndigits=target.scale, round_mode="half_towards_infinity")
+    return fitted(pc.cast(rounded, wide), target)
 
 
-def _rounded(values: pa.Array, target: pa.DataType) -> pa.Array:
-    mode = "half_towards_infinity"
-    return pc.cast(pc.round(values, ndigits=target.scale, round_mode=mode), target)
-
-
-def _date(values: pa.Array) -> pa.Array:
-    parts = pc.extract_regex(values, pattern=_DATE)
-    _all_valid(values, pc.or_(pc.is_valid(parts), pc.is_null(values)), "date")
-    year, month, day = (
-        pc.fill_null(pc.cast(pc.struct_field(parts, name), pa.int64()), 1).to_numpy()
-        for name in ("year", "month", "day")
-    )
-    months = (year - 1970) * 12 + month - 1
-    first = months.astype("datetime64[M]").astype("datetime64[D]")
-    days = first + (day - 1)
-    right = (month >= 1) & (month <= 12) & (day >= 1) & (days.astype("datetime64[M]") == first)
-    _all_valid(values, pa.array(right), "date")
-    array = pa.array(days.astype(np.int64).astype(np.int32), pa.int32())
-    return pc.if_else(pc.is_valid(values), array.view(pa.date32()), None)
+def _shifted(text: str | None, scale: int, wanted: str) -> Decimal | None:
+    """A number in scientific notation, rounded to a scale."""
+    if text is None:
+        return None
+    try:
+        number = _CONTEXT.create_decimal(text)
+        unit = Decimal(1).scaleb(-scale)
+        return number.quantize(unit, ROUND_HALF_UP, _CONTEXT)
+    except DecimalException:
+        # An exponent that no decimal has room for, unless the digits are zeros.
+        if not re.sub(r"[eE].*|[^\d]|0", "", text):
+            return Decimal(0)
+        if re.search(r"[eE]-", text):
+            return Decimal(0)
+        raise pa.ArrowInvalid(f"{text!r} is out of range of {wanted}") from None
 
 
 def _all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from circuits.functions.function import Kernel, Values
 
-__all__ = ["by_constants", "filled", "relabelled", "scattered", "unscaled"]
+__all__ = ["by_constants", "filled", "fitted", "relabelled", "scattered", "unscaled"]
 
 
 def filled(values: Values, rows: int) -> pa.Array:
@@ -45,6 +45,31 @@ def relabelled(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     return pa.Array.from_buffers(
         make(precision, scale), len(decimals), decimals.buffers(), offset=decimals.offset
     )
+
+
+def fitted(decimals: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals in a decimal or integer type; ArrowInvalid for one that has too many digits.
+
+    Arrow drops the high bits of a decimal that it scales up within 128 bits, so that is done in
+    256, where the digits are counted.
+    """
+    source = decimals.type
+    if pa.types.is_decimal(target) and target.scale > source.scale:
+        room = 76 - (target.scale - source.scale)
+        wide = pa.decimal256(76, source.scale)
+        decimals = pc.cast(decimals, wide) if source != wide else decimals
+        if source.precision > room:
+            _check_digits(decimals, room, target)
+            decimals = relabelled(decimals, room, source.scale)
+        decimals = pc.cast(decimals, pa.decimal256(76, target.scale))
+    return pc.cast(decimals, target)
+
+
+def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
+    most = relabelled(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
+    over = pc.fill_null(pc.greater(pc.abs(decimals), most[0]), False)
+    if pc.any(over).as_py():
+        raise pa.ArrowInvalid(f"{decimals.filter(over)[0]} does not fit {target}")
 
 
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:

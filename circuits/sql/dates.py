@@ -91,7 +91,9 @@ def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
     name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
     if name not in known:
         raise clause.source.unsupported(
-            node, f"unit {name!r} in {node.key.upper()}", f"there are: {', '.join(known)}"
+            node,
+            f"unit {name!r} in {clause.source.construct(node)}",
+            f"there are: {', '.join(known)}",
         )
     return name
 
@@ -130,7 +132,9 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     clause.source.only(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")
     negative = isinstance(number, exp.Neg)
-    number = number.this if negative else number
+    if negative:
+        clause.source.only(number, "this")
+        number = number.this
     if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
         raise clause.source.unsupported(
             node, "an interval that is no literal", "write it as INTERVAL '3 days'"

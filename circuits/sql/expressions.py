@@ -17,15 +17,18 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits import functions
+from circuits.errors import EvaluationError
+from circuits.evaluation import evaluate
 from circuits.expression import Call, Expression, Literal
-from circuits.sql.source import Source
+from circuits.sql.parsing import WRITTEN
+from circuits.sql.source import SYMBOLS, Source
 from circuits.sql.types import arrow_type
 
 __all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "text"]
 
 NULL: Final = Literal(None, pa.null())
 AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
-INT64: Final = range(-(2**63) + 1, 2**63)
+INT64: Final = range(-(2**63), 2**63)
 
 
 def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
@@ -77,7 +80,8 @@ class Clause:
 
     def unknown(self, node: exp.Expr) -> NoReturn:
         """Refuse a node that no reader understands."""
-        raise self.source.unsupported(node, self._construct(node), _known_functions(node))
+        word = str(node.meta.get(WRITTEN, ""))
+        raise self.source.unsupported(node, self._construct(node), _known_functions(node), word)
 
     def predicate(self, node: exp.Expr) -> Expression:
         """A condition: an expression of type bool."""
@@ -105,11 +109,11 @@ class Clause:
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
     def _construct(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Func) and not isinstance(node, exp.Binary):
+        if isinstance(node, exp.Func) and (WRITTEN in node.meta or not _is_sign(node)):
             return f"function {self.source.word(node)}()"
         if isinstance(node, exp.Query):
             return f"a subquery in {self.name}"
-        return f"{node.key.upper()} in {self.name}"
+        return f"{self.source.construct(node)} in {self.name}"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -118,8 +122,13 @@ def is_aggregate(node: exp.Expr) -> bool:
     return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
+def _is_sign(node: exp.Expr) -> bool:
+    """Is it written with signs, though it is a function to sqlglot?"""
+    return isinstance(node, exp.Binary) or type(node) in SYMBOLS
+
+
 def _known_functions(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Func) or isinstance(node, exp.Binary):
+    if not isinstance(node, exp.Func) or (_is_sign(node) and WRITTEN not in node.meta):
         return ""
     names = {
         kind.sql_name().lower()
@@ -234,7 +243,13 @@ def _cast(function: str) -> Reader:
         value = clause.read(node.this)
         made = clause.call(node, function, value, type=target)
         if isinstance(value, Literal) and isinstance(made, Call):
-            raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
+            # A value that Python does not have stays a call; any other one has failed.
+            try:
+                evaluate(made, (), 1)
+            except EvaluationError:
+                raise clause.source.error(
+                    node, f"{value} is no {target}; correct it, or use TRY_CAST"
+                ) from None
         return made
 
     return read

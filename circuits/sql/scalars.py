@@ -13,7 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.expression import Expression
-from circuits.sql.expressions import NULL, READERS, Clause, Reader, text
+from circuits.sql.expressions import NULL, READERS, Clause, Reader, is_aggregate, text
 
 __all__ = ["NAMED", "SCALARS"]
 
@@ -129,6 +129,8 @@ def _pair(function: str) -> Reader:
 
 def _named(clause: Clause, node: exp.Anonymous) -> Expression:
     clause.source.only(node, "this", "expressions")
+    if is_aggregate(node):
+        return clause.aggregate(clause, node)
     reader = NAMED.get(node.name.lower())
     return reader(clause, node) if reader else clause.unknown(node)
 

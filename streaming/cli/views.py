@@ -10,13 +10,13 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit, Rules, compile_datalog, compile_sql
+from circuits.language import is_datalog
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
 from streaming.errors import EventsError
 
 __all__ = ["circuit_of", "name_of", "without_weight"]
 
-SQL_WORDS: Final = ("select", "with", "create", "from", "(", "--", "/*")
 PARTS_PER_THREAD: Final = 16
 
 
@@ -44,7 +44,7 @@ def circuit_of(
             text = path.read_text()
         except OSError as error:
             raise EventsError(f"{path}: {error.strerror or error}") from None
-    is_sql = text.lstrip().lower().startswith(SQL_WORDS) if path is None else path.suffix == ".sql"
+    is_sql = not is_datalog(text) if path is None else path.suffix == ".sql"
     parts = 1 if executor is None else threads * PARTS_PER_THREAD
     common = {
         "formula": formula,
