@@ -9,17 +9,19 @@ from itertools import combinations, pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog, compile_sql
-from streaming import ViewSink, complete, upsert
+from streaming import ViewSink, complete, delta, upsert
 from streaming.ui import history as history_module
 from streaming.ui.drawing import Drawing
-from streaming.ui.history import COURSE, RECENT, ROWS, History
+from streaming.ui import matches as matches_module
+from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
 from streaming.ui.layout import laid_out
-from streaming.ui.matches import MOST
-from streaming.ui.pattern import pattern_of
+from streaming.ui.matches import MOST, Matches
+from streaming.ui.pattern import Pattern, pattern_of
+from streaming.ui.shown import weights_of
 from tests.tables import EDGE, edges
 from tests.test_view_sink import Frame
 
@@ -40,9 +42,9 @@ def shown(circuit, sink=None, **options):
     history = History(circuit, name="test", timer=time.thread_time)
     sink.watch(history.take)
 
-    def feed(*rows, weight=1, batch=None):
+    def feed(*rows, weight=1, weights=None, batch=None):
         number = len(sink.metrics) if batch is None else batch
-        sink(Frame(edges(*rows, weights=[weight] * len(rows))), number)
+        sink(Frame(edges(*rows, weights=weights or [weight] * len(rows))), number)
 
     return history, feed
 
@@ -140,27 +142,120 @@ def test_a_micro_batch_that_comes_again_is_counted_once():
     assert now(history)["recent"][-1]["replayed"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))))
+EDGES = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))
+
+
+@given(st.lists(EDGES))
+@example([(0, 0, 1), (0, 0, 1), (0, 0, -1)])
 @settings(max_examples=25)
 def test_matches_shown_are_matches_that_are_there(changes):
+    check_matches([[change] for change in changes])
+
+
+@given(st.lists(st.lists(EDGES, max_size=12), max_size=8), st.booleans())
+@settings(max_examples=25)
+def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:  # all deltas are large ones
+            patch.setattr(matches_module, "MOST", 3)
+        check_matches(steps)
+
+
+def check_matches(steps):
+    """Matches that are drawn are in the view; all of them are, if there were never too many."""
     history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
     there: Counter = Counter()
-    for a, b, weight in changes:
-        if weight < 0 and not there[a, b]:
-            continue
-        there[a, b] += weight
-        feed((a, b), weight=weight)
-    nodes = range(5)
-    rings = {
-        tuple(map(str, (a, b, c)))
-        for a in nodes
-        for b in nodes
-        for c in nodes
-        if there[a, b] and there[b, c] and there[c, a]
-    }
-    drawn = {tuple(match["nodes"]) for match in now(history)["matches"]["rings"]}
-    assert drawn <= rings
-    assert len(drawn) == min(len(rings), MOST) or len(rings) > MOST
+    most = 0
+    for changes in steps:
+        delta: Counter = Counter()
+        for a, b, weight in changes:
+            if there[a, b] + delta[a, b] + weight >= 0:
+                delta[a, b] += weight
+        there.update(delta)
+        feed(*delta, weights=list(delta.values()))
+        nodes = range(5)
+        rings = {
+            tuple(map(str, (a, b, c)))
+            for a in nodes
+            for b in nodes
+            for c in nodes
+            if there[a, b] and there[b, c] and there[c, a]
+        }
+        most = max(most, len(rings))
+        drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
+        assert len(set(drawn)) == len(drawn) <= matches_module.MOST
+        assert set(drawn) <= rings
+        assert set(drawn) == rings or most > matches_module.MOST
+
+
+TICKETS = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("id", "src", "dst", "back")]
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(0, 5),
+            st.none() | st.tuples(st.integers(0, 2), st.integers(0, 2)),
+            min_size=1,
+        ),
+        max_size=6,
+    ),
+    st.sampled_from((delta(), upsert("id"), complete())),
+    st.integers(0, 1),
+    st.booleans(),
+)
+@settings(max_examples=25)
+def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
+    steps, form, is_long, is_small
+):
+    """Several rows of a view may be the same match; values may differ behind what is shown."""
+    pair = "SELECT x.id AS id, x.src AS a, x.dst AS b, y.id AS other FROM t x JOIN t y "
+    circuit = compile_sql(
+        pair + "ON y.src = x.dst AND y.dst = x.src AND y.id = x.id AND y.back = x.back",
+        {"t": TICKETS},
+        name="pairs",
+        materialize=True,
+    )
+    pattern = Pattern((1, 2), ((0, 1), (1, 0)))
+    found = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
+    sink = ViewSink(circuit, outputs={"pairs": form})
+    there: dict = {}
+
+    def take(published, metrics):
+        table = published.outputs["pairs"]
+        mode, keys = mode_of(table), key_columns_of(table)
+        found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
+
+    sink.watch(take)
+    prefix = "x" * (70 * is_long)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:
+            patch.setattr(matches_module, "MOST", 4)
+        for number, step in enumerate(steps):
+            rows, weights = [], []
+            for key, nodes in step.items():
+                for weight, ends in ((-1, there.pop(key, None)), (1, nodes)):
+                    if ends is None:
+                        continue
+                    if weight > 0:
+                        there[key] = ends
+                    # An edge and the one back, so that each ticket is a pair of matches.
+                    a, b = (f"{prefix}{end}" for end in ends)
+                    rows.append((str(key), a, a, b))
+                    weights.append(weight)
+            columns = list(zip(*rows, strict=True)) or [()] * 4
+            table = pa.table([*columns, weights], [*TICKETS.names, "weight"]).cast(
+                pa.schema([*TICKETS, pa.field("weight", pa.int64())])
+            )
+            sink(Frame(table), number)
+            expected = {a for a, _ in there.values()}
+            drawn = Counter(match["nodes"][0] for match in found.shown())
+            if is_long:  # all are cut to the same text
+                assert bool(drawn) == bool(expected)
+            elif len(there) <= 4 or not is_small:
+                assert drawn == Counter(map(str, expected))
 
 
 def test_retractions_are_found_in_large_deltas():
