@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from circuits import compile_datalog, compile_sql
 from streaming import ViewSink, complete, delta, upsert
 from streaming.ui import history as history_module
-from streaming.ui.drawing import Drawing
 from streaming.ui import matches as matches_module
+from streaming.ui.drawing import Drawing
 from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
 from streaming.ui.layout import laid_out
 from streaming.ui.matches import MOST, Matches

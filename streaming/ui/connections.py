@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 __all__ = ["Connection", "Connections", "Limits", "accept"]
@@ -95,6 +96,10 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        #: For errors of requests.
+        self.log = logging.Logger(log.name, logging.ERROR)
+        self.log.parent = log
+        self.log.addFilter(_FirstError())
         #: Connections closed, or not let in, for lack of room.
         self.refused = 0
         self._addresses: dict[Connection, str] = {}
@@ -172,6 +177,25 @@ class Connections:
         return False
 
 
+class _FirstError(logging.Filter):
+    """Passes one error, for visitors must not be able to fill the log.
+
+    A request that breaks the protocol is no error of the page and is never logged.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_first = True
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log a record."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, h11.ProtocolError):
+            return False
+        is_first, self._is_first = self._is_first, False
+        return is_first
+
+
 class Connection(H11Protocol):
     """One connection, with a time limit for each of its states.
 
@@ -186,6 +210,7 @@ class Connection(H11Protocol):
 
     def __init__(self, connections: Connections, address: str, **options: Any) -> None:
         super().__init__(**options)
+        self.logger = connections.log
         self._connections = connections
         self._address = address
         self._deadline: asyncio.TimerHandle | None = None
@@ -195,6 +220,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        # So that a header is never read whole that is longer than it may be.
+        transport.max_size = self._connections.limits.header_bytes  # type: ignore[attr-defined]
         self._connections.add(self, self._address)
         self._set_deadline(self._connections.limits.request_seconds)
 

@@ -209,7 +209,7 @@ def _bound(host: str, port: int, backlog: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         if found is not None:
             found.close()
-        why = getattr(error, "strerror", None) or error
+        why = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise PageError(
             f"the page cannot be served on {host}, port {port}: {why}; choose another port, or 0 "
             "for a free one"
