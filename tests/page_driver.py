@@ -6,6 +6,7 @@ Reads a command per line from standard input and answers each with a line of JSO
     hoard            take every file descriptor that is left
     release          close them again
     close-listener   take the port away from the page
+    wait             a moment
     kill-page        end the event loop of the page with an error
     stop             stop the page and leave
 """
@@ -61,8 +62,11 @@ def main(limit: int, folder: Path, token: str) -> None:
             case "kill-page":
                 loop = page._server._server._accepting.get_loop()
                 loop.call_soon_threadsafe(loop.stop)
+            case "wait":
+                time.sleep(0.5)
             case "stop":
                 page.stop()
+                print(json.dumps({"stopped": True}), flush=True)
                 break
         if hoard:
             # /proc cannot be read without a descriptor.

@@ -94,35 +94,88 @@ class Victim:
         self._process.stdout.close()
 
 
-@pytest.fixture
-def victim(tmp_path, request):
-    found = Victim(tmp_path / "state", getattr(request, "param", ""))
-    found.tell("step")
-    yield found
-    found.close()
+@pytest.fixture(scope="module")
+def victim_of(tmp_path_factory):
+    """One process for all tests of a token, as it has to survive all of them."""
+    known = {}
+
+    def victim(token):
+        if token not in known:
+            known[token] = Victim(tmp_path_factory.mktemp("page") / "state", token)
+        known[token].let_go()
+        return known[token]
+
+    yield victim
+    for one in known.values():
+        one.close()
 
 
-HALF_OPEN = b""
 HALF_HEADER = b"GET /snapshot HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 STREAM = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF_BODY = (
     b"POST /sign-in HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
     b"Content-Type: application/x-www-form-urlencoded\r\n\r\ntoken="
 )
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize(
-    ("victim", "sent"),
-    [("", HALF_OPEN), ("", HALF_HEADER), ("", STREAM), (TOKEN, HALF_OPEN), (TOKEN, HALF_BODY)],
-    indirect=["victim"],
-    ids=["half-open", "half-header", "stream", "half-open-token", "half-body-token"],
+    ("token", "sent"),
+    [("", b""), ("", HALF_HEADER), ("", STREAM), (TOKEN, b""), (TOKEN, STREAM), (TOKEN, HALF_BODY)],
 )
-def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_again(victim, sent):
+def test_hundreds_of_connections_leave_the_sink_its_files_and_the_page_answers_again(
+    victim_of, token, sent
+):
+    victim = victim_of(token)
+    before = victim.tell("step")["steps"]
     for _ in range(3):
         victim.connect(LIMIT, sent)
         said = victim.tell("step")
         assert said["open"] < 3 * LIMIT // 4
-    assert said["steps"] == 40
+    assert said["steps"] == before + 30
     victim.let_go()
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    assert len(victim.ask_until_answered(**headers)["recent"]) == 40
+    assert victim.ask_until_answered(**BEARER)["taken"] == said["steps"]
+
+
+def test_streams_that_nobody_reads_hold_little_and_the_page_answers_again(victim_of):
+    victim = victim_of("")
+    for _ in range(3):
+        victim.connect(20, STREAM, receive_bytes=4096)
+        for _ in range(3):
+            said = victim.tell("step")
+        assert said["open"] < 3 * LIMIT // 4
+    victim.let_go()
+    assert victim.ask_until_answered()["taken"] == said["steps"]
+
+
+def test_a_process_without_free_files_is_waited_for(victim_of):
+    victim = victim_of("")
+    victim.tell("hoard")
+    victim.connect(10, STREAM)
+    with pytest.raises(OSError):
+        victim.ask()
+    assert any("cannot accept connections now" in text for text in victim.tell("wait")["said"])
+    victim.tell("release")
+    said = victim.tell("step")
+    victim.let_go()
+    assert victim.ask_until_answered()["taken"] == said["steps"]
+
+
+@pytest.mark.parametrize("harm", ["close-listener", "kill-page"])
+def test_a_page_that_ends_by_an_error_is_logged_and_the_sink_goes_on(tmp_path, harm):
+    victim = Victim(tmp_path / "state")
+    try:
+        victim.connect(3, STREAM)
+        victim.tell("step")
+        victim.tell(harm)
+        victim.connect(3, STREAM)
+        assert victim.tell("step")["steps"] == 20
+        said = victim.tell("wait")["said"]
+        if harm == "kill-page":
+            assert any("has ended, the sink goes on without it" in text for text in said)
+        with pytest.raises(OSError):
+            victim.ask()
+        assert victim.tell("step")["steps"] == 30
+        assert victim.tell("stop") == {"stopped": True}
+    finally:
+        victim.close()
