@@ -36,7 +36,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streaming.ui.access import ATTEMPTS_SECONDS, SESSION_SECONDS, Access
-from streaming.ui.connections import Limits
 from streaming.ui.events import EventStream, Streams, Texts
 from streaming.ui.history import History
 
@@ -73,7 +72,8 @@ def application(
     history: History,
     *,
     token: str | None = None,
-    limits: Limits | None = None,
+    streams: Streams,
+    stream_seconds: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """The application of a page.
@@ -81,17 +81,17 @@ def application(
     Args:
         history: What it shows.
         token: What visitors have to know; without it, only names of this machine are answered to.
-        limits: Of streams: how many, how long.
+        streams: How many streams of events there may be.
+        stream_seconds: How long one lasts.
         is_over: Whether streams of events are to end, for the server stops.
     """
-    limits = limits or Limits()
     assets = {
         entry.name: entry.read_bytes()
         for entry in (files("streaming.ui") / "assets").iterdir()
         if entry.is_file()
     }
     access = None if token is None else Access(token)
-    texts, streams = Texts(history), Streams(limits.streams)
+    texts = Texts(history)
 
     def form(status: int, remark: str = "") -> Response:
         html = assets["sign-in.html"].replace(REMARK, remark.encode())
@@ -144,7 +144,7 @@ def application(
                 {"retry-after": str(RETRY_SECONDS)},
             )
         return EventStream(
-            texts, history, streams, is_over=is_over, seconds=limits.stream_seconds, headers=headers
+            texts, history, streams, is_over=is_over, seconds=stream_seconds, headers=headers
         )
 
     async def snapshot(request: Request) -> Response:

@@ -21,7 +21,7 @@ from streaming.errors import PageError
 from streaming.ui.access import check_token
 from streaming.ui.application import application
 from streaming.ui.connections import Connections, Limits, accept
-from streaming.ui.events import OFTEN
+from streaming.ui.events import OFTEN, Streams
 from streaming.ui.history import History
 
 __all__ = ["Server", "check_place"]
@@ -60,8 +60,13 @@ class Server:
         self._socket = _bound(host, port, self.connections.limits.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._over = threading.Event()
+        self.streams = Streams(self.connections.limits.streams)
         app = application(
-            history, token=token, limits=self.connections.limits, is_over=self._over.is_set
+            history,
+            token=token,
+            streams=self.streams,
+            stream_seconds=self.connections.limits.stream_seconds,
+            is_over=self._over.is_set,
         )
         config = uvicorn.Config(
             app,
