@@ -20,6 +20,7 @@ from streaming.ui.drawing import Drawing
 from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
 from streaming.ui.layout import laid_out
 from streaming.ui.matches import MOST, Matches
+from streaming.ui.page import Page
 from streaming.ui.pattern import Pattern, pattern_of
 from streaming.ui.shown import weights_of
 from tests.tables import EDGE, edges
@@ -375,6 +376,18 @@ def test_a_watcher_that_fails_does_not_stop_the_sink(caplog):
     sink(Frame(edges((1, 2))), 0)
     assert sink.last.batch_id == 0
     assert "a watcher failed on micro-batch 0" in caplog.text
+
+
+def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
+    pytest.importorskip("uvicorn")
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+    with Page(sink.circuit, port=0) as page:
+        monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
+        sink.watch(page.take)
+        sink(Frame(edges((1, 2))), 0)
+        page.take(sink.last, sink.metrics[-1])
+    assert sink.last.batch_id == 0
+    assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
 
 
 def test_taking_a_micro_batch_costs_less_than_a_millisecond():
