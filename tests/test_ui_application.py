@@ -12,6 +12,8 @@ from importlib.resources import files
 from urllib.parse import urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from circuits import compile_sql
 from streaming import PageError, ViewSink
@@ -22,6 +24,8 @@ from tests.test_view_sink import Frame
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
+
+from streaming.ui.application import Pace
 
 TOKEN = "a-long-token"
 
@@ -184,6 +188,27 @@ def test_pages_of_other_sites_are_refused_and_no_answer_lets_them_read(ask, site
     assert headers["referrer-policy"] == "no-referrer"
     assert ask("/snapshot", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
     assert ask("/snapshot", method="OPTIONS")[0] == 405
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.01, 0.1, 1.0, 5.0]), max_size=80),
+    st.sampled_from([1.0, 10.0, 200.0]),
+    st.integers(1, 20),
+)
+def test_requests_are_delayed_to_a_number_per_second_beyond_a_burst(waits, per_second, burst):
+    now = 100.0
+    pace = Pace(per_second, burst, clock=lambda: now)
+    due = []
+    for wait in waits:
+        now += wait
+        due.append(now + pace.delay())
+        assert due[-1] - now <= len(due) / per_second
+    for count in range(burst + 2, len(due) + 1):
+        for first, last in zip(due, due[count - 1 :], strict=False):
+            assert last - first >= (count - 1 - burst) / per_second - 1e-6
+    if len(waits) <= burst:
+        assert due == sorted(due) and sum(waits) + 100.0 == pytest.approx(now)
+        assert not due or due[-1] == now
 
 
 def sign_in(ask, token):

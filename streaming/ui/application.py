@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import time
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Final
@@ -48,6 +49,8 @@ PUBLIC: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
 MAX_FORM_BYTES: Final = 4096
 FORM_SECONDS: Final = 5.0
 RETRY_SECONDS: Final = 5
+REQUESTS_PER_SECOND: Final = 200.0
+REQUESTS_AT_ONCE: Final = 50
 ASSETS: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -163,6 +166,34 @@ def application(
     )
 
 
+class Pace:
+    """Delays requests beyond a number per second, for answers take time from the sink.
+
+    Args:
+        per_second: How many there are in the long run.
+        burst: How many may come at once.
+        clock: Seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        per_second: float = REQUESTS_PER_SECOND,
+        burst: int = REQUESTS_AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gap = 1 / per_second
+        self._slack = burst * self._gap
+        self._clock = clock
+        self._next = float("-inf")
+
+    def delay(self) -> float:
+        """Take the next place; seconds until it is due."""
+        now = self._clock()
+        place = max(self._next, now - self._slack)
+        self._next = place + self._gap
+        return max(0.0, place - now)
+
+
 class Guard:
     """Lets only requests through that may be answered, and adds the headers of all answers.
 
@@ -174,6 +205,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access | None) -> None:
         self._app = app
         self._access = access
+        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -189,6 +221,9 @@ class Guard:
                 message = {**message, "headers": [*kept, *own]}
             await send(message)
 
+        delay = self._pace.delay()
+        if delay:
+            await asyncio.sleep(delay)
         refusal = self._refusal(Request(scope))
         await (refusal or self._app)(scope, receive, sending)
 

@@ -43,7 +43,7 @@ __all__ = ["Connection", "Connections", "Limits", "accept"]
 
 log = logging.getLogger(__name__)
 
-ACCEPT_PAUSE_S: Final = 0.002
+ACCEPT_PAUSE_S: Final = 0.004
 BUSY_PAUSE_S: Final = 0.01
 RETRY_S: Final = 0.5
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)

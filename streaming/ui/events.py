@@ -22,7 +22,6 @@ __all__ = ["OFTEN", "EventStream", "Streams", "Texts"]
 
 OFTEN: Final = 0.2  # seconds between two looks at the history, and so between two events
 ALIVE: Final = 10.0  # seconds after which a comment says that the server is there
-MAX_TEXTS: Final = 32
 #: The key of the text of everything; the others are numbers of micro-batches.
 WHOLE: Final = -1
 
@@ -50,8 +49,8 @@ class Texts:
         version = self._history.version
         found = self._made.get(taken)
         if found is None or found[0] != version:
-            if len(self._made) >= MAX_TEXTS:
-                self._made.clear()
+            for old in [one for one, (made, _) in self._made.items() if made != version]:
+                del self._made[old]
             task = asyncio.create_task(asyncio.to_thread(self._make, taken))
             self._made[taken] = found = version, task
         return await asyncio.shield(found[1])
