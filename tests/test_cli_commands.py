@@ -26,6 +26,7 @@ from streaming.cli.app import EXAMPLES, app
 from streaming.cli.command import GONE
 from streaming.cli.options import FORMULAS, PAGE_PORT
 from streaming.cli.run import check_free
+from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.fed import feed, views, written
@@ -333,6 +334,12 @@ def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
     assert TOKEN_VARIABLE not in os.environ
     monkeypatch.setenv(TOKEN_VARIABLE, "few")
     assert "the token has 3 characters" in refused(*arguments)
+
+
+def test_the_demo_takes_no_token_as_an_argument_either() -> None:
+    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert found.exit_code == 2
+    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
 
 
 def test_help_imports_nothing_that_is_slow() -> None:
