@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -22,8 +23,11 @@ from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli import bench as bench_module
 from streaming.cli import declared
 from streaming.cli.app import EXAMPLES, app
+from streaming.cli.command import GONE
 from streaming.cli.options import FORMULAS, PAGE_PORT
 from streaming.cli.run import check_free
+from streaming.demo.command import app as demo
+from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.fed import feed, views, written
 from tests.tables import EDGE, edges
@@ -163,6 +167,10 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--sink", "v=console"], "there is no view 'v'; views are view"),
         ([*RUN, "--sink", "kafka:t"], "there is no sink 'kafka'"),
         ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "open to others on 0.0.0.0: give a token"),
+        ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
+        (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token-file", "README.md"], "others may read or change it"),
         ([*RUN, "--formula", "best"], "unknown formula 'best'"),
         (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
         (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "there is no feed 'nonsense'"),
@@ -172,7 +180,9 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
 )
 def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
     """Nothing of it starts Spark."""
-    assert said in refused(*arguments)
+    found = refused(*arguments)
+    assert said in found
+    assert "a-secret" not in found
 
 
 def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
@@ -300,9 +310,36 @@ def test_declared_words_are_those_of_the_work() -> None:
     assert tuple(FORMULAS) == ("auto", *map(str, Formula))
     assert PAGE_PORT == PORT
     for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
-        words = set(signature(getattr(declared, name)).parameters) - {"debug"}
+        words = set(signature(getattr(declared, name)).parameters) - {"debug", *GONE}
         work = getattr(import_module(f"streaming.cli.{name}"), name)
         assert words == set(signature(work).parameters), name
+
+
+def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
+    moves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["replay", moves, TRIANGLES, "--ui", "--ui-port", 0]
+    path = tmp_path / "token"
+    status, _, errors = run(*arguments, "--ui-token-file", path)
+    assert status == 0, errors
+    token = path.read_text().strip()
+    assert re.search(r"^Live page: http://127\.0\.0\.1:\d+/$", errors, re.MULTILINE)
+    assert f"Sign in there with the token in the file {path}" in errors
+    assert token not in errors
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret-of-many-characters")
+    status, _, errors = run(*arguments)
+    assert status == 0, errors
+    assert f"with the token in the variable {TOKEN_VARIABLE}" in errors
+    assert "a-secret" not in errors
+    assert TOKEN_VARIABLE not in os.environ
+    monkeypatch.setenv(TOKEN_VARIABLE, "few")
+    assert "the token has 3 characters" in refused(*arguments)
+
+
+def test_the_demo_takes_no_token_as_an_argument_either() -> None:
+    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert found.exit_code == 2
+    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
 
 
 def test_help_imports_nothing_that_is_slow() -> None:

@@ -27,7 +27,10 @@ from typing import Any, Final
 
 import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"]
+__all__ = ["FAILED", "GONE", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"]
+
+#: Words that are no longer taken; the parser refuses them and says what to do.
+GONE: Final = ("ui_token",)
 
 FAILED: Final = 1
 REFUSED: Final = 2
@@ -37,12 +40,14 @@ INTERRUPTED: Final = 130
 def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command whose work is done by the function of its name in a module.
 
-    That function takes the same words by name, all but ``debug``.
+    That function takes the same words by name, all but ``debug`` and ``GONE``.
     """
 
     def declared(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def imported(**words: Any) -> None:
+            for word in GONE:
+                words.pop(word, None)
             getattr(importlib.import_module(module), function.__name__)(**words)
 
         return plainly(imported)

@@ -121,7 +121,7 @@ class Dashboard:
     def numbers(self) -> dict[str, dict[str, float | None]]:
         """The numbers of each view, by name; ``rows_since`` are those that came in this run."""
         return {
-            view: {"rows_since": numbers[0]}
+            view: {"rows_since": self._tallies[view].change}
             if self._tallies[view].is_partial
             else dict(zip(self._tallies[view].names, numbers, strict=True))
             for view, numbers in self._numbers.items()
@@ -159,10 +159,12 @@ class Dashboard:
 
     def _told_of(self, view: str) -> str:
         tally = self._tallies[view]
+        if tally.is_partial:  # how many there are is unknown
+            return f"{tally.change:+,} {'row' if abs(tally.change) == 1 else 'rows'}"
         numbers = ["–" if n is None else amount(n) for n in self._numbers[view]]
         if not tally.is_single:
             row = "row" if numbers[0] == "1" else "rows"
-            return f"{numbers[0]}{' more' if tally.is_partial else ''} {row}"
+            return f"{numbers[0]} {row}"
         if len(numbers) == 1:
             return numbers[0]
         return ", ".join(f"{name} {n}" for name, n in zip(tally.names, numbers, strict=True))

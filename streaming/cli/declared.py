@@ -17,13 +17,14 @@ from streaming.cli.options import (
     Given,
     Host,
     Json,
+    OldToken,
     PagePort,
     QueryText,
     Rows,
     Seed,
     Skew,
     Threads,
-    Token,
+    TokenFile,
     Ui,
 )
 
@@ -89,7 +90,8 @@ def run(
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = "127.0.0.1",
-    ui_token: Token = None,
+    ui_token_file: TokenFile = None,
+    ui_token: OldToken = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -141,7 +143,8 @@ def replay(
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = "127.0.0.1",
-    ui_token: Token = None,
+    ui_token_file: TokenFile = None,
+    ui_token: OldToken = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

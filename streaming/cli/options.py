@@ -16,13 +16,14 @@ __all__ = [
     "Given",
     "Host",
     "Json",
+    "OldToken",
     "PagePort",
     "QueryText",
     "Rows",
     "Seed",
     "Skew",
     "Threads",
-    "Token",
+    "TokenFile",
     "Ui",
 ]
 
@@ -88,16 +89,32 @@ PagePort: TypeAlias = Annotated[
 Host: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--ui-host", metavar="HOST", help="Where; other machines come in with a token only."
+        "--ui-host", metavar="HOST", help="Where; visitors from other machines need a token."
     ),
 ]
-Token: TypeAlias = Annotated[
-    str | None,
+TokenFile: TypeAlias = Annotated[
+    Path | None,
     typer.Option(
-        "--ui-token",
-        metavar="TEXT",
-        help="What visitors have to know.",
-        envvar="DBSP_WCOJ_UI_TOKEN",
+        "--ui-token-file",
+        metavar="FILE",
+        help="Holds the token that visitors sign in with; made with a random one if it does not "
+        "exist. Else the variable DBSP_WCOJ_UI_TOKEN.",
         show_default=False,
     ),
+]
+
+
+def _refuse_token(value: str | None) -> None:
+    if value is not None:
+        raise typer.BadParameter(
+            "the arguments of a process can be read by every user of its machine; give "
+            "--ui-token-file FILE (it is made with a random token if it does not exist), or set "
+            "the variable DBSP_WCOJ_UI_TOKEN, and choose another token"
+        )
+
+
+#: As it was once; refused with what to do instead.
+OldToken: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--ui-token", hidden=True, callback=_refuse_token),
 ]

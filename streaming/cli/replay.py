@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from circuits import Circuit
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.changes_file import ChangesFile
+from streaming.cli.page import announce
 from streaming.cli.terminal import (
     amount,
     console,
@@ -29,6 +30,7 @@ from streaming.cli.terminal import (
 from streaming.cli.views import circuit_of, name_of
 from streaming.errors import EventsError, FailedError
 from streaming.metrics import BatchMetrics
+from streaming.ui.access import find_token
 from streaming.ui.page import Page
 from streaming.ui.shown import weights_of
 from streaming.ui.tally import Tally
@@ -52,7 +54,7 @@ def replay(
     ui: bool,
     ui_port: int,
     ui_host: str,
-    ui_token: str | None,
+    ui_token_file: Path | None,
     json: bool,
 ) -> None:
     """Replay a file of changes through views, step by step."""
@@ -79,11 +81,12 @@ def replay(
             raise
         page = None
         if ui:
-            name = name_of(query)
+            name, token = name_of(query), find_token(ui_token_file)
+            secret = None if token is None else token.value
             page = stack.enter_context(
-                Page(circuit, name=name, host=ui_host, port=ui_port, token=ui_token)
+                Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
             )
-            remarks.print(f"Live page: [name]{page.address}[/]", soft_wrap=True)
+            announce(remarks, page, token)
         ready_kernels(remarks)
         played = _Played(circuit, page)
         try:

@@ -15,6 +15,7 @@ from circuits import Circuit
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
 from streaming.cli.inspection import writer_of
+from streaming.cli.page import announce
 from streaming.cli.query import interval_of, run_query
 from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, sources_of
@@ -25,6 +26,7 @@ from streaming.letters import check_policy
 from streaming.session import start_session
 from streaming.state.files import files_of
 from streaming.state.identity import identity_of
+from streaming.ui.access import find_token
 from streaming.ui.page import Page, check_servable, serve
 from streaming.view_sink import ViewSink
 
@@ -53,7 +55,7 @@ def run(
     ui: bool,
     ui_port: int,
     ui_host: str,
-    ui_token: str | None,
+    ui_token_file: Path | None,
     json: bool,
 ) -> None:
     """Keep views of a query up to date while its sources change."""
@@ -61,8 +63,10 @@ def run(
     _check_words(state, every, once, bad_rows, cells)
     interval = None if every is None else interval_of(every)
     _check_before(query, sources, sink or [], formula)
+    token = find_token(ui_token_file) if ui else None
+    secret = None if token is None else token.value
     if ui:
-        check_servable(host=ui_host, port=ui_port, token=ui_token)
+        check_servable(host=ui_host, port=ui_port, token=secret)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     remarks = console(stderr=True)
     with ExitStack() as stack:
@@ -107,9 +111,9 @@ def run(
         page = None
         if ui:
             name = name_of(query)
-            page = serve(view_sink, name=name, host=ui_host, port=ui_port, token=ui_token)
+            page = serve(view_sink, name=name, host=ui_host, port=ui_port, token=secret)
             stack.callback(page.stop)
-            remarks.print(f"Live page: [name]{page.address}[/]", soft_wrap=True)
+            announce(remarks, page, token)
         ready_kernels(remarks)
         prints = any(one.startswith("console") or "=console" in one for one in sink or [])
         is_live = remarks.is_terminal and not (prints and console().is_terminal)
