@@ -1,0 +1,225 @@
+"""What becomes of published results when their rows expire: the laws of ``on_expiry``.
+
+keep      the sum of what was published is the query over all rows that ever came, without any
+          retention, for every cut of the stream into steps; results of joins are append-only
+retract   the sum is the query over the rows that are still retained, for every cut
+
+The first holds for the streams and queries that the documentation names: rows of all inputs come at
+most ``DISORDER`` out of order, the queries join rows at most ``DISTANCE`` apart (or group by the
+event time), and rows are retained for at least the sum of both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, Retain, Rules, compile_sql
+from circuits.inputs.rules import OnExpiry
+from tests.tables import INT, bag_of
+
+LAW = settings(max_examples=60, deadline=None)
+DISORDER = 3
+DISTANCE = 4
+EVENTS = pa.schema([("k", INT), ("ts", INT), ("n", INT)])
+SCHEMAS = {"a": EVENTS, "b": EVENTS, "names": pa.schema([("k", INT), ("name", pa.string())])}
+NEAR = f"abs(x.ts - y.ts) <= {DISTANCE}"
+#: Joins, filters and projections: their results are append-only.
+JOINS = [
+    "SELECT k, n FROM a WHERE n > 0",
+    f"SELECT x.k, x.n + y.n AS n FROM a x JOIN b y ON x.k = y.k AND {NEAR}",
+    f"SELECT x.n FROM a x JOIN a y ON x.k = y.n AND {NEAR}",
+    f"SELECT x.k, name FROM a x JOIN b y ON x.k = y.k AND {NEAR} JOIN names m ON m.k = y.k",
+    f"SELECT x.k FROM a x JOIN b y ON x.k = y.k AND {NEAR} "
+    f"JOIN a z ON z.n = y.n AND abs(x.ts - z.ts) <= {DISTANCE} AND abs(y.ts - z.ts) <= {DISTANCE}",
+    "SELECT k, n FROM a UNION ALL SELECT k, ts FROM b",
+    "SELECT k FROM a WHERE EXISTS (SELECT 1 FROM names m WHERE m.k = a.k)",
+    "SELECT a.k, name FROM a LEFT JOIN names m ON m.k = a.k",
+]
+#: Groups by the event time: results change until their time has expired.
+GROUPS = [
+    "SELECT ts, count(*) AS c, sum(n) AS s, min(k) AS least FROM a GROUP BY ts",
+    "SELECT k, ts // 3 AS bucket, count(*) AS c, max(n) AS m FROM a GROUP BY k, ts // 3",
+    "SELECT ts - ts % 7 AS week, count(DISTINCT k) AS c FROM a GROUP BY 1",
+    "SELECT DISTINCT k, ts FROM a",
+    "SELECT DISTINCT x.ts, y.ts AS other FROM a x JOIN b y ON x.k = y.k AND x.ts <= y.ts "
+    f"AND y.ts - x.ts <= {DISTANCE}",
+    "SELECT x.ts, count(*) AS c FROM a x JOIN b y ON x.k = y.k AND x.ts = y.ts GROUP BY x.ts",
+    f"SELECT x.ts // 5 AS g, y.ts // 2 AS h, count(*) AS c FROM a x JOIN b y ON {NEAR} "
+    "GROUP BY 1, 2 HAVING count(*) > 1",
+    "SELECT ts, k FROM a QUALIFY row_number() OVER (PARTITION BY ts ORDER BY n) <= 2",
+    "SELECT k, ts FROM a EXCEPT ALL SELECT n, ts FROM a",
+]
+
+#: An input, its row, its weight.
+Event = tuple[str, tuple[int, int, int], int]
+
+
+def circuit_of(query: str, retention: dict[str, int], on_expiry: OnExpiry, **options) -> Circuit:
+    rules = {
+        name: Rules(retain=Retain("ts", length, on_expiry=on_expiry))
+        for name, length in retention.items()
+    }
+    return compile_sql(query, SCHEMAS, rules=rules, **options)
+
+
+def tables_of(events: Sequence[Event]) -> dict[str, pa.Table]:
+    found = {}
+    for name in dict.fromkeys(name for name, _, _ in events):
+        rows = [(*row, weight) for other, row, weight in events if other == name]
+        columns = [pa.array(column, INT) for column in zip(*rows, strict=True)]
+        found[name] = pa.table(columns, ["k", "ts", "n", "weight"])
+    return found
+
+
+NAMES = pa.table({"k": [0, 1, 1], "name": ["zero", "one", "uno"]})
+
+
+def published(circuit: Circuit, steps: Sequence[Sequence[Event]], names_at: int = 0):
+    """The sum of the outputs, and the outputs one by one; no row may be refused."""
+    total: Counter = Counter()
+    deltas = []
+    for number, events in enumerate(steps):
+        tables = tables_of(events)
+        if number == names_at:
+            tables["names"] = NAMES
+        step = circuit.prepare(tables)
+        assert not step.refused
+        step.commit()
+        delta = bag_of(step.outputs["view"])
+        deltas.append(delta)
+        for row, weight in delta.items():
+            total[row] += weight
+    return Counter({row: weight for row, weight in total.items() if weight}), deltas
+
+
+@st.composite
+def streams(draw, deletions: bool = False) -> list[Event]:
+    """Rows in the order in which they come: none is more than ``DISORDER`` behind all before it."""
+    latest, events = 0, []
+    for _ in range(draw(st.integers(1, 14))):
+        latest += draw(st.sampled_from([0, 0, 1, 2, 9]))
+        ts = latest - draw(st.integers(0, DISORDER))
+        latest = max(latest, ts)
+        row = draw(st.integers(0, 1)), ts, draw(st.integers(0, 1))
+        events.append((draw(st.sampled_from(["a", "b"])), row, 1))
+    if deletions:
+        # A row is deleted while no row that would make it late has come.
+        for place in sorted(draw(st.sets(st.integers(0, len(events) - 1), max_size=3))):
+            name, row, _ = events[place]
+            events.append((name, row, -1))
+        ends = {id(event): n for n, event in enumerate(events)}
+        events = sorted(events, key=lambda event: (event[1][1], ends[id(event)]))
+    return events
+
+
+@st.composite
+def cuts(draw, events: Sequence[Event]) -> list[list[Event]]:
+    """The stream in consecutive steps."""
+    places = sorted(draw(st.sets(st.integers(1, max(1, len(events) - 1)), max_size=6)))
+    bounds = [0, *places, len(events)]
+    pieces = [list(events[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [piece for piece in pieces if piece]
+
+
+retentions = st.fixed_dictionaries(
+    {
+        "a": st.integers(DISORDER + DISTANCE, DISORDER + DISTANCE + 4),
+        "b": st.integers(DISORDER + DISTANCE, DISORDER + DISTANCE + 9),
+    }
+)
+
+
+def unretained(query: str, events: Sequence[Event]) -> Counter:
+    """The query over all rows, by a circuit that forgets nothing."""
+    total, _ = published(compile_sql(query, SCHEMAS), [events])
+    return total
+
+
+@LAW
+@given(st.data(), st.sampled_from([*JOINS, *GROUPS]), streams(), retentions)
+def test_with_keep_what_is_published_is_the_query_over_all_rows_for_every_cut(
+    data, query, events, retention
+):
+    expected = unretained(query, events)
+    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
+        circuit = circuit_of(query, retention, "keep", materialize=["view"])
+        total, deltas = published(circuit, steps)
+        assert total == expected
+        assert bag_of(circuit.views["view"]) == expected
+        if query in JOINS:
+            assert all(weight > 0 for delta in deltas for weight in delta.values())
+
+
+@LAW
+@given(st.data(), st.sampled_from([*JOINS, *GROUPS]), streams(), retentions)
+def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
+    data, query, events, retention
+):
+    latest: dict[str, int] = {}
+    for name, (_, ts, _), _ in events:
+        latest[name] = max(ts, latest.get(name, ts))
+    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    expected = unretained(query, there)
+    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
+        total, _ = published(circuit_of(query, retention, "retract"), steps)
+        assert total == expected
+
+
+@LAW
+@given(
+    st.data(),
+    st.sampled_from([*JOINS, *GROUPS]),
+    streams(deletions=True),
+    retentions,
+    st.integers(0, 3),
+)
+def test_with_keep_a_state_that_is_restored_publishes_the_same(
+    data, query, events, retention, names_at
+):
+    """Steps are abandoned, prepared again, and the circuit is made again from its state."""
+    steps = data.draw(cuts(events))
+    circuit = circuit_of(query, retention, "keep", materialize=["view", "a"])
+    for number, events_ in enumerate(steps):
+        tables = tables_of(events_)
+        if number == min(names_at, len(steps) - 1):
+            tables["names"] = NAMES
+        first = circuit.prepare(tables)
+        if data.draw(st.booleans()):
+            other = circuit.definition.circuit()
+            other.restore(circuit.snapshot())
+            circuit = other
+        else:
+            first.abandon()
+        again = circuit.prepare(tables)
+        assert {n: bag_of(t) for n, t in again.outputs.items()} == {
+            n: bag_of(t) for n, t in first.outputs.items()
+        }
+        again.commit()
+    assert bag_of(circuit.views["view"]) == unretained(query, events)
+
+
+@LAW
+@given(st.data(), streams(), retentions)
+def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, retention):
+    """Every trace but that of the materialized view is as if only those rows had ever come."""
+    query = JOINS[1]
+    circuit = circuit_of(query, retention, "keep", materialize=["a"])
+    published(circuit, data.draw(cuts(events)))
+    latest: dict[str, int] = {}
+    for name, (_, ts, _), _ in events:
+        latest[name] = max(ts, latest.get(name, ts))
+    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    fresh = compile_sql(query, SCHEMAS, materialize=["a"])
+    published(fresh, [there])
+    traces = {n: t.to_zset() for n, t in circuit._graph.traces.items() if t.orders}
+    expected = {n: t.to_zset() for n, t in fresh._graph.traces.items() if t.orders}
+    assert bag_of(circuit.views["a"]) == bag_of(fresh.views["a"])
+    shared = traces.keys() & expected.keys()
+    assert shared
+    assert all(len(traces[n]) == len(expected[n]) for n in shared)
