@@ -182,7 +182,9 @@ class _Walk:
                     self._check_right(left, "a FULL JOIN")
                 return self.branches(left)
             case Aggregate(below, keys):
-                return self._grouped(below, keys, "GROUP BY" if keys else "an aggregate of all rows")
+                return self._grouped(
+                    below, keys, "GROUP BY" if keys else "an aggregate of all rows"
+                )
             case TopK(below, keys):
                 found = self._grouped(below, keys, "ORDER BY with LIMIT, or row_number()")
                 return _placed_back(found, keys)
@@ -335,8 +337,10 @@ def _time_of(type: pa.DataType) -> Expression:
 
 
 def _step(expression: Expression) -> tuple[int, Expression] | None:
-    """The one column that an expression reads, and the expression over column 0 instead, if it
-    never falls as the column grows."""
+    """The one column that an expression reads, and the expression over column 0 instead.
+
+    None if it reads several columns, or may fall as the column grows.
+    """
     if isinstance(expression, Column):
         return expression.index, _time_of(expression.type)
     if not isinstance(expression, Call):

@@ -167,7 +167,7 @@ class Retained:
                 return [False] * len(times)
             return [same for one in times for same in self._same(function, time, [one])]
         found = self._codecs.codec(function.type).encode(values)
-        return (found[1:] == found[0]).tolist()
+        return [bool(same) for same in found[1:] == found[0]]
 
     def shown(self, horizon: int) -> Any:
         """A horizon as a value."""
