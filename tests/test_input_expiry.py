@@ -240,3 +240,107 @@ def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, ret
     shared = traces.keys() & expected.keys()
     assert shared
     assert all(len(traces[n]) == len(expected[n]) for n in shared)
+
+
+def alerts_of(files: Sequence[Sequence[Event]], on_expiry: OnExpiry) -> tuple[Counter, int]:
+    """What is left of the alerts, and how many were ever inserted."""
+    query = "SELECT x.n, y.n AS next FROM a x JOIN b y ON x.k = y.k AND y.ts - x.ts BETWEEN 0 AND 7"
+    total, deltas = published(circuit_of(query, {"a": 7, "b": 7}, on_expiry), files)
+    return total, sum(weight for delta in deltas for weight in delta.values() if weight > 0)
+
+
+def test_files_read_at_once_give_the_alerts_of_files_read_one_by_one():
+    files = [
+        [("a", (day % 3, day, day), 1), ("b", ((day + 1) % 3, day, -day), 1)] for day in range(13)
+    ]
+    together = [[event for events in files for event in events]]
+    expected = alerts_of(files, "keep")
+    assert alerts_of(together, "keep") == expected
+    assert len(expected[0]) == expected[1] == 19
+    # A window that slides over all files at once shows what is in it at the end only.
+    assert alerts_of(together, "retract")[0] == alerts_of(files, "retract")[0]
+    assert alerts_of(together, "retract")[1] < alerts_of(files, "retract")[1] == 19
+
+
+def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
+    query = "SELECT x.ts, y.ts AS other FROM a x JOIN a y ON x.k = y.k AND x.ts < y.ts"
+    circuit = circuit_of(query, {"a": 10}, "keep", materialize=["view", "a"])
+    first = circuit.prepare(tables_of([("a", (0, 100, 0), 1), ("a", (0, 1, 0), 1)]))
+    assert not first.refused
+    first.commit()
+    # They have met, and the old one has left the state; what it gave stays.
+    assert bag_of(first.outputs["view"]) == {(1, 100): 1}
+    assert bag_of(circuit.views["a"]) == {(0, 100, 0): 1}
+    assert bag_of(circuit.views["view"]) == {(1, 100): 1}
+    rows = tables_of([("a", (0, 300, 0), 1), ("a", (0, 90, 0), 1), ("a", (0, 89, 0), 1)])
+    snapshot, messages = circuit.snapshot(), []
+    for _ in range(2):  # the second time as after a restart
+        step = circuit.prepare(rows)
+        (late,) = step.refused["a"]
+        assert (late.reason, bag_of(late.table)) == ("late", {(0, 89, 0): 1})
+        assert bag_of(step.outputs["view"]) == {(90, 100): 1, (90, 300): 1, (100, 300): 1}
+        messages.append(late.message)
+        circuit = circuit.definition.circuit()
+        circuit.restore(snapshot)
+    assert messages[0] == messages[1]
+    assert "before 90, the greatest time or watermark of earlier steps less 10" in messages[0]
+
+
+def test_a_watermark_expires_kept_rows_unseen():
+    circuit = circuit_of("SELECT k, n FROM a", {"a": 5}, "keep", materialize=["view", "a"])
+    circuit.step(tables_of([("a", (1, 10, 2), 1)]))
+    assert circuit.step({}, {"a": 16})["view"].num_rows == 0
+    assert circuit.views["a"].num_rows == 0
+    assert bag_of(circuit.views["view"]) == {(1, 2): 1}
+    late = circuit.prepare(tables_of([("a", (1, 10, 2), -1)])).refused["a"]
+    assert [one.reason for one in late] == ["late"]
+
+
+def test_a_view_that_is_its_input_holds_what_was_published():
+    circuit = circuit_of("SELECT * FROM a", {"a": 5}, "keep", materialize=True)
+    for ts in (0, 10, 20):
+        circuit.step(tables_of([("a", (0, ts, 0), 1)]))
+    assert bag_of(circuit.views["view"]) == {(0, ts, 0): 1 for ts in (0, 10, 20)}
+    assert bag_of(circuit.views["a"]) == {(0, 20, 0): 1}
+    assert circuit.query("SELECT count(*) AS n FROM a").to_pylist()[0]["n"] == 1
+    assert circuit.query("SELECT count(*) AS n FROM view").to_pylist()[0]["n"] == 3
+
+
+def test_what_a_view_is_after_a_step_includes_results_of_rows_that_expire_in_it():
+    circuit = circuit_of("SELECT k, ts FROM a", {"a": 5}, "keep", materialize=["view"])
+    circuit.step(tables_of([("a", (0, 1, 0), 1)]))
+    step = circuit.prepare(tables_of([("a", (0, 50, 0), 1)]))
+    rows = step.after("view").rows()
+    step.commit()
+    assert bag_of(rows) == bag_of(circuit.views["view"]) == {(0, 1): 1, (0, 50): 1}
+
+
+def test_keys_with_the_event_time_are_corrected_until_they_expire():
+    rules = {"a": Rules(keys=("k", "ts"), retain=Retain("ts", 5, on_expiry="keep"))}
+    circuit = compile_sql("SELECT k, n FROM a", SCHEMAS, rules=rules)
+
+    def step(*rows):
+        table = pa.table([pa.array(c, INT) for c in zip(*rows, strict=True)], ["k", "ts", "n"])
+        prepared = circuit.prepare({"a": table})
+        prepared.commit()
+        return bag_of(prepared.outputs["view"]), [r.reason for r in prepared.refused.get("a", [])]
+
+    assert step((1, 10, 0)) == ({(1, 0): 1}, [])
+    assert step((1, 10, 7), (2, 15, 1)) == ({(1, 0): -1, (1, 7): 1, (2, 1): 1}, [])
+    assert step((1, 10, 8), (2, 16, 1)) == ({(1, 7): -1, (1, 8): 1, (2, 1): 1}, [])
+    assert step((1, 10, 9), (2, 17, 1)) == ({(2, 1): 1}, ["late"])
+
+
+def test_a_step_without_expiry_is_computed_once(monkeypatch):
+    """By counting: operators above a kept input run twice only in steps in which rows expire."""
+    circuit = circuit_of("SELECT k, n FROM a WHERE n > 0", {"a": 10}, "keep")
+    filters = [
+        n.operator for n in circuit._graph.nodes if type(n.operator).__name__ == "FilterRows"
+    ]
+    runs = []
+    prepare = type(filters[0]).prepare
+    monkeypatch.setattr(type(filters[0]), "prepare", lambda *args: runs.append(1) or prepare(*args))
+    for ts, expected in ((1, 1), (5, 1), (11, 1), (12, 2), (13, 1), (40, 2)):
+        runs.clear()
+        circuit.step(tables_of([("a", (0, ts, 1), 1)]))
+        assert len(runs) == expected

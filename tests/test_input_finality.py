@@ -185,7 +185,7 @@ def test_datalog_rules_need_the_event_times_in_their_heads():
     rules = {name: DAY[name] for name in ("a", "b")}
     inputs = {name: INPUTS[name] for name in ("a", "b")}
     compile_datalog("r(k, t, u) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
-    with pytest.raises(RuleError, match="view 'r': DISTINCT .* add 'at' of each row of 'b'"):
+    with pytest.raises(RuleError, match=r"view 'r': DISTINCT .* add 'at' of each row of 'b'"):
         compile_datalog("r(k, t) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
 
 

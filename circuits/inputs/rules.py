@@ -226,13 +226,13 @@ class Rules:
             raise RuleError(
                 f"retain={self.retain!r}: of which column? Give Retain(column, '7 days')"
             )
-        if self.retain is not None and self.retain.keeps and self.keys:
-            if self.retain.column not in self.keys:
-                raise RuleError(
-                    f"keys {self.keys} with on_expiry='keep': a key whose row has expired could "
-                    "get another row, and the published results of the first would stay beside "
-                    f"it: add {self.retain.column!r} to the keys, or take on_expiry='retract'"
-                )
+        kept = self.retain if self.retain is not None and self.retain.keeps else None
+        if kept is not None and self.keys and kept.column not in self.keys:
+            raise RuleError(
+                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
+                "another row, and the published results of the first would stay beside it: add "
+                f"{kept.column!r} to the keys, or take on_expiry='retract'"
+            )
         if self.sequence is not None and not self.keys:
             raise RuleError(
                 f"sequence={self.sequence!r} orders the changes of one key; give keys as well"
