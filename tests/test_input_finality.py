@@ -11,7 +11,7 @@ from datetime import datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from circuits import Retain, RuleError, Rules, compile_datalog, compile_sql
@@ -259,6 +259,7 @@ def test_groups_of_times_before_1970_and_of_calendar_months_expire_as_a_whole():
 
 
 @settings(max_examples=60, deadline=None)
+@example([("names", 0, 0), ("a", 0, 8), ("a", 0, 4), ("a", 0, 10), ("names", 0, 0)])
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "a", "names"]), st.integers(0, 2), st.integers(0, 6)),
