@@ -39,6 +39,7 @@ from circuits.errors import (
 from circuits.fixpoint import ITERATIONS
 from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
+from circuits.inputs.finality import group_functions
 from circuits.inputs.refused import MISSING
 from circuits.inputs.ruled import Ruled, unretained
 from circuits.inputs.rules import Rules, governing
@@ -76,7 +77,8 @@ class Circuit:
         SchemaError: A schema has a column of a type that cannot be held.
         CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
             too deeply.
-        RuleError: Rules do not go with the schema of their input.
+        RuleError: Rules do not go with the schema of their input, or a view with the retention of
+            its inputs (`circuits.inputs.finality`).
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Circuit:
         self._broken = False
         self._codecs = Codecs()
         try:
+            self._groups = group_functions(self.plans, self.inputs, self.rules)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
         except RecursionError:
@@ -344,9 +347,13 @@ class Circuit:
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, rules in self.rules.items():
-            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations))
+            groups = self._groups.get(name, ())
+            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations, groups))
         numbers = {**inputs, **graph.views}
-        return graph, {name: graph.integrate(numbers[name]) for name in self.materialized}
+        return graph, {
+            name: graph.integrate(numbers[name], retained=name in self._groups)
+            for name in self.materialized
+        }
 
     def _kept(self) -> dict[str, tuple[Fields, Trace]]:
         """The relations whose rows are in the state, with all their columns."""

@@ -33,6 +33,7 @@ from circuits.operators.settle_best import SettleBest
 from circuits.operators.spread import SpreadRows, TotalsRows
 from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
+from circuits.publishing import published
 from circuits.relational import (
     Aggregate,
     Distinct,
@@ -99,6 +100,7 @@ class Node:
 class GraphStep:
     """The computed deltas of all nodes, what commits them, and the marks after the step.
 
+    ``deltas`` are what views publish (`circuits.publishing`).
     ``rows`` has how many rows each node gave, those of a loop in all iterations.
     ``refused`` has, by input, the rows that its rules did not take.
     """
@@ -142,6 +144,8 @@ class Graph:
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
     rules: dict[str, Ruled] = field(default_factory=dict)
+    # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
+    retained: set[int] = field(default_factory=set)
     _numbers: dict[object, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
@@ -215,11 +219,13 @@ class Graph:
         self.nodes[place].loop = loop
         return place
 
-    def integrate(self, number: int) -> Integrate:
-        """Keep the sum of a node's deltas."""
+    def integrate(self, number: int, *, retained: bool = False) -> Integrate:
+        """Keep the sum of a node's deltas; ``retained``: of an input, without expired rows."""
         plan = self.nodes[number].plan
-        key = ("integrate", number)
+        key = ("integrate", number, "retained") if retained else ("integrate", number)
         place = self._add(key, self._fresh(), plan, (number,))
+        if retained:
+            self.retained.add(place)
         operator = self.nodes[place].operator
         assert isinstance(operator, Integrate)
         return operator
@@ -242,7 +248,9 @@ class Graph:
         prepared: list[Prepared] = [shared]
         spent = []
         looped: dict[int, LoopStep] = {}
-        for node in self.nodes:
+        integrals: dict[int, Prepared] = {}
+        unexpired: dict[int, ZSet] = {}
+        for number, node in enumerate(self.nodes):
             start = self.clock()
             if node.inner:
                 delta = node.nothing
@@ -255,6 +263,8 @@ class Graph:
                     mark, move = mark_of(node.name), moved.get(node.name)
                     found = ruled.prepare(given, self.marks.get(mark), move)
                     given = found.delta
+                    if found.published is not None:
+                        unexpired[number] = found.published
                     if found.refused:
                         refused[node.name] = found.refused
                     if found.horizon is not None and move is not None:
@@ -265,12 +275,23 @@ class Graph:
                 delta = node.nothing
             else:
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                if state is not None:
+                if state is not None and isinstance(node.operator, Integrate):
+                    integrals[number] = state
+                elif state is not None:
                     prepared.append(state)
             if node.arranged and len(delta):
                 shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
+        if unexpired:
+            publication = published(self, deltas, unexpired, moment)
+            deltas = list(publication.deltas)
+            spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
+            for number, change in publication.integrals.items():
+                integrals.pop(number, None)
+                if change is not None:
+                    integrals[number] = change
+        prepared += integrals.values()
         rows = [len(delta) for delta in deltas]
         for step in looped.values():
             prepared.append(step.prepared)

@@ -150,6 +150,7 @@ class ViewSink:
             )
         mode, cells = place_of(circuit, mode, cells)
         check_outputs(mode, outputs)
+        _tell_expiry(circuit)
         self._circuit = circuit
         self._routes = routes_of(circuit, on_delta, outputs)
         self._relation = relation
@@ -390,3 +391,19 @@ class ViewSink:
             self._versions.note(f"{line}\n")
         except OSError as error:
             log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
+
+
+def _tell_expiry(circuit: Circuit) -> None:
+    """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
+    for name, rules in circuit.rules.items():
+        retain = rules.retain
+        if retain is not None and not retain.chosen:
+            log.warning(
+                "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
+                "then deleted from the views and from their targets (on_expiry=retract, the "
+                "default); give on_expiry=keep beside retain to keep published results, or "
+                "on_expiry=retract to say that this is meant",
+                name,
+                retain.column,
+                retain.shown,
+            )

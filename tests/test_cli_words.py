@@ -59,6 +59,18 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     assert kafka.rules() is None and kafka.schema() is None
 
 
+def test_a_source_says_what_becomes_of_results_whose_rows_expire():
+    for on_expiry in ("keep", "retract"):
+        rules = Source.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        assert rules == Rules(retain=Retain("ts", "7 days", on_expiry=on_expiry))
+        assert rules.retain.chosen
+    assert not Source.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
+        Source.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+    with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
+        Source.parse("e=in/e,on_expiry=keep").rules()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -6,6 +6,7 @@ are otherwise, and say so here::
     Rules(keys=("nr",))                     rows are upserts: the last row of a key is its row
     Rules(strict=True)                      what is not there cannot be deleted
     Rules(retain=Retain("ts", "7 days"))    rows leave when they are older than the newest by that
+    Retain("ts", "7 days", on_expiry="keep")    and what they have published stays
 
 They can be combined. What each means is in `circuits.inputs.keyed`, `circuits.inputs.strict`,
 `circuits.inputs.retain`; here is only what a user writes, checked as far as it can be without the
@@ -16,16 +17,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import RuleError
 
-__all__ = ["Retain", "Rules", "governing"]
+__all__ = ["OnExpiry", "Retain", "Rules", "governing"]
+
+#: What becomes of published results when a row they are made of expires.
+OnExpiry = Literal["retract", "keep"]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNITS: Final = {
@@ -54,6 +58,12 @@ class Retain:
     wrong, 9999-12-31 for "open") expires all rows before it, and makes later ones late. Filter
     such rows before the input, or put them aside.
 
+    ``on_expiry`` decides what happens to published results when a row that they are made of
+    expires. "retract": they are deleted with it, so a view is always the query over the rows that
+    are retained (a sliding window). "keep": the row leaves the state and its results stay, as with
+    a watermark in Spark or a state TTL in Flink; only views whose results cannot change any more
+    are accepted (`circuits.inputs.finality`).
+
     Args:
         column: The column: a timestamp, a date or an integer.
         duration: A text as "7 days" or "1 day 12 hours", a timedelta; for a column of integers
@@ -62,18 +72,27 @@ class Retain:
         hours: Hours.
         minutes: Minutes.
         seconds: Seconds.
+        on_expiry: "retract" or "keep"; "retract" when not given.
+
+    Attributes:
+        chosen: Whether ``on_expiry`` was given; not part of the value.
 
     Raises:
-        RuleError: The duration is not there, below zero, or cannot be read.
+        RuleError: The duration is not there, below zero, or cannot be read; or there is no such
+            ``on_expiry``.
 
     >>> Retain("ts", "7 days") == Retain("ts", days=7)
     True
     >>> Retain("ts", 604800).duration
     604800
+    >>> Retain("ts", 604800, on_expiry="keep")
+    Retain(column='ts', duration=604800, on_expiry='keep')
     """
 
     column: str
     duration: timedelta | int
+    on_expiry: OnExpiry
+    chosen: bool = field(compare=False)
 
     def __init__(
         self,
@@ -84,6 +103,7 @@ class Retain:
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
+        on_expiry: OnExpiry | None = None,
     ) -> None:
         named = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         found = _read(duration) if isinstance(duration, str) else duration
@@ -103,11 +123,29 @@ class Retain:
             raise RuleError(f"retain {column!r}: for how long? Give Retain({column!r}, '7 days')")
         if found < (0 if integer else timedelta()):  # type: ignore[operator]
             raise RuleError(f"retain {column!r}: {found} is below zero; give a longer duration")
+        if on_expiry is not None and on_expiry not in get_args(OnExpiry):
+            raise RuleError(
+                f"retain {column!r}: on_expiry={on_expiry!r} is neither 'retract' (results are "
+                "deleted with their rows) nor 'keep' (published results stay)"
+            )
         object.__setattr__(self, "column", column)
         object.__setattr__(self, "duration", found)
+        object.__setattr__(self, "on_expiry", on_expiry or "retract")
+        object.__setattr__(self, "chosen", on_expiry is not None)
+
+    def __repr__(self) -> str:
+        # Fingerprints of states are made of this text, and "retract" had none of its own.
+        kept = f", on_expiry={self.on_expiry!r}" if self.keeps else ""
+        return f"Retain(column={self.column!r}, duration={self.duration!r}{kept})"
 
     def __str__(self) -> str:
-        return f"{self.column} for {self.shown}"
+        kept = ", results are kept" if self.keeps else ""
+        return f"{self.column} for {self.shown}{kept}"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether published results stay when their rows expire."""
+        return self.on_expiry == "keep"
 
     @property
     def shown(self) -> str:
@@ -187,6 +225,13 @@ class Rules:
         if self.retain is not None and not isinstance(self.retain, Retain):
             raise RuleError(
                 f"retain={self.retain!r}: of which column? Give Retain(column, '7 days')"
+            )
+        kept = self.retain if self.retain is not None and self.retain.keeps else None
+        if kept is not None and self.keys and kept.column not in self.keys:
+            raise RuleError(
+                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
+                "another row, and the published results of the first would stay beside it: add "
+                f"{kept.column!r} to the keys, or take on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
             raise RuleError(

@@ -42,7 +42,7 @@ def run(
         typer.Option(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...); "
-            "also schema=, select=, feed=, keys=, strict=, retain=. One for each relation.",
+            "also schema=, select=, feed=, keys=, strict=, retain=, on_expiry=. One per relation.",
             show_default=False,
         ),
     ],

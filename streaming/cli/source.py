@@ -15,6 +15,8 @@ feed       how the rows are changes: debezium, delta, upsert, ... (`streaming.ch
 keys       rows are upserts: the last row of these columns counts
 strict     to delete what is not there is an error
 retain     ``COLUMN LENGTH``: rows leave when they are older, ``ts 7 days``
+on_expiry  with retain: ``retract`` deletes the results of rows that leave (the default), ``keep``
+           keeps what was published
 =========  =========================================================================
 
 A value may hold commas, as ``,word=`` begins the next key.
@@ -34,13 +36,14 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from circuits import Retain, Rules
+from circuits.inputs.rules import OnExpiry
 from streaming.cli.ddl import schema_of_ddl
 from streaming.errors import EventsError, FeedError
 
 __all__ = ["FLAT", "WEIGHT", "Source", "read_file", "rows_of_files", "sources_of"]
 
 WEIGHT: Final = "weight"
-OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain")
+OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain", "on_expiry")
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -197,7 +200,7 @@ class Source:
         Raises:
             EventsError: They say nothing that is known.
         """
-        if not {"keys", "strict", "retain"} & set(self.own):
+        if not {"keys", "strict", "retain", "on_expiry"} & set(self.own):
             return None
         strict = self.own.get("strict", "false").lower()
         if strict not in ("true", "false"):
@@ -210,8 +213,25 @@ class Source:
                     f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
-            retain = Retain(column, int(length) if length.isdecimal() else length)
+            duration = int(length) if length.isdecimal() else length
+            retain = Retain(column, duration, on_expiry=self._on_expiry())
+        elif "on_expiry" in self.own:
+            raise EventsError(
+                f"--source {self.name}: on_expiry={self.own['on_expiry']} says what becomes of "
+                "the results of rows that expire, and none do: add retain=COLUMN LENGTH"
+            )
         return Rules(keys=self.keys, strict=strict == "true", retain=retain)
+
+    def _on_expiry(self) -> OnExpiry | None:
+        """What ``on_expiry`` says, if it is given."""
+        match self.own.get("on_expiry"):
+            case None | "retract" | "keep" as given:
+                return given
+            case other:
+                raise EventsError(
+                    f"--source {self.name}: on_expiry={other!r}: write retract (results are "
+                    "deleted with their rows) or keep (published results stay)"
+                )
 
 
 def sources_of(texts: Sequence[str]) -> dict[str, Source]:

@@ -145,8 +145,15 @@ def check_distributable(circuit: Circuit) -> None:
     """Refuse what cells cannot do.
 
     Raises:
-        StreamingError: Views or inputs are to be kept whole, or a view is recursive.
+        StreamingError: Views or inputs are to be kept whole, a view is recursive, or the results of
+            an input's rows are kept when these expire.
     """
+    kept = [name for name, rules in circuit.rules.items() if rules.retain and rules.retain.keeps]
+    if kept:
+        raise StreamingError(
+            f"input {kept[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
+            "deleting their results: take mode='embedded', or on_expiry='retract'"
+        )
     if circuit.recursions:
         names = ", ".join(repr(name) for of in circuit.recursions for name in of)
         raise StreamingError(
