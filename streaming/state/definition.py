@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ from circuits.inputs.rules import Retain, Rules
 from dbsp_wcoj.choice import formula_of
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.files import Files, read_small
+from streaming.state.files import Files, read_small, replace_small
 from streaming.state.sealing import sealed, unsealed
 
 __all__ = ["keep_definition", "kept_definition"]
@@ -58,9 +58,7 @@ def keep_definition(files: Files, definition: Definition) -> None:
             return
     except OSError:
         pass  # missing, too long or no file: written again, or refused below
-    files.write(f"{NAME}.tmp", [data])
-    files.sync(f"{NAME}.tmp")
-    files.rename(f"{NAME}.tmp", NAME)
+    replace_small(files, NAME, data)
 
 
 def kept_definition(files: Files) -> Definition:
@@ -153,7 +151,7 @@ def _option(name: str, value: Any) -> Any:
         return tuple(value)
     if isinstance(value, dict):
         default = next(part.default for part in fields(Definition) if part.name == name)
-        if default is MISSING or not is_dataclass(default):
+        if not is_dataclass(default) or isinstance(default, type):
             raise TypeError(f"{name} is no object")
         return type(default)(**value)  # options that travel together
     return value

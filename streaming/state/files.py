@@ -36,7 +36,16 @@ import pyarrow.fs as arrow_fs
 
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 
-__all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of", "mode_of", "read_small"]
+__all__ = [
+    "ArrowFiles",
+    "Bytes",
+    "Files",
+    "LocalFiles",
+    "files_of",
+    "mode_of",
+    "read_small",
+    "replace_small",
+]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
@@ -463,9 +472,7 @@ class ArrowFiles:
         selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
         with _os_errors(self._path(folder)):
             infos = self._system.get_file_info(selector)
-        found = [
-            info.base_name for info in infos if folder or info.type == arrow_fs.FileType.File
-        ]
+        found = [info.base_name for info in infos if folder or info.type == arrow_fs.FileType.File]
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
@@ -514,6 +521,19 @@ def read_small(files: Files, name: str) -> bytes:
     return bytes(files.read(name))
 
 
+def replace_small(files: Files, name: str, data: bytes) -> None:
+    """Write a file, or put another in its place, so that a crash leaves one of the two.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    temporary = f"{name}.tmp"
+    files.remove(temporary)  # of a process that was killed: perhaps the file itself by another name
+    files.write(temporary, [data])
+    files.sync(temporary)
+    files.rename(temporary, name)
+
+
 def mode_of(files: Files, folder: str) -> int | None:
     """The permission bits of a folder of a local directory; None elsewhere, or if there is none."""
     if not isinstance(files, LocalFiles):
@@ -535,7 +555,8 @@ def files_of(location: Any, mode: int | None = None) -> Files:
         StateError: A URI of no file system that pyarrow has.
     """
     if isinstance(location, tuple):
-        return _files_in(*location, mode)
+        system, path = location
+        return _files_in(system, path, mode)
     if not isinstance(location, str | os.PathLike):
         return cast(Files, location)
     text = os.fspath(location)

@@ -18,7 +18,7 @@ from typing import Final
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
-from streaming.state.files import Files, read_small
+from streaming.state.files import Files, read_small, replace_small
 from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_manifest
 from streaming.state.sealing import items, sealed, text, unsealed
 
@@ -56,9 +56,7 @@ def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
     found, is_written = _found(files, circuit)
     identity = found or _of(circuit, new_id)
     if not is_written:
-        files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
-        files.sync(f"{NAME}.tmp")
-        files.rename(f"{NAME}.tmp", NAME)
+        replace_small(files, NAME, sealed(asdict(identity)))
         files.sync_folder("")
     return identity
 
@@ -91,9 +89,9 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
         return _recovered(files, circuit, error), False
     if body.get("format") != FORMAT or isinstance(body["format"], bool):
         raise StateMismatchError(
-            f"state directory {files.location} has format {str(body.get('format'))[:50]}, this version "
-            f"reads {FORMAT}: use the version that wrote it, or delete the directory together "
-            "with the checkpoint to begin anew"
+            f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
+            f"version reads {FORMAT}: use the version that wrote it, or delete the directory "
+            "together with the checkpoint to begin anew"
         )
     try:
         identity = Identity(

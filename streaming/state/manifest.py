@@ -7,12 +7,13 @@ manifest has its name, which is one rename; whatever was written before is rubbi
 that of a distributed circuit are those of its cells (`streaming.state.cells`), so that one rename
 is the commit of all of them.
 
-The file is one line of JSON, then one line with the CRC-32 of the first (`streaming.state.sealing`),
-so that a manifest that was cut short or changed is known for what it is. A checksum says nothing of
-who wrote it, so whatever it says is checked as well: it has to be that of the batch id in its name
-and of the directory that it is in, every file that it names is in ``data/`` or ``outputs/``, and it
-names the version that it was made from by its checksum (``parent``), so that a version of another
-history is noticed. ``epoch`` and ``owner`` are those of the writer (`streaming.state.ownership`).
+The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
+was cut short or changed is known for what it is (`streaming.state.sealing`). A checksum says
+nothing of who wrote it, so whatever it says is checked as well: it has to be that of the batch id
+in its name and of the directory that it is in, every file that it names is in ``data/`` or
+``outputs/``, and it names the version that it was made from by its checksum (``parent``), so that a
+version of another history is noticed. ``epoch`` and ``owner`` are those of the writer
+(`streaming.state.ownership`).
 """
 
 from __future__ import annotations
@@ -116,8 +117,8 @@ class Manifest:
     def named(self) -> set[str]:
         """Every file that is needed, those of the cells among them."""
         names = set(self.files)
-        for sealed in self._sealed.values():
-            names |= of_cell(sealed).files.keys()
+        for cell in self._sealed.values():
+            names |= of_cell(cell).files.keys()
         return names
 
     @property
@@ -142,8 +143,8 @@ class Manifest:
             name: (sum(p.rows for p in placed), sum(p.size for p in placed))
             for name, placed in sizes.items()
         }
-        for (stage, _), sealed in self._sealed.items():
-            for name, (rows, size) in of_cell(sealed).sizes.items():
+        for (stage, _), cell in self._sealed.items():
+            for name, (rows, size) in of_cell(cell).sizes.items():
                 known = found.get(f"stage {stage} {name}", (0, 0))
                 found[f"stage {stage} {name}"] = known[0] + rows, known[1] + size
         return found
@@ -259,9 +260,9 @@ def _mark(size: Any, crc: Any) -> FileMark:
 
 
 @lru_cache(maxsize=1024)
-def of_cell(sealed: bytes) -> Manifest:
+def of_cell(data: bytes) -> Manifest:
     """The manifest of a cell; few of them change from version to version."""
-    return Manifest.of(sealed, "the manifest of a cell")
+    return Manifest.of(data, "the manifest of a cell")
 
 
 def manifest_name(batch_id: int) -> str:

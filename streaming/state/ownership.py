@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateLockedError
-from streaming.state.files import Files, read_small
+from streaming.state.files import Files, read_small, replace_small
 from streaming.state.sealing import count, sealed, text, unsealed
 
 __all__ = ["NAME", "Owner", "check_owner", "take_over"]
@@ -60,9 +60,7 @@ def take_over(files: Files, after: int = 0) -> Owner:
         before = None
     known = 0 if before is None else before.epoch
     owner = Owner(max(known, after) + 1, uuid.uuid4().hex)
-    files.write(f"{NAME}.tmp", [sealed({"epoch": owner.epoch, "owner": owner.token})])
-    files.sync(f"{NAME}.tmp")
-    files.rename(f"{NAME}.tmp", NAME)
+    replace_small(files, NAME, sealed({"epoch": owner.epoch, "owner": owner.token}))
     return owner
 
 

@@ -33,7 +33,6 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
@@ -44,7 +43,7 @@ from streaming.state.files import Files, LocalFiles, read_small
 from streaming.state.identity import identified, identity_of
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
-from streaming.state.parquet import parquet_parts
+from streaming.state.parquet import parquet_parts, read_parquet
 from streaming.state.reader import Reader, load
 from streaming.state.sealing import seal_of
 from streaming.state.verified import verified
@@ -351,8 +350,8 @@ class Store:
         manifest = self._versions[batch_id]
 
         def table(name: str) -> pa.Table:
-            data = pa.py_buffer(verified(self.files, name, manifest.files[name]))
-            return pq.ParquetFile(data).read()  # read_table looks for a data set first: 2 ms
+            data = verified(self.files, name, manifest.files[name])
+            return read_parquet(data, f"{self.files.location}/{name}")
 
         outputs = {
             view: pa.concat_tables(map(table, names)) for view, names in manifest.outputs.items()
