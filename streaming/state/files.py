@@ -37,11 +37,14 @@ import pyarrow.fs as arrow_fs
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 
 __all__ = [
+    "STATE_MODE",
     "ArrowFiles",
     "Bytes",
     "Files",
     "LocalFiles",
+    "check_mode",
     "files_of",
+    "make_folder",
     "mode_of",
     "read_small",
     "replace_small",
@@ -55,6 +58,8 @@ LOCK: Final = "lock"
 PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
 # Where nothing can be appended to, text is written again with every line, so it has to be little.
 REWRITTEN: Final = 1 << 20
+# What only the user who creates it may read.
+STATE_MODE: Final = 0o700
 # Bytes of the largest manifest, identity or definition that is read.
 SMALL: Final = 1 << 28
 # What a file system without hard links says to one.
@@ -408,7 +413,7 @@ class LocalFiles:
         """Make a folder, and the directory that it is in, if they are not there."""
         path = self._path / folder
         if not os.path.lexists(path) if folder else not path.is_dir():
-            _make(path, self.mode)
+            make_folder(path, self.mode)
 
 
 class ArrowFiles:
@@ -588,14 +593,31 @@ def _os_errors(path: str) -> Iterator[None]:
         raise OSError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _make(path: Path, mode: int | None = None) -> None:
+def check_mode(mode: int) -> int:
+    """The permission bits of a state directory, if its user may use it.
+
+    Raises:
+        StateError: They are none, or shut the user out.
+    """
+    if not isinstance(mode, int) or not 0 <= mode <= 0o7777 or mode & 0o700 != 0o700:
+        shown = f"0o{mode:o}" if isinstance(mode, int) and mode >= 0 else repr(mode)
+        raise StateError(
+            f"state_mode={shown}: give permission bits that let the user read, write and search, "
+            "as 0o700 or 0o770"
+        )
+    return mode
+
+
+def make_folder(path: Path, mode: int | None = None) -> None:
     """Make a directory, and those it is in, so that a crash does not take them away.
 
-    Those it is in have the permission bits of the umask.
+    Args:
+        path: The directory; nothing happens if it is there.
+        mode: Its permission bits, whatever the umask. Those it is in have those of the umask.
     """
     if path.is_dir():
         return
-    _make(path.parent)
+    make_folder(path.parent)
     try:
         path.mkdir(0o777 if mode is None else mode)
     except FileExistsError:
