@@ -114,7 +114,7 @@ def read_segment(data: memoryview, name: str = "a segment") -> list[Piece]:
     """
     try:
         return _pieces(data, _batch(data))
-    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+    except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
         raise StateDamagedError(
             f"{name} is no segment of this library ({type(error).__name__}: {error}): restore the "
             "state directory from a copy"

@@ -123,7 +123,10 @@ class Store:
                 if not self._loaded:
                     self._load(newest)
                 self._check_query(batch_id, query_id)
-                return None if newest is None or batch_id > newest else self._again(batch_id)
+                is_new = newest is None or batch_id > newest
+                done = None if is_new else self._again(batch_id)
+                self._versions.sweep()
+                return done
             except StateDamagedError as error:
                 self._step_back(batch_id, newest, error)
 
@@ -155,7 +158,7 @@ class Store:
         Raises:
             StateError: The file system refused. Nothing has changed.
             StateLockedError: Another sink has taken the directory over. Nothing has changed here.
-            OSError: ... the last rename, which is in doubt; the next `find` looks.
+                Or it refused the last rename, which is in doubt: the next `find` looks.
             StateDamagedError: A file that is due to be summed is not as it was written, or the
                 directory was deleted.
         """
@@ -197,8 +200,10 @@ class Store:
             if not writer.folders <= self._rooted:
                 self.files.sync_folder("")  # the names of new folders, and of the identity
                 self._rooted |= writer.folders
+            self._opened = self._loaded = False  # if it is not ours any more, look again
             self._check_held(owner, manifest)
             self._versions.make_room(batch_id)
+            self._opened = self._loaded = True
         except OSError as error:
             writer.undo()
             raise StateError(
@@ -213,17 +218,12 @@ class Store:
         # is loaded again, unless `settle` tells that the circuit has the step, too.
         self._loaded = self._opened = False
         try:
-            self.files.rename_new(temporary, name)
-        except FileExistsError as error:
-            if read_small(self.files, name) != data:
-                writer.undo()
-                raise StateLockedError(
-                    f"version {batch_id} of state directory {self.files.location} was written by "
-                    "another sink: stop that query and start this one again, or give it a "
-                    "directory of its own"
-                ) from error
-        self.files.sync_folder(FOLDER)
-        check_owner(self.files, owner)
+            self._publish(temporary, batch_id, data, owner)
+        except OSError as error:
+            raise StateError(
+                f"state directory {self.files.location} does not say whether micro-batch "
+                f"{batch_id} is part of it: {error}; start the query again, which finds out"
+            ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._versions.add(manifest)
@@ -321,6 +321,25 @@ class Store:
                 "were deleted while this sink was using them; restore the state directory from a "
                 "copy, or delete it together with the checkpoint, and start the query again"
             )
+
+    def _publish(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
+        """Give a manifest its name, unless another writer has given it to one of its own."""
+        name = manifest_name(batch_id)
+        try:
+            self.files.rename_new(temporary, name)
+        except FileExistsError as error:
+            if read_small(self.files, name) != data:  # it is ours if an answer was lost
+                self.files.remove(temporary)
+                raise StateLockedError(
+                    f"version {batch_id} of state directory {self.files.location} was written by "
+                    "another sink: stop that query and start this one again, or give it a "
+                    "directory of its own"
+                ) from error
+        except FileNotFoundError:
+            check_owner(self.files, owner)  # another writer has swept it away
+            raise
+        self.files.sync_folder(FOLDER)
+        check_owner(self.files, owner)
 
     def _size_of_metrics(self) -> int:
         try:

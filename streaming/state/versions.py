@@ -1,7 +1,7 @@
 """Versions: the manifests of a directory, the newest few, and the files that they name.
 
 A version that is dropped loses its manifest first, then the files that no kept version names; a
-crash in between leaves files without a manifest, which `Versions.read` sweeps away. As long as any
+crash in between leaves files without a manifest, which `Versions.sweep` removes. As long as any
 manifest cannot be read nothing is swept, because what it names is not known.
 
 Each version names the one that it was made from by its checksum, so that a manifest of another
@@ -44,6 +44,7 @@ class Versions:
         self._keep = keep
         self._found: dict[int, Manifest | StateDamagedError] = {}
         self._forgotten: set[int] = set()
+        self._swept = False
 
     def __contains__(self, batch_id: int) -> bool:
         return batch_id in self._found
@@ -76,7 +77,7 @@ class Versions:
         return max((found.epoch for found in whole), default=0)
 
     def read(self, state_id: str) -> None:
-        """Read the manifests, and sweep away what none of them names.
+        """Read the manifests.
 
         Args:
             state_id: The id of the directory; a manifest of another one is damaged.
@@ -94,7 +95,19 @@ class Versions:
             except StateDamagedError as error:
                 self._found[number] = error
         self._check_parents()
-        if not any(isinstance(found, StateDamagedError) for found in self._found.values()):
+        self._swept = False
+
+    def sweep(self) -> None:
+        """Remove the files that no manifest names, once after `read`.
+
+        It is for who knows that the versions are those that the checkpoint goes with: a manifest
+        that was lost can only be put back while its files are there.
+        """
+        if self._swept:
+            return
+        self._swept = True
+        damaged = any(isinstance(found, StateDamagedError) for found in self._found.values())
+        if not damaged and not self._forgotten:
             self._sweep()
 
     def add(self, manifest: Manifest) -> None:
