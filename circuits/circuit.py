@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits.codec import Codecs
-from circuits.definition import Definition, chosen
+from circuits.definition import Definition, SourceText, chosen
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
@@ -71,6 +71,7 @@ class Circuit:
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
+        source: The text that the plans were compiled from; None if there is none.
         clock: Seconds, for the times in `explain`.
 
     Raises:
@@ -93,6 +94,7 @@ class Circuit:
         parts: int = 1,
         iterations: int = ITERATIONS,
         rules: Mapping[str, Rules] | None = None,
+        source: SourceText | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
@@ -113,6 +115,7 @@ class Circuit:
             parts=parts,
             iterations=iterations,
             rules=self.rules,
+            source=source,
         )
         self._clock = clock
         self._version = 0

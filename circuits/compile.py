@@ -9,13 +9,15 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
+from circuits.definition import SourceText
 from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
+from circuits.relational import Plan
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
 
-__all__ = ["compile_datalog", "compile_sql"]
+__all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
 
 def compile_sql(
@@ -75,12 +77,9 @@ def compile_sql(
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
-    plans = plan_sql(
-        text, {n: schema.fields for n, schema in inputs.items()}, name=name, dialect=dialect
-    )
+    source = SourceText("sql", text, name, dialect)
     return Circuit(
-        plans,
+        plans_of(source, schemas),
         schemas,
         outputs=outputs,
         materialize=materialize,
@@ -89,6 +88,7 @@ def compile_sql(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        source=source,
     )
 
 
@@ -135,10 +135,9 @@ def compile_datalog(
     >>> circuit.step({"closed": pa.table({"node": [3]})})["open"].to_pylist()
     [{'x': 2, 'weight': -1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
-    plans = plan_datalog(text, {n: schema.fields for n, schema in inputs.items()})
+    source = SourceText("datalog", text)
     return Circuit(
-        plans,
+        plans_of(source, schemas),
         schemas,
         outputs=outputs,
         materialize=materialize,
@@ -147,4 +146,23 @@ def compile_datalog(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        source=source,
     )
+
+
+def plans_of(source: SourceText, schemas: Mapping[str, pa.Schema]) -> dict[str, Plan]:
+    """Compile a text to the plan of each view.
+
+    Args:
+        source: The text, its language and its dialect.
+        schemas: The input relations.
+
+    Raises:
+        SqlError, DatalogError, SchemaError: As `compile_sql` and `compile_datalog`.
+    """
+    inputs = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
+    if source.language == "sql":
+        plans = plan_sql(source.text, inputs, name=source.name, dialect=source.dialect)
+    else:
+        plans = plan_datalog(source.text, inputs)
+    return dict(plans)

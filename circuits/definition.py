@@ -6,6 +6,9 @@ state depends on: the plan of every view, the columns and the rules of every inp
 whole. Formula, parts, threads, the bound on iterations and which views are given out are not
 covered: the same state serves all of them.
 
+A circuit that was compiled from a text remembers it (`SourceText`), so that the definition can be
+stored as text and compiled again. The text is not part of the fingerprints; plans are.
+
 Fingerprints are per part, so that who compares two definitions can say in what they differ.
 """
 
@@ -16,7 +19,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -31,7 +34,34 @@ from dbsp_wcoj.choice import FormulaName
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
 
-__all__ = ["Definition", "chosen"]
+__all__ = ["Definition", "SourceText", "chosen"]
+
+Language = Literal["sql", "datalog"]
+LANGUAGES: Final = ("sql", "datalog")
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """The text that the views of a circuit were compiled from.
+
+    Attributes:
+        language: "sql" or "datalog".
+        text: The whole text.
+        name: The name of the view of a plain SELECT.
+        dialect: The SQL dialect, as sqlglot calls it.
+
+    Raises:
+        CircuitError: ``language`` is neither of the two.
+    """
+
+    language: Language
+    text: str
+    name: str = "view"
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise CircuitError(f"language {self.language!r} is none of {', '.join(LANGUAGES)}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +87,7 @@ class Definition:
     parts: int = 1
     iterations: int = ITERATIONS
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    source: SourceText | None = field(default=None, compare=False)
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
         """A new circuit, without state.
@@ -76,6 +107,7 @@ class Definition:
             parts=self.parts,
             iterations=self.iterations,
             rules=self.rules,
+            source=self.source,
         )
 
     @cached_property

@@ -59,6 +59,7 @@ from streaming.outputs import Output
 from streaming.preparing import prepared
 from streaming.routes import OnDelta, routes_of
 from streaming.state.done import Done
+from streaming.state.files import STATE_MODE, check_mode
 from streaming.targets.frame import frame_of
 from streaming.targets.target import Target, ViewDelta
 
@@ -91,6 +92,9 @@ class ViewSink:
             outputs of the circuit, one after another.
         state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
             system and path, or `Files`. Without it, in memory.
+        state_mode: The permission bits of the state directory, its folders and, without the execute
+            bits, its files, dead letters among them, when they are created on a local disk. What
+            exists keeps its own. Only the user of this process may read them by default.
         keep: How many versions of the state stay in the directory, at least 2.
         outputs: How the changes of a view are given out, where not as its delta
             (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
@@ -116,8 +120,8 @@ class ViewSink:
         UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
         TargetError: A mode does not go with its view.
         FeedError: There is no such feed.
-        StateError: ``keep`` is too small, the location is no place for files, or there is none to
-            keep dead letters in.
+        StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
+            place for files, or there is none to keep dead letters in.
     """
 
     def __init__(
@@ -126,6 +130,7 @@ class ViewSink:
         on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None = None,
         *,
         state_dir: Any = None,
+        state_mode: int = STATE_MODE,
         keep: int = 3,
         outputs: Mapping[str, Output] = MappingProxyType({}),
         relation: str | None = None,
@@ -157,6 +162,7 @@ class ViewSink:
         self._feed = None if feed is None else feed_of(feed)
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
+        self._state_mode = check_mode(state_mode)
         self._keep = keep
         self._mode = mode
         self._cells = cells
@@ -171,6 +177,7 @@ class ViewSink:
             mode=self._mode,
             cells=self._cells,
             state_dir=self._state_dir,
+            state_mode=self._state_mode,
             keep=self._keep,
         )
         self._versions = self._engine.versions

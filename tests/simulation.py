@@ -52,6 +52,7 @@ from streaming.outputs import Output
 from streaming.state import parquet, pieces, writer
 from streaming.state.files import LOCK
 from streaming.state.manifest import FOLDER, Manifest, batch_of
+from streaming.state.ownership import NAME as EPOCH
 from streaming.targets.target import ViewDelta
 from tests.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.simulated_streams import CASES, Stream, given_out, stream
@@ -231,7 +232,7 @@ class Schedule:
         return self.damage is not None and self.damage.explains(error, self.committed)
 
     def _harm(self) -> None:
-        names = [name for name in self.disk.names() if name != LOCK]
+        names = [name for name in self.disk.names() if name not in (LOCK, EPOCH)]
         if (
             names
             and not self.harmless

@@ -63,6 +63,13 @@ def run(
             show_default=False,
         ),
     ] = None,
+    state_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="OCTAL",
+            help="Permission bits of the folder under --state when it is created, as 750.",
+        ),
+    ] = "700",
     once: Annotated[bool, typer.Option("--once", help="Read what is there, then end.")] = False,
     every: Annotated[
         str | None,

@@ -24,7 +24,7 @@ from streaming.cli.views import circuit_of, name_of, without_weight
 from streaming.errors import EventsError, StateError, StateLockedError
 from streaming.letters import check_policy
 from streaming.session import start_session
-from streaming.state.files import files_of
+from streaming.state.files import check_mode, files_of, make_folder
 from streaming.state.identity import identity_of
 from streaming.ui.access import find_token
 from streaming.ui.page import Page, check_servable, serve
@@ -45,6 +45,7 @@ def run(
     source: list[str],
     sink: list[str] | None,
     state: Path | None,
+    state_mode: str,
     once: bool,
     every: str | None,
     bad_rows: str,
@@ -61,6 +62,7 @@ def run(
     """Keep views of a query up to date while its sources change."""
     sources = sources_of(source)
     _check_words(state, every, once, bad_rows, cells)
+    mode = _mode_of(state_mode)
     interval = None if every is None else interval_of(every)
     _check_before(query, sources, sink or [], formula)
     token = find_token(ui_token_file) if ui else None
@@ -72,7 +74,7 @@ def run(
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
-            state.mkdir(parents=True, exist_ok=True)
+            make_folder(state, mode)
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         remarks.print("Starting Spark ...", style="says")
         session = start_session(
@@ -102,6 +104,7 @@ def run(
             targets,
             outputs=outputs,
             state_dir=state,
+            state_mode=mode,
             bad_rows=bad_rows,  # type: ignore[arg-type]
             mode="embedded" if cells is None else "distributed",
             cells=cells,
@@ -171,6 +174,17 @@ def _check_words(
         )
     if state.exists() and not state.is_dir():
         raise StateError(f"--state {state}: is a file; name a folder")
+
+
+def _mode_of(text: str) -> int:
+    """The permission bits that a text of octal digits names.
+
+    >>> oct(_mode_of("0750"))
+    '0o750'
+    """
+    if not re.fullmatch("[0-7]{3,5}", text):
+        raise StateError(f"--state-mode {text!r}: write octal digits, as 700 or 750")
+    return check_mode(int(text, 8))
 
 
 def check_free(state: Path, circuit: Circuit) -> None:

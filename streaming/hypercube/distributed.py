@@ -38,7 +38,7 @@ from streaming.hypercube.pipeline import Pipeline
 from streaming.hypercube.stages import Stages, stages_of
 from streaming.state.cells import Cells
 from streaming.state.files import Files
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name, of_cell
+from streaming.state.manifest import numbers_in, of_cell, read_manifest
 from streaming.state.store import Store
 
 __all__ = ["Distributed", "check_distributable", "newest_cells", "stages_in"]
@@ -133,12 +133,8 @@ def newest_cells(files: Files) -> Cells | None:
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
-    numbers = map(batch_of, files.names(FOLDER))
-    newest = max((number for number in numbers if number is not None), default=None)
-    if newest is None:
-        return None
-    name = manifest_name(newest)
-    return Manifest.of(bytes(files.read(name)), f"{files.location}/{name}").cells
+    newest = max(numbers_in(files), default=None)
+    return None if newest is None else read_manifest(files, newest).cells
 
 
 def check_distributable(circuit: Circuit) -> None:

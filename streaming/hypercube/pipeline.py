@@ -21,7 +21,6 @@ and becomes the state when the driver commits (`streaming.hypercube.task`).
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -32,6 +31,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from streaming.hypercube.cell import added_up, definition_of
+from streaming.hypercube.errors import error_of
 from streaming.hypercube.evenness import Evenness
 from streaming.hypercube.grid import Grid
 from streaming.hypercube.layout import Layout
@@ -114,8 +114,8 @@ class Pipeline:
         self._state_id = state_id
         self._session: SparkSession | None = None
         self._evenness = Evenness()
-        # What tasks are told, by stage, as bytes; made again where the grid is another.
-        self._plans: dict[int, tuple[Grid, bytes]] = {}
+        # What tasks are told, by stage; made again where the grid is another.
+        self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
     @property
     def layout(self) -> Layout:
@@ -189,7 +189,7 @@ class Pipeline:
                 continue
             for cell, name, content in self._stage(session, stage, tables, batch_id, own):
                 if name == ERROR:
-                    raise pickle.loads(content)
+                    raise error_of(content)
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
@@ -269,14 +269,14 @@ class Pipeline:
         columns = [said.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
-    def _plan(self, stage: Stage) -> bytes:
+    def _plan(self, stage: Stage) -> StagePlan:
         """What the tasks of a stage are told in every micro-batch, made once."""
         grid = self.grids[stage.number]
         known = self._plans.get(stage.number)
         if known is None or known[0] is not grid:
             definition = self.definitions[stage.number]
             plan = StagePlan(self._files, self._state_id, stage, definition, grid.cells)
-            known = self._plans[stage.number] = grid, pickle.dumps(plan)
+            known = self._plans[stage.number] = grid, plan
         return known[1]
 
     def _choose(self, stage: Stage, rows: pa.Table) -> None:
