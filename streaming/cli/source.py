@@ -37,10 +37,20 @@ from circuits import Retain, Rules
 from streaming.cli.ddl import schema_of_ddl
 from streaming.errors import EventsError, FeedError
 
-__all__ = ["FLAT", "WEIGHT", "Source", "read_file", "rows_of_files", "sources_of"]
+__all__ = [
+    "FLAT",
+    "WEIGHT",
+    "Source",
+    "read_file",
+    "rows_of_files",
+    "rows_of_plain_files",
+    "sources_of",
+]
 
 WEIGHT: Final = "weight"
 OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain")
+#: Keys that have a meaning without Spark.
+PLAIN: Final = ("format", "schema", "keys", "strict", "retain")
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -191,6 +201,20 @@ class Source:
         """The columns of ``keys``."""
         return tuple(re.split(r"[,\s]+", self.own["keys"])) if "keys" in self.own else ()
 
+    def check_plain(self, what: str) -> None:
+        """Check that the source is files that can be read without Spark.
+
+        Raises:
+            EventsError: It is not.
+        """
+        others = [key for key in (*self.own, *self.options) if key not in PLAIN]
+        if self.path is None or others:
+            raise EventsError(
+                f"--source {self.name}: {what} reads files without Spark"
+                + (f", for which there is no {', '.join(others)}=" if others else "")
+                + ": give a path to a Parquet, CSV or JSON file, and perhaps schema="
+            )
+
     def rules(self) -> Rules | None:
         """The rules of the input; None for a plain one.
 
@@ -244,6 +268,21 @@ def rows_of_files(source: Source) -> pa.Table:
     table = pa.concat_tables(tables, promote_options="permissive")
     declared = source.schema() if "schema" in source.own else None
     return table if declared is None else table.select(declared.names).cast(declared)
+
+
+def rows_of_plain_files(source: Source) -> pa.Table:
+    """All rows of a relation that is measured, and so has no rules.
+
+    Raises:
+        EventsError: It has, or its files cannot be read.
+    """
+    source.check_plain("this command")
+    if source.rules() is not None:
+        raise EventsError(
+            f"--source {source.name}: this command inserts and deletes rows as they are: leave "
+            "keys=, strict= and retain= out"
+        )
+    return rows_of_files(source)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:
