@@ -145,11 +145,13 @@ def _changes_of(
         text = f"{relation_of_file(text)}={text}"
     source = Source.parse(text)
     source.check_plain("a replay")
-    (file, *others) = source.files() or [source.path]
-    if file is None or others:
+    files = source.files()
+    if len(files) != 1:
         raise EventsError(
-            f"--source {source.name}: a replay is of one file of changes, in order: name a file"
+            f"--source {source.name}={source.path}: a replay is of one file of changes, in order, "
+            f"and there are {len(files)}: name a file"
         )
+    (file,) = files
     table = rows_of_files(source)
     if is_named_after_file and RELATION in table.column_names and source.rules() is not None:
         raise EventsError(

@@ -95,6 +95,18 @@ class Dialect(Protocol):
         """Delete the rows that have these keys, and NULL in the columns ``nulls``."""
         ...
 
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the same transaction may succeed later: no answer, a lock, a deadlock."""
+        ...
+
+    def place_of(self, source: Any) -> str:
+        """Where the database is, by a connection or an error of the driver; empty if not known."""
+        ...
+
+    def reason_of(self, error: Exception) -> str:
+        """Why no connection could be opened, in one line without secrets."""
+        ...
+
     def is_dead(self, connection: Any) -> bool:
         """Whether the connection is lost and another one may do."""
         ...

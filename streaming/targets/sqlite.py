@@ -14,6 +14,7 @@ each micro-batch, which costs a fraction of a millisecond.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -111,6 +112,20 @@ class Sqlite:
         nulls: Sequence[str],
     ) -> None:
         cursor.executemany(deletion(table, keys, nulls, "?"), rows)
+
+    def is_transient(self, error: Exception) -> bool:
+        if not isinstance(error, sqlite3.OperationalError):
+            return False
+        code = getattr(error, "sqlite_errorcode", None)
+        return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+    def place_of(self, source: Any) -> str:
+        if not isinstance(source, sqlite3.Connection):
+            return ""
+        return str(source.execute("PRAGMA database_list").fetchone()[2])
+
+    def reason_of(self, error: Exception) -> str:
+        return " ".join(str(error).split())
 
     def is_dead(self, connection: Any) -> bool:
         try:
