@@ -22,8 +22,8 @@ from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli import bench as bench_module
 from streaming.cli import declared
 from streaming.cli.app import EXAMPLES, app
+from streaming.cli.checks import check_free
 from streaming.cli.options import FORMULAS, PAGE_PORT
-from streaming.cli.run import check_free
 from streaming.ui.page import PORT
 from tests.fed import feed, views, written
 from tests.tables import EDGE, edges

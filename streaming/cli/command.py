@@ -32,6 +32,15 @@ __all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"
 FAILED: Final = 1
 REFUSED: Final = 2
 INTERRUPTED: Final = 130
+#: How packages are installed that not every installation has.
+INSTALLS: Final = {
+    "pyspark": "pyspark",
+    "rich": "'dbsp-wcoj[cli]'",
+    "deltalake": "'dbsp-wcoj[sinks]'",
+    "psycopg": "'dbsp-wcoj[sinks]'",
+    "starlette": "'dbsp-wcoj[ui]'",
+    "uvicorn": "'dbsp-wcoj[ui]'",
+}
 
 
 def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -67,9 +76,12 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(FAILED) from None
         except Exception as error:
             if debug:
-                sys.stderr.write("".join(traceback.format_exception(error)))
+                from streaming.redacted import redacted
+
+                sys.stderr.write(redacted("".join(traceback.format_exception(error))))
             status, text = _told(error)
-            say_error(text)
+            for problem in getattr(error, "problems", (text,)):
+                say_error(problem)
             raise typer.Exit(status) from None
 
     return command
@@ -87,6 +99,12 @@ def _told(error: Exception) -> tuple[int, str]:
     text = f"{error}{f' ({notes})' if notes else ''}"
     if isinstance(error, FailedError):
         return FAILED, text
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:
+        name = (error.name or "").partition(".")[0]
+        return REFUSED, (
+            f"this needs the package {name}, which is not installed: run pip install "
+            f"{INSTALLS[name]}"
+        )
     if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
         return REFUSED, text
     if is_of_spark(error):
@@ -101,11 +119,12 @@ def _told(error: Exception) -> tuple[int, str]:
 def say_error(text: str) -> None:
     """Say on standard error what is wrong, in one line."""
     from streaming.cli.terminal import console
+    from streaming.redacted import redacted
 
-    lines = text.splitlines()
+    lines = redacted(text).splitlines()
     if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
         lines = lines[:-2] or lines
-    text = " ".join(" ".join(lines).split())
+    text = " ".join(" ".join(lines).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
     terminal.print("[wrong]error:[/]", end=" ")
     terminal.print(text, markup=False, soft_wrap=True)

@@ -89,6 +89,13 @@ def run(
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = "127.0.0.1",
     ui_token: Token = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only check query, sources, sinks, databases, state and ports; start nothing.",
+        ),
+    ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from circuits import Circuit
+from streaming.cli.checks import (
+    CHECKPOINT,
+    Checks,
+    check_free,
+    check_memory,
+    check_state,
+    check_targets,
+    check_views,
+)
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
-from streaming.cli.inspection import writer_of
 from streaming.cli.query import interval_of, run_query
-from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
-from streaming.cli.source import Source, sources_of
+from streaming.cli.sink import routes_of_sinks, sinks_of
 from streaming.cli.terminal import console, print_json, ready_kernels
-from streaming.cli.views import circuit_of, name_of, without_weight
-from streaming.errors import EventsError, StateError, StateLockedError
+from streaming.cli.views import circuit_of, name_of
+from streaming.errors import EventsError, StateError
+from streaming.java import find_java
 from streaming.letters import check_policy
+from streaming.redacted import redacted
 from streaming.session import start_session
-from streaming.state.files import files_of
-from streaming.state.identity import identity_of
 from streaming.ui.page import Page, check_servable, serve
 from streaming.view_sink import ViewSink
 
-__all__ = ["check_free", "run"]
+__all__ = ["run"]
 
 #: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
-
-#: A location of another file system; as a path, its slashes are one.
-REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def run(
@@ -55,14 +57,31 @@ def run(
     ui_host: str,
     ui_token: str | None,
     json: bool,
+    check: bool,
 ) -> None:
     """Keep views of a query up to date while its sources change."""
-    sources = sources_of(source)
-    _check_words(state, every, once, bad_rows, cells)
-    interval = None if every is None else interval_of(every)
-    _check_before(query, sources, sink or [], formula)
+    checks = Checks()
+    _check_words(checks, state, every, once, bad_rows, cells, memory)
+    interval = None
+    with checks.check():
+        interval = None if every is None else interval_of(every)
+    sources, checked = check_views(checks, query, source, sink or [], formula=formula, cells=cells)
+    state_id, newest = "", -1
+    if state is not None:
+        state_id, newest = check_state(checks, state, checked, cells)
+    if checked is not None and not checks.problems:
+        sinks = sinks_of(sink or [], checked)
+        check_targets(checks, sinks, checked, state_id=state_id, newest=newest)
     if ui:
-        check_servable(host=ui_host, port=ui_port, token=ui_token)
+        with checks.check("live page", f"{ui_host}, port {ui_port or 'any'}"):
+            check_servable(host=ui_host, port=ui_port, token=ui_token)
+    if not checks.problems:  # it takes a while
+        with checks.check():
+            checks.passed.append(("Java", str(find_java())))
+    checks.end()
+    if check:
+        _show_checks(checks, json=json)
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     remarks = console(stderr=True)
     with ExitStack() as stack:
@@ -119,7 +138,7 @@ def run(
             ended = run_query(
                 stream,
                 view_sink,
-                checkpoint=(state or work) / "checkpoint",
+                checkpoint=(state or work) / CHECKPOINT,
                 name=name_of(query),
                 every=interval,
                 once=once,
@@ -132,59 +151,40 @@ def run(
             page.stay(remarks)
 
 
-def _check_before(
-    query: str, sources: Mapping[str, Source], sinks: Sequence[str], formula: str
-) -> None:
-    """Say what is wrong with files, query and sinks, as far as they tell, before Spark starts."""
-    for source in sources.values():
-        _ = source.format, source.feed  # either may be an error
-    schemas = {name: source.schema() for name, source in sources.items()}
-    rules = {name: rules for name, one in sources.items() if (rules := one.rules()) is not None}
-    for sink in sinks:
-        Sink.parse(sink)
-    if any(schema is None or "select" in sources[name].own for name, schema in schemas.items()):
-        return
-    columns = {n: without_weight(s) for n, s in schemas.items() if s}
-    sinks_of(sinks, circuit_of(query, columns, rules=rules, formula=formula))
-
-
 def _check_words(
-    state: Path | None, every: str | None, once: bool, bad_rows: str, cells: int | None
+    checks: Checks,
+    state: Path | None,
+    every: str | None,
+    once: bool,
+    bad_rows: str,
+    cells: int | None,
+    memory: str,
 ) -> None:
-    """Say what does not go together."""
-    check_policy(bad_rows)
+    """Check options by themselves and with each other."""
+    with checks.check():
+        check_policy(bad_rows)
+    with checks.check():
+        check_memory(memory)
     for word, value in (("--bad-rows dead_letter", bad_rows == "dead_letter"), ("--cells", cells)):
-        if value and state is None:
-            raise StateError(f"{word} needs a place for files: add --state DIR")
-    if every is not None and once:
-        raise EventsError("--once reads what is there as fast as it can: leave --every out")
-    if state is None:
+        with checks.check():
+            if value and state is None:
+                raise StateError(f"{word} needs a place for files: add --state DIR")
+    with checks.check():
+        if every is not None and once:
+            raise EventsError("--once reads what is there as fast as it can: leave --every out")
+
+
+def _show_checks(checks: Checks, *, json: bool) -> None:
+    """Say what was checked."""
+    if json:
+        print_json({"ok": True, "checks": [{"what": w, "found": f} for w, f in checks.passed]})
         return
-    if REMOTE.match(str(state)):
-        raise StateError(
-            f"--state {state}: the command keeps state on a local disk; for other file systems "
-            "write a job with ViewSink(state_dir=...)"
-        )
-    if state.exists() and not state.is_dir():
-        raise StateError(f"--state {state}: is a file; name a folder")
-
-
-def check_free(state: Path, circuit: Circuit) -> None:
-    """Refuse a state directory of other views, or of another process.
-
-    The sink does so too, but only when there are rows, and Spark's checkpoint lies there as well.
-
-    Raises:
-        StateMismatchError, StateDamagedError: It belongs to other views, or cannot tell.
-        StateLockedError: It is in use.
-    """
-    identity_of(files_of(str(state)), circuit)
-    writer = writer_of(state)
-    if writer is not None:
-        raise StateLockedError(
-            f"--state {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
-            "another folder"
-        )
+    terminal = console()
+    width = max(len(what) for what, _ in checks.passed)
+    for what, found in checks.passed:
+        terminal.print(f"[name]{what:<{width}}[/]", end="  ")
+        terminal.print(redacted(found), markup=False, soft_wrap=True)
+    terminal.print("[comes]ok[/], nothing was started or changed")
 
 
 @contextmanager
@@ -194,7 +194,7 @@ def _ending(page: Page | None) -> Iterator[None]:
         yield
     except Exception as error:
         if page is not None:
-            page.end(" ".join(str(error).split())[:500], failed=True)
+            page.end(redacted(" ".join(str(error).split()))[:500], failed=True)
         raise
     if page is not None:
         page.end("stopped")

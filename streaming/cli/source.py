@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,8 @@ __all__ = [
 
 WEIGHT: Final = "weight"
 OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain")
+#: Options of Spark's sources that look like ours.
+SPARKS_OWN: Final = ("mode",)
 #: Keys that have a meaning without Spark.
 PLAIN: Final = ("format", "schema", "keys", "strict", "retain")
 FORMATS: Final = {
@@ -116,6 +119,12 @@ class Source:
                     f"--source {text!r}: only Spark can look there: add format=... and schema=..."
                 )
             first, given["path"] = "", first
+        for key in given:
+            alike = [] if key in OWN else get_close_matches(key.lower(), OWN, n=1, cutoff=0.74)
+            if alike and key not in SPARKS_OWN:
+                raise EventsError(
+                    f"--source {text!r}: there is no {key}=; do you mean {alike[0]}=?"
+                )
         own = {key: value for key, value in given.items() if key in OWN}
         options = {key: value for key, value in given.items() if key not in OWN}
         return cls(name, Path(first) if first else None, options, own)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from streaming.errors import TargetError
+from streaming.targets.shape import TableShape
 
 __all__ = [
     "Dialect",
@@ -60,6 +61,10 @@ class Dialect(Protocol):
         Raises:
             TargetError, pa.ArrowInvalid: One has no counterpart.
         """
+        ...
+
+    def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
+        """The columns of a table; None if it is not there. Changes nothing."""
         ...
 
     def begin(self, connection: Any, cursor: Any) -> None: ...

@@ -37,6 +37,7 @@ from streaming.targets.dialect import (
     units,
     values_of,
 )
+from streaming.targets.shape import TableShape
 
 __all__ = ["Postgres"]
 
@@ -85,6 +86,30 @@ class Postgres:
         if types.is_duration(type_):
             return units(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
+
+    def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef "
+                "AND attidentity = '' FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+                "AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                (quoted,),
+            )
+            columns = cursor.fetchall()
+            cursor.execute(
+                "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute "
+                "ON attrelid = indrelid AND attnum = ANY(indkey[0:indnkeyatts - 1]) "
+                "WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL "
+                "AND indexprs IS NULL GROUP BY indexrelid",
+                (quoted,),
+            )
+            unique = tuple(frozenset(names) for (names,) in cursor.fetchall())
+        if not columns:
+            return None
+        types = {column: type_ for column, type_, _ in columns}
+        required = frozenset(column for column, _, is_required in columns if is_required)
+        return TableShape(types, required, unique)
 
     def begin(self, connection: Any, cursor: Any) -> None:
         if connection.autocommit:

@@ -50,12 +50,15 @@ from streaming.targets.columns import converted, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Attempts, Retry
+from streaming.targets.shape import difference
 from streaming.targets.sqlite import Sqlite
 from streaming.targets.target import BATCH_ID, ViewDelta, place_of
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
 
 ROW_NUMBER: Final = "row_number"
+#: The columns of the bookkeeping table.
+NOTE: Final = ("state_id", "view", "target", BATCH_ID)
 RETRY: Final = Retry()
 _DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
 
@@ -126,6 +129,22 @@ class SqlTarget:
         with self._lock:
             self._write(delta)
 
+    def check(self, delta: ViewDelta) -> None:
+        """Check that the database answers and that the table, if it is there, takes the view.
+
+        One attempt, on a connection of its own; nothing is created or changed.
+
+        Raises:
+            TargetError: It cannot be reached, or its table has other columns or other rows.
+        """
+        with self._lock:
+            failure = self._check(delta)
+        if failure is not None:
+            raise TargetError(
+                f"view {delta.view!r}, table {self.name_for(delta.view)!r}: {failure.place}: "
+                f"{failure.reason}"
+            )
+
     def close(self) -> None:
         """Close the connection; the next micro-batch opens one."""
         with self._lock:
@@ -158,6 +177,23 @@ class SqlTarget:
                 )
             if pause is None or self._interrupted.wait(pause):
                 raise self._error(delta, failure, attempts, is_commit_unknown) from failure.cause
+
+    def _check(self, delta: ViewDelta) -> _Failure | None:
+        try:
+            connection = self.connect()
+        except Exception as error:
+            return self._unopened(error)
+        with contextlib.closing(connection):
+            dialect = _dialect_of(connection)
+            try:
+                _Writing(self, delta, dialect).check(connection)
+            except TargetError:
+                raise
+            except Exception as error:
+                place = self._place(dialect, connection)
+                reason = f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}"
+                return _Failure(error, place, reason, is_transient=False)
+        return None
 
     def _attempt(self, delta: ViewDelta) -> _Failure | None:
         """Run the transaction; why it failed, None if it did not.
@@ -304,6 +340,7 @@ class _Writing:
         self.name = target.name_for(delta.view)
         self.schema = target.schema
         self.table = self._qualified(self.name)
+        self._batches_name = target.batches
         self.batches = self._qualified(target.batches)
 
     def run(self, connection: Any) -> None:
@@ -322,19 +359,58 @@ class _Writing:
             dialect.commit(connection, cursor)
             self.is_committing = False
 
+    def check(self, connection: Any) -> None:
+        """Check that the table takes the rows, if it is there.
+
+        Raises:
+            TargetError: It does not.
+        """
+        delta, dialect = self.delta, self.dialect
+        if delta.mode == "delta":
+            delta.check_free(BATCH_ID, ROW_NUMBER)
+        shape = dialect.shape_of(connection, self.name, self.schema)
+        if shape is None:
+            return
+        wrong = difference(shape, self._columns(), delta.keys)
+        if wrong is not None:
+            raise TargetError(
+                f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot take it: "
+                f"{wrong}; name another table, or drop it to have it made again"
+            )
+        with contextlib.closing(connection.cursor()) as cursor:
+            found = None
+            if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
+                cursor.execute(*self._note())
+                found = cursor.fetchone()
+            if found is None and delta.mode != "complete":
+                self._check_empty(cursor)
+
+    def _note(self) -> tuple[str, tuple[str, ...]]:
+        """The statement that reads the last micro-batch of the table, and its parameters."""
+        columns = [self.dialect.quoted(name) for name in NOTE]
+        mark = self.dialect.placeholder
+        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+        key = (self.delta.state_id, self.delta.view, self.name)
+        return f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key
+
+    def _check_empty(self, cursor: Any) -> None:
+        """Refuse rows in a table of which no micro-batch is noted."""
+        cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
+        if cursor.fetchone() is not None:
+            raise self.delta.foreign(f"table {self.name!r}")
+
     def _is_new(self, cursor: Any) -> bool:
         """Note the micro-batch; False if it, or a later one, is there."""
-        delta, q, mark = self.delta, self.dialect.quoted, self.dialect.placeholder
-        key = (delta.state_id, delta.view, self.name)
-        columns = [q(name) for name in ("state_id", "view", "target", BATCH_ID)]
-        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+        delta, mark = self.delta, self.dialect.placeholder
+        columns = [self.dialect.quoted(name) for name in NOTE]
+        note, key = self._note()
         texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {self.batches} ({texts}, {columns[3]} BIGINT NOT NULL, "
             f"PRIMARY KEY ({', '.join(columns[:3])}))",
             (),
         )
-        cursor.execute(f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key)
+        cursor.execute(note, key)
         found = cursor.fetchone()
         if found is not None and found[0] >= delta.batch_id:
             return False
@@ -351,19 +427,21 @@ class _Writing:
             return False
         # After the wait: a transaction whose connection was lost may have committed until then.
         if found is None and delta.mode != "complete":
-            cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
-            if cursor.fetchone() is not None:
-                raise delta.foreign(f"table {self.name!r}")
+            self._check_empty(cursor)
         return True
+
+    def _columns(self) -> dict[str, str]:
+        """The columns that are written, and their types."""
+        added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
+        return dict.fromkeys(added, "BIGINT NOT NULL") | {
+            field.name: self.dialect.type_of(field.type)
+            for field in self.delta.table.schema
+            if field.name != WEIGHT or self.delta.mode != "upsert"
+        }
 
     def _creation(self) -> str:
         q, delta = self.dialect.quoted, self.delta
-        parts = []
-        if delta.mode == "delta":
-            parts = [f"{q(name)} BIGINT NOT NULL" for name in (BATCH_ID, ROW_NUMBER)]
-        for field in delta.table.schema:
-            if field.name != WEIGHT or delta.mode != "upsert":
-                parts.append(f"{q(field.name)} {self.dialect.type_of(field.type)}")
+        parts = [f"{q(name)} {type_}" for name, type_ in self._columns().items()]
         if delta.mode == "delta":
             parts.append(f"PRIMARY KEY ({q(BATCH_ID)}, {q(ROW_NUMBER)})")
         if delta.mode == "upsert":
