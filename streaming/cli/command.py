@@ -81,7 +81,7 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
                 sys.stderr.write(redacted("".join(traceback.format_exception(error))))
             status, text = _told(error)
             for problem in getattr(error, "problems", (text,)):
-                say_error(problem)
+                say_error(problem, as_json=words.get("log_format") == "json", status=status)
             raise typer.Exit(status) from None
 
     return command
@@ -116,8 +116,8 @@ def _told(error: Exception) -> tuple[int, str]:
     )
 
 
-def say_error(text: str) -> None:
-    """Say on standard error what is wrong, in one line."""
+def say_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
+    """Say on standard error what is wrong, in one line, or as a line of JSON."""
     from streaming.cli.terminal import console
     from streaming.redacted import redacted
 
@@ -126,5 +126,10 @@ def say_error(text: str) -> None:
         lines = lines[:-2] or lines
     text = " ".join(" ".join(lines).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
+    if as_json:
+        from streaming.cli.logs import error_line
+
+        terminal.file.write(f"{error_line(text, status)}\n")
+        return
     terminal.print("[wrong]error:[/]", end=" ")
     terminal.print(text, markup=False, soft_wrap=True)

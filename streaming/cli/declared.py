@@ -96,6 +96,12 @@ def run(
             help="Only check query, sources, sinks, databases, state and ports; start nothing.",
         ),
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also phases, offsets, and what Spark logs.")
+    ] = False,
+    log_format: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the error output: text, or json for machines.")
+    ] = "text",
     json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -23,6 +23,8 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["interval_of", "run_query"]
 
+#: Seconds between two looks at Spark's progress.
+PROGRESS_SECONDS: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
 _UNITS: Final = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), "milliseconds"),
@@ -55,6 +57,8 @@ def run_query(
     name: str,
     every: str | None = None,
     once: bool = False,
+    on_stop: Callable[[], object] = lambda: None,
+    on_progress: Callable[[Any], object] | None = None,
 ) -> bool:
     """Run a query; whether it ended by itself, and not by a signal.
 
@@ -65,6 +69,8 @@ def run_query(
         name: The query's name.
         every: How often a micro-batch begins, ``5 seconds``; as soon as there are rows, if None.
         once: Whether to end when all that is there has been read.
+        on_stop: Called when a signal asks to end, before the micro-batch under way is waited for.
+        on_progress: Called with each progress that Spark reports, in a thread of its own.
 
     Raises:
         FailedError: The query failed; the message is that of the first cause.
@@ -99,7 +105,13 @@ def run_query(
 
         def wait() -> None:
             try:
-                query.awaitTermination()
+                if on_progress is None:
+                    query.awaitTermination()
+                    return
+                last = -1
+                while not query.awaitTermination(PROGRESS_SECONDS):
+                    last = _tell_progress(query, last, on_progress)
+                _tell_progress(query, last, on_progress)
             except StreamingQueryException as error:
                 stopped.append(error)
 
@@ -107,6 +119,8 @@ def run_query(
         waiting.start()
         while waiting.is_alive() and not asked.is_set():
             waiting.join(0.1)
+        if asked.is_set():
+            on_stop()
         if query.isActive:
             query.stop()
     finally:
@@ -116,3 +130,12 @@ def run_query(
         cause = failures[-1] if failures else stopped[0]
         raise FailedError(reason_of(cause) if is_of_spark(cause) else str(cause)) from cause
     return not asked.is_set()
+
+
+def _tell_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:
+    """Tell the progress of micro-batches after ``last``; return the last one now."""
+    for one in query.recentProgress:
+        if one.batchId > last:
+            last = one.batchId
+            on_progress(one)
+    return last

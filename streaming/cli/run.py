@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from streaming.cli.checks import (
 )
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
+from streaming.cli.logs import Logs, check_format
 from streaming.cli.query import interval_of, run_query
 from streaming.cli.sink import routes_of_sinks, sinks_of
 from streaming.cli.terminal import console, print_json, ready_kernels
@@ -30,10 +32,14 @@ from streaming.java import find_java
 from streaming.letters import check_policy
 from streaming.redacted import redacted
 from streaming.session import start_session
+from streaming.targets.sql import SqlTarget
+from streaming.targets.target import Target
 from streaming.ui.page import Page, check_servable, serve
 from streaming.view_sink import ViewSink
 
 __all__ = ["run"]
+
+log = logging.getLogger(__name__)
 
 #: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
@@ -58,8 +64,11 @@ def run(
     ui_token: str | None,
     json: bool,
     check: bool,
+    verbose: bool,
+    log_format: str,
 ) -> None:
     """Keep views of a query up to date while its sources change."""
+    check_format(log_format)
     checks = Checks()
     _check_words(checks, state, every, once, bad_rows, cells, memory)
     interval = None
@@ -83,18 +92,20 @@ def run(
         _show_checks(checks, json=json)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
-    remarks = console(stderr=True)
+    logs = Logs(log_format, verbose=verbose)
+    remarks = logs.remarks
     with ExitStack() as stack:
+        stack.enter_context(logs.shown())
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
             state.mkdir(parents=True, exist_ok=True)
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         remarks.print("Starting Spark ...", style="says")
-        session = start_session(
-            "dbsp-wcoj", memory=memory, log=work / "spark.log", settings=SETTINGS
-        )
+        spark_log = work / "spark.log"
+        stack.enter_context(logs.spark_log(spark_log))
+        session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
         stack.callback(session.stop)
-        session.sparkContext.setLogLevel("ERROR")
+        session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         frames = {name: frame_of(session, one) for name, one in sources.items()}
         schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
@@ -131,7 +142,7 @@ def run(
             remarks.print(f"Live page: [name]{page.address}[/]", soft_wrap=True)
         ready_kernels(remarks)
         prints = any(one.startswith("console") or "=console" in one for one in sink or [])
-        is_live = remarks.is_terminal and not (prints and console().is_terminal)
+        is_live = logs.is_plain and not (prints and console().is_terminal)
         dashboard = Dashboard(remarks, circuit, is_live=is_live)
         view_sink.watch(dashboard.take)
         with _ending(page), dashboard:
@@ -142,13 +153,42 @@ def run(
                 name=name_of(query),
                 every=interval,
                 once=once,
+                on_stop=lambda: _interrupt(targets.values()),
+                on_progress=_tell_offsets if verbose else None,
             )
-        remarks.print(f"[says]{dashboard.summary()}.[/]", soft_wrap=True)
+        dashboard.tell_summary()
         if json and not prints:
             print_json(_told(view_sink, dashboard))
         if page is not None and ended:
             page.end("all has been read")
             page.stay(remarks)
+
+
+def _interrupt(targets: Iterable[Target]) -> None:
+    """Have targets that wait for a database wait no longer."""
+    for target in targets:
+        if isinstance(target, SqlTarget):
+            target.interrupt()
+
+
+def _tell_offsets(progress: Any) -> None:
+    """Log where the sources were before and after a micro-batch, and Spark's times."""
+    sources = [
+        {"source": one.description, "start": one.startOffset, "end": one.endOffset}
+        for one in progress.sources
+    ]
+    fields = {
+        "event": "offsets",
+        "batch_id": progress.batchId,
+        "sources": sources,
+        "duration_ms": dict(progress.durationMs),
+    }
+    ends = "; ".join(f"{one['source']} from {one['start']} to {one['end']}" for one in sources)
+    log.debug(
+        *("micro-batch %d: offsets: %s; Spark: %s", progress.batchId, ends),
+        ", ".join(f"{part} {ms} ms" for part, ms in progress.durationMs.items()),
+        extra={"fields": fields},
+    )
 
 
 def _check_words(

@@ -305,8 +305,9 @@ def _postgres(dsn: str) -> Any:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    has_timeout = "connect_timeout" in conninfo_to_dict(dsn) or "PGCONNECT_TIMEOUT" in os.environ
-    return psycopg.connect(dsn, **({} if has_timeout else {"connect_timeout": CONNECT_SECONDS}))
+    if "connect_timeout" in conninfo_to_dict(dsn) or "PGCONNECT_TIMEOUT" in os.environ:
+        return psycopg.connect(dsn)
+    return psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS)
 
 
 def _address(dsn: str) -> str:

@@ -174,6 +174,17 @@ class SqlTarget:
                     "%s: %s: %s; attempt %d of %d in %.1f s",
                     *(delta, failure.place, failure.reason),
                     *(attempts.count, self.retry.max_attempts, pause),
+                    extra={
+                        "fields": {
+                            "event": "retry",
+                            "view": delta.view,
+                            "batch_id": delta.batch_id,
+                            "target": failure.place,
+                            "reason": failure.reason,
+                            "attempt": attempts.count,
+                            "pause_seconds": round(pause, 3),
+                        }
+                    },
                 )
             if pause is None or self._interrupted.wait(pause):
                 raise self._error(delta, failure, attempts, is_commit_unknown) from failure.cause
