@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from circuits import Rules, compile_sql
+from circuits import compile_sql
 from streaming import ViewSink
 from streaming.cli.app import app
 from streaming.errors import JavaMissingError
@@ -65,11 +65,11 @@ def refused(tmp_path: Path, *options: object, **others: str) -> str:
     return errors
 
 
-def stated(tmp_path: Path, *, batches: int = 1, rules: Rules | None = None) -> Path:
+def stated(tmp_path: Path, *, batches: int = 1, kept: bool = False) -> Path:
     """A state directory with a checkpoint, as a run leaves it."""
     state = tmp_path / "state"
-    given = {} if rules is None else {"e": rules}
-    sink = ViewSink(compile_sql(QUERY, {"e": EDGE}, rules=given), state_dir=state)
+    views = compile_sql(QUERY, {"e": EDGE}, materialize=["n"] if kept else [])
+    sink = ViewSink(views, state_dir=state)
     commits = state / "checkpoint" / "commits"
     commits.mkdir(parents=True)
     for batch in range(batches):
@@ -104,6 +104,13 @@ def test_a_state_of_these_views_may_go_on(tmp_path: Path) -> None:
     assert status == 0, errors
     assert "at micro-batch 2" in out
     assert tree(tmp_path) == before
+
+
+def test_a_state_with_a_view_that_a_sink_needs_whole_may_go_on(tmp_path: Path) -> None:
+    state = stated(tmp_path, kept=True)
+    status, _, errors = checked(tmp_path, "--state", state, f"--sink=sqlite:{tmp_path}/d,keys=src")
+    assert status == 0, errors
+    assert "materialized is another one" in refused(tmp_path, "--state", state)
 
 
 def test_without_check_the_same_is_checked_before_spark(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
+from streaming.cli.command import text_of
 from streaming.cli.inspection import writer_of
 from streaming.cli.sink import Sink, check_places, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, sources_of
@@ -47,6 +48,7 @@ __all__ = [
     "check_state",
     "check_targets",
     "check_views",
+    "views_kept",
 ]
 
 #: Spark's checkpoint, in the folder of ``--state``.
@@ -82,8 +84,7 @@ class Checks:
         try:
             yield
         except (DbspWcojError, OSError, pa.ArrowException) as error:
-            notes = "; ".join(getattr(error, "__notes__", []))
-            self.problems.append(f"{error}{f' ({notes})' if notes else ''}")
+            self.problems.append(text_of(error))
         else:
             if what:
                 self.passed.append((what, found))
@@ -143,6 +144,9 @@ def check_views(
         columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
         rules = {name: rule for name, one in sources.items() if (rule := one.rules()) is not None}
         circuit = circuit_of(query, columns, rules=rules, formula=formula)
+        kept = views_kept(sinks_of(sinks, circuit))
+        if kept:  # by which its state differs
+            circuit = circuit_of(query, columns, rules=rules, formula=formula, materialize=kept)
         views = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
     if circuit is not None:
@@ -177,6 +181,11 @@ def _check_forms(
     check_places(sinks, folders)
 
 
+def views_kept(sinks: Mapping[str, Sink]) -> list[str]:
+    """The views that sinks need whole, and a circuit has to materialize."""
+    return [view for view, sink in sinks.items() if sink.output.needs_view]
+
+
 def check_state(
     checks: Checks, state: Path, circuit: Circuit | None, cells: int | None
 ) -> tuple[str, int]:
@@ -194,6 +203,11 @@ def check_state(
             )
         if state.exists() and not state.is_dir():
             raise StateError(f"--state {state}: is a file; name a folder")
+        if str(state) in ("", ".") or not state.name:
+            raise StateError(
+                f"--state {state}: name a folder of its own, as in --state state/, since state and "
+                "checkpoint have many files"
+            )
         try:
             check_writable(state)
         except OSError as error:

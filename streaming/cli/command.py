@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"]
+__all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error", "text_of"]
 
 FAILED: Final = 1
 REFUSED: Final = 2
@@ -95,8 +95,7 @@ def _told(error: Exception) -> tuple[int, str]:
     from streaming.cli.spark_error import is_of_spark, reason_of
     from streaming.errors import FailedError
 
-    notes = "; ".join(getattr(error, "__notes__", []))
-    text = f"{error}{f' ({notes})' if notes else ''}"
+    text = text_of(error)
     if isinstance(error, FailedError):
         return FAILED, text
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:
@@ -116,15 +115,27 @@ def _told(error: Exception) -> tuple[int, str]:
     )
 
 
+def text_of(error: Exception) -> str:
+    """What an error says, in one line, with its notes.
+
+    >>> print(text_of(FileNotFoundError(2, "No such file or directory", "in/e")))
+    in/e: No such file or directory
+    """
+    lines = str(error).splitlines()
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        lines = [f"{error.filename}: {error.strerror}"]
+    if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
+        lines = lines[:-2] or lines
+    notes = "; ".join(getattr(error, "__notes__", []))
+    return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")
+
+
 def say_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
     """Say on standard error what is wrong, in one line, or as a line of JSON."""
     from streaming.cli.terminal import console
     from streaming.redacted import redacted
 
-    lines = redacted(text).splitlines()
-    if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
-        lines = lines[:-2] or lines
-    text = " ".join(" ".join(lines).split()).encode(errors="backslashreplace").decode()
+    text = " ".join(redacted(text).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
     if as_json:
         from streaming.cli.logs import error_line

@@ -33,6 +33,7 @@ from streaming.cli.terminal import (
 from streaming.cli.views import circuit_of, name_of
 from streaming.errors import EventsError, FailedError
 from streaming.metrics import BatchMetrics
+from streaming.targets.folder import check_writable
 from streaming.ui.page import Page
 from streaming.ui.shown import weights_of
 from streaming.ui.tally import Tally
@@ -64,6 +65,8 @@ def replay(
     remarks = console(stderr=True)
     if output is not None and output.exists():
         raise EventsError(f"--output {output}: is there; name a new folder")
+    if output is not None:
+        check_writable(output)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     changes, given = _changes_of(source, by=by, columns=wanted)
     with ExitStack() as stack:

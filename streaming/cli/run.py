@@ -19,6 +19,7 @@ from streaming.cli.checks import (
     check_state,
     check_targets,
     check_views,
+    views_kept,
 )
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
@@ -98,7 +99,12 @@ def run(
         stack.enter_context(logs.shown())
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
-            state.mkdir(parents=True, exist_ok=True)
+            try:
+                state.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StateError(
+                    f"--state {state}: it cannot be made: {error.strerror}: name another folder"
+                ) from None
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         remarks.print("Starting Spark ...", style="says")
         spark_log = work / "spark.log"
@@ -242,8 +248,7 @@ def _ending(page: Page | None) -> Iterator[None]:
 
 def _to_materialize(query: str, schemas: Any, sinks: list[str]) -> list[str]:
     """The views that sinks need whole."""
-    plain = circuit_of(query, schemas)
-    return [view for view, one in sinks_of(sinks, plain).items() if one.output.needs_view]
+    return views_kept(sinks_of(sinks, circuit_of(query, schemas)))
 
 
 def _told(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:

@@ -142,6 +142,8 @@ output=Output(mode='upsert', keys=('nr',)))
         path = Path(self.place.partition("#")[0])
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
+        if not path.parent.exists():  # SQLite makes no folders
+            raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
         check_writable(path.parent)
         return path.exists()
 

@@ -33,7 +33,7 @@ import pyarrow as pa
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.columns import converted, lake_type
-from streaming.targets.folder import check_writable
+from streaming.targets.folder import check_writable, reason_of
 from streaming.targets.target import ViewDelta, address_of, place_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ class DeltaTarget:
             found = [field.name for field in target.schema().fields]
         except (DeltaError, OSError) as error:
             raise TargetError(
-                f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: {error}"
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
+                f"{reason_of(error)}"
             ) from error
         wanted = _columns(delta, table)
         if set(wanted) != set(found):

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["check_writable"]
+__all__ = ["check_writable", "reason_of"]
 
 
 def check_writable(folder: Path) -> None:
@@ -24,3 +24,14 @@ def check_writable(folder: Path) -> None:
         raise OSError(errno.EACCES, "no permission to write", str(there))
     if os.statvfs(there).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, "is on a read-only file system", str(there))
+
+
+def reason_of(error: Exception) -> str:
+    """What an error of the operating system is about, without its number.
+
+    >>> reason_of(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
+    'out is a file and no folder'
+    """
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename} {error.strerror}"
+    return str(error)

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from streaming.errors import TargetError
 from streaming.state.files import Files, LocalFiles, files_of
 from streaming.targets.columns import converted, parquet_type
-from streaming.targets.folder import check_writable
+from streaming.targets.folder import check_writable, reason_of
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
 __all__ = ["ParquetTarget"]
@@ -104,7 +104,8 @@ class ParquetTarget:
             self._check_ours(files, delta)
         except OSError as error:
             raise TargetError(
-                f"view {delta.view!r}: {address_of(files.location)} cannot be written to: {error}"
+                f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
+                f"{reason_of(error)}"
             ) from error
 
     def _check_ours(self, files: Files, delta: ViewDelta) -> bool:
