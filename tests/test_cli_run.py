@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming.cli.frames import frame_of
-from streaming.cli.query import interval_of, run_query
+from streaming.cli.query import interval_of, run_query, signals_deferred
 from streaming.cli.source import Source
 from streaming.errors import EventsError, FailedError
 
@@ -92,6 +92,22 @@ def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
     text = str(failed.value)
     assert text.startswith("Spark says: [MALFORMED_RECORD") and "\n" not in text
     assert 'For input string: "x"' in text and len(text) < 400
+
+
+def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not():
+    before, seen = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append("ended")
+    assert seen == ["said", "ended"]
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append("not reached")
+    assert seen == ["said", "ended", "said"]
+    with signals_deferred(lambda: seen.append("no")):
+        pass
+    assert signal.getsignal(signal.SIGINT) is before and len(seen) == 3
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 from streaming.cli.spark_error import is_of_spark, reason_of
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["interval_of", "run_query"]
+__all__ = ["interval_of", "run_query", "signals_deferred"]
 
 #: Seconds between two looks at Spark's progress.
 PROGRESS_SECONDS: Final = 1
@@ -130,6 +131,36 @@ def run_query(
         cause = failures[-1] if failures else stopped[0]
         raise FailedError(reason_of(cause) if is_of_spark(cause) else str(cause)) from cause
     return not asked.is_set()
+
+
+@contextmanager
+def signals_deferred(say: Callable[[], object]) -> Iterator[None]:
+    """Interrupt what follows instead of what is within.
+
+    Spark's launcher leaves a JVM behind when it is interrupted, so it is let to end its start.
+
+    Args:
+        say: Called at the first signal; a second one interrupts at once.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM came meanwhile.
+    """
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
 
 
 def _tell_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:

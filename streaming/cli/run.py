@@ -24,7 +24,7 @@ from streaming.cli.checks import (
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
 from streaming.cli.logs import Logs, check_format
-from streaming.cli.query import interval_of, run_query
+from streaming.cli.query import interval_of, run_query, signals_deferred
 from streaming.cli.sink import routes_of_sinks, sinks_of
 from streaming.cli.terminal import console, print_json, ready_kernels
 from streaming.cli.views import circuit_of, name_of
@@ -109,8 +109,9 @@ def run(
         remarks.print("Starting Spark ...", style="says")
         spark_log = work / "spark.log"
         stack.enter_context(logs.spark_log(spark_log))
-        session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
-        stack.callback(session.stop)
+        with signals_deferred(lambda: remarks.print("Stopping when Spark has started ...")):
+            session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
+            stack.callback(session.stop)
         session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         frames = {name: frame_of(session, one) for name, one in sources.items()}
