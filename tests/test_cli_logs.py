@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 
 from circuits import compile_sql
 from streaming import ViewSink, metrics
-from streaming.cli.command import say_error
+from streaming.cli.command import plainly, say_error
 from streaming.cli.logs import Logs, check_format, error_line
 from streaming.errors import EventsError
 from streaming.metrics import Stopwatch
@@ -78,6 +79,22 @@ def test_an_error_is_json_as_well_and_has_the_exit_status(capsys) -> None:
         "status": 2,
     }
     assert json.loads(error_line("x", 1))["status"] == 1
+
+
+def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    command = plainly(interrupt)
+    with pytest.raises(typer.Exit) as ended:
+        command(log_format="json")
+    found = json.loads(capsys.readouterr().err)
+    assert (found["message"], found["status"], ended.value.exit_code) == ("interrupted", 130, 130)
+    with pytest.raises(typer.Exit):
+        command(log_format="text")
+    assert capsys.readouterr().err == "interrupted\n"
+    assert json.loads(Logs("json").note("a"))["message"] == "a"
+    assert re.fullmatch(f"{TIME} a\n", Logs().note("a").decode())
 
 
 def test_only_verbose_logs_have_phases(capsys) -> None:

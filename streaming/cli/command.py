@@ -69,7 +69,7 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            sys.stderr.write("interrupted\n")
+            _say_interrupted(as_json=words.get("log_format") == "json")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # who read the output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,6 +85,13 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(status) from None
 
     return command
+
+
+def _say_interrupted(*, as_json: bool) -> None:
+    if as_json:
+        say_error("interrupted", as_json=True, status=INTERRUPTED)
+    else:
+        sys.stderr.write("interrupted\n")
 
 
 def _told(error: Exception) -> tuple[int, str]:

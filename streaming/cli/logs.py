@@ -146,6 +146,13 @@ class Logs:
             done.set()
             tail.join()
 
+    def note(self, text: str) -> bytes:
+        """A line that says a text, as bytes of the error output; for signal handlers."""
+        now = datetime.now(UTC).timestamp()
+        if self.is_json:
+            return f"{_json_line(now, 'info', {'event': 'note', 'message': text})}\n".encode()
+        return f"{text if self.is_plain else f'{utc(now)} {text}'}\n".encode()
+
     def write(self, record: logging.LogRecord) -> None:
         """Write a line."""
         fields = getattr(record, "fields", {})

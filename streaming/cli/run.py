@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -109,7 +110,12 @@ def run(
         remarks.print("Starting Spark ...", style="says")
         spark_log = work / "spark.log"
         stack.enter_context(logs.spark_log(spark_log))
-        with signals_deferred(lambda: remarks.print("Stopping when Spark has started ...")):
+        with (
+            _error_output() as errors,
+            signals_deferred(
+                lambda: os.write(errors, logs.note("Stopping when Spark has started ..."))
+            ),
+        ):
             session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
             stack.callback(session.stop)
         session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
@@ -169,6 +175,16 @@ def run(
         if page is not None and ended:
             page.end("all has been read")
             page.stay(remarks)
+
+
+@contextmanager
+def _error_output() -> Iterator[int]:
+    """The error output as it is now; while Spark starts, that of the process is another one."""
+    handle = os.dup(2)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _interrupt(targets: Iterable[Target]) -> None:
