@@ -54,7 +54,10 @@ from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 from dbsp_wcoj.choice import formula_of
 
-__all__ = ["Circuit", "CircuitStep"]
+__all__ = ["Circuit", "CircuitStep", "StepObserver"]
+
+#: Is told of an operator before it is evaluated: its name, its kind, the views it is a part of.
+StepObserver = Callable[[str, str, tuple[str, ...]], object]
 
 
 class Circuit:
@@ -291,6 +294,23 @@ class Circuit:
                     "in a circuit made with materialize=True"
                 )
             raise
+
+    def observe(self, observer: StepObserver | None) -> None:
+        """Have a function told of each operator before a step evaluates it, or of none any more.
+
+        It is called in the thread of the step, as ``observer(name, kind, views)``: the operator's
+        name as in `explain`, what it does, and the views that it is a part of. It must not raise.
+        Complexity: O(1) for each operator of a step, O(operators · views) once.
+        """
+        if observer is None:
+            self._graph.observer = None
+            return
+        views = self._graph.views_of()
+        told = [
+            (node.name, type(node.plan).__name__.lower(), views[number])
+            for number, node in enumerate(self._graph.nodes)
+        ]
+        self._graph.observer = lambda number: observer(*told[number])
 
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.

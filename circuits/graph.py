@@ -152,6 +152,8 @@ class Graph:
     # Loops by the ``id`` of their bodies, and the nodes of what recurs in the one that is made.
     _loops: dict[int, Loop] = field(default_factory=dict)
     _feeds: dict[str, int] = field(default_factory=dict)
+    # Called with the number of each node before it is evaluated.
+    observer: Callable[[int], object] | None = None
     _holdings: Holdings | None = None
     _size: tuple[int, int] = (0, 0)
 
@@ -252,6 +254,8 @@ class Graph:
         unexpired: dict[int, ZSet] = {}
         for number, node in enumerate(self.nodes):
             start = self.clock()
+            if self.observer is not None:
+                self.observer(number)
             if node.inner:
                 delta = node.nothing
             elif node.loop is not None:
@@ -309,6 +313,20 @@ class Graph:
             shared = moment.shared
             looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, shared, self.clock)
         return looped[id(loop)].outputs[node.plan.index]
+
+    def views_of(self) -> list[tuple[str, ...]]:
+        """The views that each node is a part of: O(nodes · views)."""
+        found: list[list[str]] = [[] for _ in self.nodes]
+        for view, top in self.views.items():
+            reached, waiting = set[int](), [top]
+            while waiting:
+                number = waiting.pop()
+                if number not in reached:
+                    reached.add(number)
+                    waiting += self.nodes[number].inputs
+            for number in reached:
+                found[number].append(view)
+        return list(map(tuple, found))
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""

@@ -38,8 +38,9 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Final
@@ -227,7 +228,7 @@ class ViewSink:
                     schemas, keys = self._circuit.definition.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
-            with watch.phase("decode", f"{table.num_rows} rows"):
+            with watch.phase("decode", f"{table.num_rows:,} rows"):
                 changes = changes_of(
                     table,
                     self._circuit.inputs,
@@ -242,7 +243,7 @@ class ViewSink:
                 now, letters = done, 0
             self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
-                self._publish(df, now)
+                self._publish(df, now, watch)
             self._measure(now, changes, letters, done is not None, watch)
             for watcher in self._watchers:
                 try:
@@ -322,7 +323,7 @@ class ViewSink:
         circuit = self._circuit
         judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
         rows = sum(table.num_rows for table in changes.tables.values())
-        with watch.phase("step", f"{rows} rows"):
+        with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
             batch = prepared(
                 self._engine.circuit,
                 changes.tables,
@@ -354,8 +355,19 @@ class ViewSink:
             raise
         return done, letters.num_rows
 
-    def _publish(self, df: DataFrame, done: Done) -> None:
+    @contextmanager
+    def _observed(self, watch: Stopwatch) -> Iterator[None]:
+        """Have the circuit tell a stopwatch which operator it evaluates."""
+        circuit = self._engine.circuit
+        circuit.observe(watch.operator)
+        try:
+            yield
+        finally:
+            circuit.observe(None)
+
+    def _publish(self, df: DataFrame, done: Done, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():
+            watch.subject(f"{self._routes.kind_of(view)} of view {view}, {table.num_rows:,} rows")
             self._routes.publish(
                 view,
                 done.batch_id,
@@ -393,7 +405,7 @@ class ViewSink:
                 self._versions.fate_of_letters(done.batch_id),
             )
         line = metrics.to_json()
-        log.info("%s", line)
+        log.info("%s", line, extra={"fields": {"event": "metrics", "metrics": asdict(metrics)}})
         try:
             self._versions.note(f"{line}\n")
         except OSError as error:

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from streaming import start_session
 from streaming.demo.command import QUICK
-from tests.databases import database, postgres
+from tests.databases import database, postgres, postgres_server
 
-__all__ = ["database", "postgres"]  # fixtures of all modules
+__all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 
 # The first call of a kernel loads it, or compiles it, within some test's time.
 settings.register_profile("fixed", deadline=None, derandomize=True)

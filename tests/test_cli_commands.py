@@ -23,9 +23,9 @@ from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli import bench as bench_module
 from streaming.cli import declared
 from streaming.cli.app import EXAMPLES, app
+from streaming.cli.checks import check_free
 from streaming.cli.command import GONE
 from streaming.cli.options import FORMULAS, PAGE_PORT
-from streaming.cli.run import check_free
 from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
@@ -83,7 +83,7 @@ def test_every_command_has_help_with_an_example_that_can_be_parsed() -> None:
 
 def test_a_replay_gives_the_counts_at_the_end(moves: Path, tmp_path: Path) -> None:
     status, out, errors = run(
-        "replay", moves, TRIANGLES, "--batch", 2, "--output", tmp_path / "out", "--json"
+        "replay", TRIANGLES, "--source", moves, "--batch", 2, "--output", tmp_path / "out", "--json"
     )
     assert (status, errors) == (0, "")
     found = json.loads(out)
@@ -97,7 +97,7 @@ def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
         "CREATE VIEW far AS SELECT src, dst FROM e WHERE dst > src + 1; CREATE VIEW n AS "
         + TRIANGLES
     )
-    status, out, _ = run("replay", moves, query)
+    status, out, _ = run("replay", query, "--source", moves)
     assert status == 0
     assert "6 changes in 1 step and" in out
     assert re.search(r"far +2 rows", out) and re.search(r"\bn +1 ", out)
@@ -106,18 +106,20 @@ def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
 def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     path.write_text("src,dst,tx\n1,2,a\n2,3,a\n1,3,a\n3,4,b\n")
-    options = ("--relation", "e", "--by", "tx", "--columns", "src,dst", "--batch", 1)
-    status, out, _ = run("replay", path, TRIANGLES, *options, "--json")
+    options = ("--by", "tx", "--columns", "src,dst", "--batch", 1)
+    status, out, _ = run("replay", TRIANGLES, f"--source=e={path}", *options, "--json")
     assert status == 0
     assert json.loads(out)["steps"] == 2
-    said = refused("replay", path, TRIANGLES)
-    assert "the rows of changes.csv are relation 'changes'; --relation renames" in said
+    said = refused("replay", TRIANGLES, "--source", path)
+    assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in said
 
 
 def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")
-    said = refused("replay", path, "SELECT CAST(t AS int) AS n FROM r", "--batch", 2, status=1)
+    said = refused(
+        *("replay", "SELECT CAST(t AS int) AS n FROM r", "--source", path, "--batch", 2), status=1
+    )
     assert "after 2 changes:" in said
 
 
@@ -150,7 +152,11 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "--windw", "7d"], "No such option: --windw"),
         (["bench", "--rows", "1"], "greater than or equal to 10; see"),
-        (["replay", "none.parquet", "SELECT 1"], "none.parquet is no readable"),
+        (["replay", "SELECT 1", "--source", "none.parquet"], "none.parquet: there is no such file"),
+        (["replay", "a.parquet", "SELECT 1"], "the file of changes is --source NAME=FILE"),
+        (["replay", "SELECT 1", "--relation", "e"], "name the relation in --source NAME=FILE"),
+        (["replay", "SELECT 1", "--source", "a", "--source", "b"], "2 times --source"),
+        (["replay", "SELECT 1", "--source", "e=format=kafka"], "reads files without Spark"),
         (["bench", "--rows", "100", "--formula", "best"], "--formula 'best' is none of auto"),
         (["bench", "--rows", "100", "--batch", "200"], "too few for"),
         (["run", "SELECT 1", "--source", "e=none"], "there is no such file or folder"),

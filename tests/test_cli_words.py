@@ -176,9 +176,7 @@ def test_json_lines_are_one_for_each_changed_row(capsys):
 
 
 def changes(tmp_path, table, **options):
-    path = tmp_path / "moves.parquet"
-    pq.write_table(table, path)
-    return ChangesFile.read(path, **options)
+    return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
 
 
 def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):

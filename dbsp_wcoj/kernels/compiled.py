@@ -48,7 +48,7 @@ class LoggedCompilation:
         return
 
 
-class _Listener(event.Listener):
+class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types
     """Passes numba's events of our kernels on; functions that a kernel calls are part of it."""
 
     def __init__(self) -> None:

@@ -12,13 +12,12 @@ from streaming.cli.options import (
     FORMULAS,
     PAGE_PORT,
     Debug,
-    File,
     FormulaName,
-    Given,
     Host,
     Json,
     OldToken,
     PagePort,
+    PlainSources,
     QueryText,
     Rows,
     Seed,
@@ -99,6 +98,19 @@ def run(
     ui_host: Host = "127.0.0.1",
     ui_token_file: TokenFile = None,
     ui_token: OldToken = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only check query, sources, sinks, databases, state and ports; start nothing.",
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also phases, offsets, and what Spark logs.")
+    ] = False,
+    log_format: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the error output: text, or json for machines.")
+    ] = "text",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -107,16 +119,17 @@ def run(
 
 @done_by("streaming.cli.replay")
 def replay(
-    file: File,
     query: QueryText,
-    relation: Annotated[
-        str | None,
+    source: Annotated[
+        list[str],
         typer.Option(
-            metavar="NAME",
-            help="What the file's relation is called; after the file when not given.",
+            metavar="[NAME=]PATH[,KEY=VALUE...]",
+            help="The changes: a Parquet, CSV or JSON file, perhaps with weight (or op: 1, -1, "
+            "insert, delete, ...) and relation. Without NAME= the relation is that column's, or "
+            "named after the file. Also schema=, keys=, strict=, retain=.",
             show_default=False,
         ),
-    ] = None,
+    ],
     columns: Annotated[
         str | None,
         typer.Option(
@@ -229,7 +242,7 @@ def rescale(
 @done_by("streaming.cli.profile")
 def profile(
     query: QueryText,
-    given: Given = None,
+    source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of a step.")] = 1_000,
@@ -262,7 +275,7 @@ def profile(
 @done_by("streaming.cli.bench")
 def bench(
     query: QueryText = TRIANGLES,
-    given: Given = None,
+    source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
     batch: Annotated[

@@ -53,6 +53,8 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
     Raises:
         StateError: This is no state directory.
     """
+    if folder.exists() and not folder.is_dir():
+        raise StateError(f"{folder} is a file: name the folder that was given as --state")
     files = LocalFiles(folder)
     numbers = numbers_in(files)
     if not numbers and files.size(NAME) is None:

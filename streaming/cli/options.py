@@ -11,13 +11,12 @@ __all__ = [
     "FORMULAS",
     "PAGE_PORT",
     "Debug",
-    "File",
     "FormulaName",
-    "Given",
     "Host",
     "Json",
     "OldToken",
     "PagePort",
+    "PlainSources",
     "QueryText",
     "Rows",
     "Seed",
@@ -43,15 +42,6 @@ QueryText: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-File: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="Parquet, CSV or JSON: the rows of a relation, perhaps with weight (or op: 1, -1, "
-        "insert, delete, ...) and relation.",
-        show_default=False,
-    ),
-]
 FormulaName: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help=f"Delta formula: {', '.join(FORMULAS)}.")
 ]
@@ -62,13 +52,13 @@ Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="JSON for scripts, instead of tables.")
 ]
 
-Given: TypeAlias = Annotated[
+PlainSources: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--input",
-        metavar="NAME=FILE",
-        help="A relation, from a Parquet or CSV file; repeatable. Without any, a generated "
-        "graph e(src, dst).",
+        "--source",
+        metavar="NAME=PATH",
+        help="A relation, from a Parquet, CSV or JSON file or a folder of them; also schema=. One "
+        "for each relation. Without any, a generated graph e(src, dst).",
         show_default=False,
     ),
 ]

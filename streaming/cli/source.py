@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -40,10 +41,22 @@ from circuits.inputs.rules import OnExpiry
 from streaming.cli.ddl import schema_of_ddl
 from streaming.errors import EventsError, FeedError
 
-__all__ = ["FLAT", "WEIGHT", "Source", "read_file", "rows_of_files", "sources_of"]
+__all__ = [
+    "FLAT",
+    "WEIGHT",
+    "Source",
+    "read_file",
+    "rows_of_files",
+    "rows_of_plain_files",
+    "sources_of",
+]
 
 WEIGHT: Final = "weight"
 OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain", "on_expiry")
+#: Options of Spark's sources that look like ours.
+SPARKS_OWN: Final = ("mode",)
+#: Keys that have a meaning without Spark.
+PLAIN: Final = ("format", "schema", "keys", "strict", "retain", "on_expiry")
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -109,6 +122,12 @@ class Source:
                     f"--source {text!r}: only Spark can look there: add format=... and schema=..."
                 )
             first, given["path"] = "", first
+        for key in given:
+            alike = [] if key in OWN else get_close_matches(key.lower(), OWN, n=1, cutoff=0.74)
+            if alike and key not in SPARKS_OWN:
+                raise EventsError(
+                    f"--source {text!r}: there is no {key}=; do you mean {alike[0]}=?"
+                )
         own = {key: value for key, value in given.items() if key in OWN}
         options = {key: value for key, value in given.items() if key not in OWN}
         return cls(name, Path(first) if first else None, options, own)
@@ -194,6 +213,20 @@ class Source:
         """The columns of ``keys``."""
         return tuple(re.split(r"[,\s]+", self.own["keys"])) if "keys" in self.own else ()
 
+    def check_plain(self, what: str) -> None:
+        """Check that the source is files that can be read without Spark.
+
+        Raises:
+            EventsError: It is not.
+        """
+        others = [key for key in (*self.own, *self.options) if key not in PLAIN]
+        if self.path is None or others:
+            raise EventsError(
+                f"--source {self.name}: {what} reads files without Spark"
+                + (f", for which there is no {', '.join(others)}=" if others else "")
+                + ": give a path to a Parquet, CSV or JSON file, and perhaps schema="
+            )
+
     def rules(self) -> Rules | None:
         """The rules of the input; None for a plain one.
 
@@ -264,6 +297,21 @@ def rows_of_files(source: Source) -> pa.Table:
     table = pa.concat_tables(tables, promote_options="permissive")
     declared = source.schema() if "schema" in source.own else None
     return table if declared is None else table.select(declared.names).cast(declared)
+
+
+def rows_of_plain_files(source: Source) -> pa.Table:
+    """All rows of a relation that is measured, and so has no rules.
+
+    Raises:
+        EventsError: It has, or its files cannot be read.
+    """
+    source.check_plain("this command")
+    if source.rules() is not None:
+        raise EventsError(
+            f"--source {source.name}: this command inserts and deletes rows as they are: leave "
+            "keys=, strict= and retain= out"
+        )
+    return rows_of_files(source)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:
