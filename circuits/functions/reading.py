@@ -3,18 +3,27 @@
 Around the text white space is ignored. Well-formed columns take Arrow's parsers; only where these
 fail is the text taken apart by regular expressions: ``1.5`` and ``1e3`` as integers, digits
 beyond a decimal's scale, ``2024-1-5`` as a date.
+
+A text of more than `MAX_VALUE_CHARACTERS` spells no value of another type, and no parser sees it:
+Arrow's parser of decimals ends the process for fractions of ten million digits.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.excerpt import excerpt
 from circuits.functions.types import is_text
 
-__all__ = ["read_text"]
+__all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
+
+#: Characters of a text that is read as a number, a time or a boolean, without blanks around it.
+MAX_VALUE_CHARACTERS: Final = 1000
 
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
 _FALSE = pa.array(["false", "f", "no", "n", "0"])
@@ -27,6 +36,7 @@ def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
     if is_text(target) or arrow.is_binary(target) or arrow.is_large_binary(target):
         return pc.cast(values, target)
     values = pc.utf8_trim_whitespace(values)
+    _check_lengths(values, target)
     if arrow.is_boolean(target):
         return _boolean(values)
     try:
@@ -44,6 +54,18 @@ def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
             local = pc.cast(values, pa.timestamp(target.unit))
             return pc.assume_timezone(local, target.tz)
         raise
+
+
+def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
+    if values.nbytes <= MAX_VALUE_CHARACTERS:
+        return
+    long = pc.greater(pc.binary_length(values), MAX_VALUE_CHARACTERS)
+    if pc.any(long).as_py():
+        wrong = values.filter(long)[0].as_py()
+        raise pa.ArrowInvalid(
+            f"{excerpt(wrong, 60)} is no {target}: texts of more than {MAX_VALUE_CHARACTERS} bytes "
+            "are not read as values"
+        )
 
 
 def _boolean(values: pa.Array) -> pa.Array:
@@ -98,4 +120,4 @@ def _date(values: pa.Array) -> pa.Array:
 def _all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
     if not pc.all(valid, min_count=0).as_py():
         wrong = pc.filter(values, pc.invert(valid))[0].as_py()
-        raise pa.ArrowInvalid(f"{wrong!r} is no {wanted}")
+        raise pa.ArrowInvalid(f"{excerpt(wrong)} is no {wanted}")

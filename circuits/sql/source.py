@@ -20,9 +20,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 
-__all__ = ["Source"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "Source"]
 
 EXCERPT_WIDTH: Final = 72
+#: Characters of a number in a query; no type has values of more than 76 digits.
+MAX_NUMBER_CHARACTERS: Final = 1000
 OPENING: Final = (TokenType.L_PAREN, TokenType.VALUES, TokenType.LATERAL, TokenType.UNNEST)
 
 # What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
@@ -180,6 +182,12 @@ class Source:
                 raise self.at(following.start, "syntax error near ',': nothing stands before it")
         for token in self.tokens:
             kind = token.token_type
+            if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
+                raise self.at(
+                    token.start,
+                    f"a number of {len(token.text)} characters: write one of up to "
+                    f"{MAX_NUMBER_CHARACTERS}",
+                )
             if kind == TokenType.L_PAREN:
                 opened.append(token)
             elif kind == TokenType.R_PAREN and not opened:

@@ -210,7 +210,7 @@ class Source:
                     f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
-            retain = Retain(column, int(length) if length.isdecimal() else length)
+            retain = Retain(column, int(length) if re.fullmatch("[0-9]{1,18}", length) else length)
         return Rules(keys=self.keys, strict=strict == "true", retain=retain)
 
 
