@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -198,3 +200,31 @@ def test_a_text_of_ten_megabytes_is_a_value_of_no_other_type(name, target):
 def test_blanks_around_a_value_do_not_count():
     text = pa.array([" " * 10**6 + "12" + " " * 10**6])
     assert evaluate(call("cast", S, type=pa.int64()), [text], 1).to_pylist() == [12]
+
+
+DIGITS = st.text("0159", max_size=60)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "-", "+"]), DIGITS, DIGITS, st.integers(-90, 90) | st.none()
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([pa.decimal128(20, 2), pa.decimal128(38, 0), pa.decimal256(60, 9)]),
+)
+def test_a_decimal_is_read_digit_for_digit_however_many_it_has(parts, target):
+    texts = [
+        f"{sign}{whole}.{part}0" + ("" if power is None else f"e{power}")
+        for sign, whole, part, power in parts
+    ]
+    exact = decimal.Context(prec=999, rounding=decimal.ROUND_HALF_UP)
+    step = decimal.Decimal((0, (1,), -target.scale))
+    expected = [exact.create_decimal(text).quantize(step, context=exact) for text in texts]
+    cast = call("try_cast", S, type=target)
+    for value, found in zip(expected, evaluate(cast, [pa.array(texts)], len(texts)), strict=True):
+        fits = len(value.as_tuple().digits) <= target.precision
+        assert found.as_py() == (value if fits else None)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
+from circuits.functions.long_decimals import MAX_ARROW_CHARACTERS, read_long_decimals
 from circuits.functions.types import is_text
 
 __all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
@@ -42,6 +43,8 @@ def read_text(values: pa.Array, target: pa.DataType) -> pa.Array:
     try:
         if arrow.is_time(target):
             return _time(values, target)
+        if arrow.is_decimal(target) and pc.any(_is_inexact(values)).as_py():
+            return _decimal(values, target)
         return pc.cast(values, target)
     except pa.ArrowInvalid:
         if arrow.is_integer(target):
@@ -83,17 +86,25 @@ def _time(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _decimal(values: pa.Array, target: pa.DataType, wanted: str = "") -> pa.Array:
     """Decimals rounded half away from zero; exponents move the point, digit for digit."""
+    long = _is_inexact(values)
+    if pc.any(long).as_py():
+        short = pc.if_else(long, pa.scalar(None, values.type), values)
+        read = read_long_decimals(values.filter(long), target, wanted or str(target))
+        return pc.replace_with_mask(_decimal(short, target, wanted), long, read)
     parts = pc.extract_regex(values, pattern=_NUMBER)
     valid = pc.or_(pc.is_valid(parts), pc.is_null(values))
     _all_valid(values, valid, wanted or str(target))
     shown = pc.replace_substring_regex(values, r"^\+", "")
-    scientific = pc.match_substring_regex(values, "[eE]")
-    if pc.any(scientific).as_py():
-        wide = pa.decimal256(76, min(38, target.scale + 20))
-        return _rounded(pc.cast(shown, wide), target)
     scale = target.scale + 1
     cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     return _rounded(pc.cast(cut, pa.decimal256(76, scale)), target)
+
+
+def _is_inexact(values: pa.Array) -> pa.Array:
+    """Whether Arrow's parser of decimals may drop digits, or wrap around, without an error."""
+    scientific = pc.match_substring_regex(values, "[eE]")
+    long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
+    return pc.fill_null(pc.or_(scientific, long), False)
 
 
 def _rounded(values: pa.Array, target: pa.DataType) -> pa.Array:
