@@ -49,6 +49,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.changes import Feed, feed_of
+from streaming.changes.order import OrderCheck
 from streaming.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.envelope import Changes, changes_of
 from streaming.errors import StateError
@@ -176,6 +177,10 @@ class ViewSink:
         self._last: Published | None = None
         self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
         self._watchers: list[Watcher] = []
+        rules = self._circuit.rules.items()
+        self._order = OrderCheck(
+            self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
+        )
 
     @property
     def circuit(self) -> Circuit:
@@ -215,10 +220,12 @@ class ViewSink:
                 done = self._versions.find(batch_id, query_id)
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
+                self._order.check_columns(df.columns)
                 if self._feed is not None:
                     schemas, keys = self._circuit.definition.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
+                self._order.check_rows(table)
             with watch.phase("decode", f"{table.num_rows} rows"):
                 changes = changes_of(
                     table,
@@ -287,7 +294,8 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "_watchers", "metrics")
+        made = ("_circuit", "_engine", "_lock", "_order", "_versions", "_last", "_watchers")
+        own = (*made, "metrics")
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 

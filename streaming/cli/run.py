@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from circuits import Circuit
+from streaming.changes.order import unordered
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
 from streaming.cli.inspection import writer_of
@@ -60,11 +61,13 @@ def run(
     sources = sources_of(source)
     _check_words(state, every, once, bad_rows, cells)
     interval = None if every is None else interval_of(every)
-    _check_before(query, sources, sink or [], formula)
+    unordered_sources = _check_before(query, sources, sink or [], formula)
     if ui:
         check_servable(host=ui_host, port=ui_port, token=ui_token)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
     remarks = console(stderr=True)
+    for name in unordered_sources:
+        remarks.print(f"Warning: {unordered(name)}.", style="says", markup=False, soft_wrap=True)
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
@@ -79,6 +82,8 @@ def run(
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         frames = {name: frame_of(session, one) for name, one in sources.items()}
         schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
+        for name, one in sources.items():
+            one.check_sequence(schemas[name])
         rules = {name: one.rules() for name, one in sources.items()}
         circuit = circuit_of(
             query,
@@ -134,18 +139,26 @@ def run(
 
 def _check_before(
     query: str, sources: Mapping[str, Source], sinks: Sequence[str], formula: str
-) -> None:
-    """Say what is wrong with files, query and sinks, as far as they tell, before Spark starts."""
+) -> list[str]:
+    """Say what is wrong with files, query and sinks, as far as they tell, before Spark starts.
+
+    Returns:
+        The sources with keys whose changes nothing orders.
+    """
     for source in sources.values():
         _ = source.format, source.feed  # either may be an error
     schemas = {name: source.schema() for name, source in sources.items()}
+    for name, source in sources.items():
+        source.check_sequence(None if "select" in source.own else schemas[name])
+    found = [name for name, source in sources.items() if source.lacks_order(schemas[name])]
     rules = {name: rules for name, one in sources.items() if (rules := one.rules()) is not None}
     for sink in sinks:
         Sink.parse(sink)
     if any(schema is None or "select" in sources[name].own for name, schema in schemas.items()):
-        return
+        return found
     columns = {n: without_weight(s) for n, s in schemas.items() if s}
     sinks_of(sinks, circuit_of(query, columns, rules=rules, formula=formula))
+    return found
 
 
 def _check_words(
