@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
+from circuits.excerpt import shortened
 from circuits.expression import Call, Column, Expression, Literal
 from circuits.functions.function import Kernel, Values
 from circuits.functions.rows import filled, scattered
@@ -54,8 +55,11 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     [2, None]
     """
     frame = _Frame(lambda index: _column(columns[index]), rows)
-    values = filled(frame.value(expression), rows)
-    return values if values.type == expression.type else pc.cast(values, expression.type)
+    try:
+        values = filled(frame.value(expression), rows)
+        return values if values.type == expression.type else pc.cast(values, expression.type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:  # of columns, not of a row's value
+        raise _too_large(expression, error) from error
 
 
 def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -123,6 +127,8 @@ def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Value
         result = kernel(arguments, target)
     except _FAILURES as error:
         raise _failure(expression, kernel, arguments, error) from error
+    except pa.ArrowCapacityError as error:
+        raise _too_large(expression, error) from error
     return result[0] if constant and isinstance(result, pa.Array) else result
 
 
@@ -140,11 +146,22 @@ def _failure(
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
+        except pa.ArrowCapacityError:  # together too long, but each row has a value
+            start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
     given = ", ".join(map(shown, values))
     return EvaluationError(
-        f"{expression.function}({given}) has no value of type {expression.type}: {error}; "
-        "exclude such rows, or use try_cast or a case around it"
+        f"{expression.function}({given}) has no value of type {expression.type}: "
+        f"{shortened(str(error))}; exclude such rows, or use try_cast or a case around it"
+    )
+
+
+def _too_large(expression: Expression, error: Exception) -> EvaluationError:
+    """The error for values that are fine one by one, and too large together."""
+    name = expression.function if isinstance(expression, Call) else "the column"
+    return EvaluationError(
+        f"the values of {name} do not fit one column of type {expression.type}: {error}; give "
+        "fewer rows in a step, as by smaller micro-batches"
     )
 
 

@@ -16,6 +16,7 @@ from circuits.codec import Codecs
 from circuits.fixpoint import ITERATION, ITERATIONS, Cut
 from circuits.holdings import Holdings
 from circuits.identity import identity
+from circuits.inputs.missing import Witnesses
 from circuits.inputs.refused import RefusedRows
 from circuits.inputs.ruled import Ruled
 from circuits.loop import Loop, LoopStep
@@ -102,7 +103,8 @@ class GraphStep:
 
     ``deltas`` are what views publish (`circuits.publishing`).
     ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``refused`` has, by input, the rows that its rules did not take.
+    ``refused`` has, by input, the rows that its rules did not take; ``missing`` how many rows of an
+    input are deleted more often than they are there (`circuits.inputs.missing`).
     """
 
     deltas: Sequence[ZSet]
@@ -112,6 +114,7 @@ class GraphStep:
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, Sequence[RefusedRows]] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
         """Make the step the state of all operators."""
@@ -156,6 +159,7 @@ class Graph:
     observer: Callable[[int], object] | None = None
     _holdings: Holdings | None = None
     _size: tuple[int, int] = (0, 0)
+    _found_witnesses: Witnesses | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
@@ -301,7 +305,16 @@ class Graph:
             prepared.append(step.prepared)
             for number, given_out in step.rows.items():
                 rows[number], spent[number] = given_out, step.spent[number]
-        return GraphStep(deltas, prepared, rows, spent, self, marks, refused)
+        missing = self._witnesses.missing(deltas)
+        return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
+
+    @property
+    def _witnesses(self) -> Witnesses:
+        """What shows that an input deletes rows that are not there; found once."""
+        if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
+            keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
+            self._found_witnesses = Witnesses.of(self.nodes, self.relations.traces, keyed)
+        return self._found_witnesses
 
     def _looped(
         self, node: Node, deltas: Sequence[ZSet], moment: Moment, looped: dict[int, LoopStep]

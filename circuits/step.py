@@ -103,6 +103,16 @@ class CircuitStep:
         if before != after and circuit._graph.holdings.lengths() == after:
             circuit._graph.holdings.truncate(before)
 
+    @property
+    def missing_deletions(self) -> Mapping[str, int]:
+        """By input, how many rows the step deletes more often than they are there.
+
+        An input without ``strict`` keeps their negative weights, each of which swallows a later
+        insert. The count is exact for an input that is materialized; of one that joins read it is
+        a lower bound; inputs with keys, and inputs that no join reads, are not in it.
+        """
+        return self.step.missing
+
     def after(self, view: str) -> ViewAfter:
         """A materialized view as it will be after the step.
 

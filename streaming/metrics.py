@@ -52,6 +52,10 @@ class BatchMetrics:
             (making the step the state), ``publish`` (targets), and in ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes of the durable state of each arrangement and table.
+        missing_deletions: Of each input, the rows that were deleted more often than they were
+            there, each of which swallows a later insert. Exact for inputs that are materialized, a
+            lower bound for others that joins read; the rest, inputs with keys, and distributed
+            circuits are not counted (`circuits.CircuitStep.missing_deletions`).
     """
 
     batch_id: int
@@ -63,6 +67,7 @@ class BatchMetrics:
     seconds: Mapping[str, float]
     bytes_written: int
     arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    missing_deletions: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line.

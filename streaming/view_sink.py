@@ -50,6 +50,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.changes import Feed, feed_of
+from streaming.changes.order import OrderCheck
 from streaming.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.envelope import Changes, changes_of
 from streaming.errors import StateError
@@ -67,6 +68,11 @@ from streaming.targets.target import Target, ViewDelta
 __all__ = ["Published", "ViewSink", "Watcher"]
 
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
+MISSING_ROWS: Final = (
+    "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
+    "with a negative weight, so a later insert of the same row has no effect; Rules(strict=True) "
+    "refuses such rows instead; later ones are counted in the metrics (missing_deletions)"
+)
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +191,12 @@ class ViewSink:
         self._last: Published | None = None
         self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
         self._watchers: list[Watcher] = []
+        rules = self._circuit.rules.items()
+        # Inputs of which it was said that they delete what is not there.
+        self._missed: set[str] = set()
+        self._order = OrderCheck(
+            self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
+        )
 
     @property
     def circuit(self) -> Circuit:
@@ -224,10 +236,12 @@ class ViewSink:
                 done = self._versions.find(batch_id, query_id)
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
+                self._order.check_columns(df.columns)
                 if self._feed is not None:
                     schemas, keys = self._circuit.definition.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
+                self._order.check_rows(table)
             with watch.phase("decode", f"{table.num_rows:,} rows"):
                 changes = changes_of(
                     table,
@@ -236,15 +250,15 @@ class ViewSink:
                     rules=self._circuit.rules,
                 )
             if done is None:
-                now, letters = self._stepped(df, changes, batch_id, query_id, watch)
+                now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
             else:
                 if done.digests:
                     done.check_same(self._engine.circuit.digests(changes.tables))
-                now, letters = done, 0
+                now, letters, missing = done, 0, {}
             self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, now, watch)
-            self._measure(now, changes, letters, done is not None, watch)
+            self._measure(now, changes, letters, done is not None, watch, missing)
             for watcher in self._watchers:
                 try:
                     watcher(published, self.metrics[-1])
@@ -296,7 +310,17 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        own = ("_circuit", "_engine", "_lock", "_versions", "_last", "_watchers", "metrics")
+        made = (
+            "_circuit",
+            "_engine",
+            "_lock",
+            "_order",
+            "_versions",
+            "_last",
+            "_watchers",
+            "_missed",
+        )
+        own = (*made, "metrics")
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 
@@ -318,7 +342,7 @@ class ViewSink:
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
-    ) -> tuple[Done, int]:
+    ) -> tuple[Done, int, Mapping[str, int]]:
         """Prepare the step, write it, make it the state."""
         circuit = self._circuit
         judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
@@ -353,7 +377,7 @@ class ViewSink:
         except BaseException:
             step.abandon()
             raise
-        return done, letters.num_rows
+        return done, letters.num_rows, step.missing_deletions
 
     @contextmanager
     def _observed(self, watch: Stopwatch) -> Iterator[None]:
@@ -384,6 +408,7 @@ class ViewSink:
         letters: int,
         replayed: bool,
         watch: Stopwatch,
+        missing: Mapping[str, int],
     ) -> None:
         metrics = BatchMetrics(
             batch_id=done.batch_id,
@@ -395,8 +420,13 @@ class ViewSink:
             seconds=watch.seconds,
             bytes_written=0 if replayed else self._versions.bytes_written,
             arrangements=done.sizes,
+            missing_deletions=dict(missing),
         )
         self.metrics.append(metrics)
+        for name, rows in missing.items():
+            if rows and name not in self._missed:
+                self._missed.add(name)
+                log.warning(MISSING_ROWS, name, done.batch_id, rows)
         if letters:
             log.warning(
                 "micro-batch %d: %d rows were not taken, and are %s",

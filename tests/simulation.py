@@ -92,6 +92,10 @@ class Frame:
         context = SimpleNamespace(getLocalProperty=lambda key: "query")
         self.sparkSession = SimpleNamespace(sparkContext=context)
 
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
+
     def toArrow(self) -> pa.Table:  # Spark's name
         self._files.point("read the rows")
         return self._table

@@ -66,6 +66,10 @@ class Frame:
         self.sparkSession = spark
         self._table = table
 
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
+
     def toArrow(self) -> pa.Table:  # Spark's name
         return self._table
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.errors import SqlError, UnsupportedSqlError
 from circuits.relational import Field, Filter
 from circuits.sql import plan_sql
@@ -419,3 +421,26 @@ def test_a_damaged_query_is_a_plan_or_an_sql_error(text, draw):
         plan_sql(" ".join(words), RELATIONS)
     except SqlError as error:
         assert str(error)
+
+
+DIGITS = "1" * 5000
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT {DIGITS} AS x FROM r",
+        f"SELECT a FROM r WHERE a > {DIGITS}",
+        f"SELECT a FROM r ORDER BY a LIMIT {DIGITS}",
+        f"SELECT a FROM r ORDER BY {DIGITS}",
+        f"SELECT a, count(*) AS n FROM r GROUP BY {DIGITS}",
+        f"SELECT CAST(a AS DECIMAL({DIGITS}, 2)) AS x FROM r",
+        f"SELECT DATE '2020-01-01' + INTERVAL '{DIGITS}' DAY AS x FROM r",
+        f"SELECT DATE '2020-01-01' + INTERVAL '{DIGITS} days' AS x FROM r",
+    ],
+    ids=range(8),
+)
+def test_a_number_of_thousands_of_digits_is_an_error_with_its_place(sql):
+    with pytest.raises(SqlError, match=r"(?s)line 1, column .* characters: write") as caught:
+        compile_sql(sql, {"r": pa.schema([("a", pa.int64())])})
+    assert len(str(caught.value)) < 400

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.errors import EvaluationError, FunctionError
+from circuits.excerpt import shortened
 from circuits.expression import Literal
 from circuits.functions.function import Arguments, Function, Typed, Values, refuse, require
 from circuits.functions.reading import read_text
@@ -163,7 +164,8 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         return convert(array, plain(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
-            f"{literal} of type {literal.type} has no value of type {target}: {error}"
+            f"{shortened(str(literal))} of type {literal.type} has no value of type {target}: "
+            f"{shortened(str(error))}"
         ) from error
 
 

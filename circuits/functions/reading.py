@@ -4,31 +4,36 @@ White space of ASCII around a number is ignored. Well-formed columns take Arrow'
 where these fail is the text taken apart by regular expressions: ``1.5``, ``1e3`` and ``1_000`` as
 integers, digits beyond a decimal's scale. Dates and times are in `circuits.functions.reading_time`.
 
+A text of more than `MAX_VALUE_CHARACTERS` spells no value of another type, and no parser sees it:
+Arrow's parser of decimals ends the process for fractions of ten million digits.
+
 Deviations from DuckDB: ``0b11`` and ``+-1`` are no numbers; an exponent is exact in a decimal
 (DuckDB refuses ``149e-2`` as DECIMAL(4, 2)).
 """
 
 from __future__ import annotations
 
-import re
-from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.excerpt import excerpt
+from circuits.functions.long_decimals import MAX_ARROW_CHARACTERS, read_long_decimals
 from circuits.functions.reading_time import read_date, read_time, read_timestamp
 from circuits.functions.rows import fitted
 from circuits.functions.types import is_text
 
-__all__ = ["read_text"]
+__all__ = ["MAX_VALUE_CHARACTERS", "read_text"]
+
+#: Characters of a text that is read as a number, a time or a boolean, without blanks around it.
+MAX_VALUE_CHARACTERS: Final = 1000
 
 _BLANKS = " \t\n\v\f\r"
 _TRUE = pa.array(["true", "t", "yes", "y", "1"])
 _FALSE = pa.array(["false", "f", "no", "n", "0"])
 _NUMBER = r"^[+-]?(?:\d+(?:_\d+)*(?:\.(?:\d+(?:_\d+)*)?)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?$"
-# Enough for 76 digits before and after the point.
-_CONTEXT = Context(prec=200, Emin=-(10**9), Emax=10**9)
 
 
 def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
@@ -38,6 +43,7 @@ def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
     """
     if is_text(target) or arrow.is_binary(target) or arrow.is_large_binary(target):
         return pc.cast(values, target)
+    _check_lengths(values, target)
     if arrow.is_boolean(target):
         return _boolean(values)
     if arrow.is_date(target):
@@ -60,6 +66,20 @@ def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
         raise
 
 
+def _check_lengths(values: pa.Array, target: pa.DataType) -> None:
+    if values.nbytes <= MAX_VALUE_CHARACTERS:
+        return
+    long = pc.greater(pc.binary_length(values), MAX_VALUE_CHARACTERS)
+    if pc.any(long).as_py():  # perhaps blanks
+        long = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(values)), MAX_VALUE_CHARACTERS)
+    if pc.any(long).as_py():
+        wrong = values.filter(long)[0].as_py()
+        raise pa.ArrowInvalid(
+            f"{excerpt(wrong, 60)} is no {target}: texts of more than {MAX_VALUE_CHARACTERS} bytes "
+            "are not read as values"
+        )
+
+
 def _boolean(values: pa.Array) -> pa.Array:
     lower = pc.utf8_lower(values)
     true = pc.is_in(lower, value_set=_TRUE.cast(values.type))
@@ -79,16 +99,18 @@ def _digits(values: pa.Array) -> pa.Array:
 def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
     """Decimals rounded half away from zero; exponents move the point, digit for digit.
 
-    All of it in 256 bits: Arrow's reader of 128 bits drops the bits that do not fit.
+    All of it in 256 bits: Arrow's reader of 128 bits drops the bits that do not fit. Long texts and
+    those with an exponent are read one by one.
     """
     valid = pc.match_substring_regex(values, _NUMBER)
     _all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
     shown = pc.replace_substring_regex(_digits(values), r"^\+", "")
-    scientific = pc.match_substring_regex(shown, "[eE]")
+    inexact = _is_inexact(shown)
+    if pc.any(inexact).as_py():
+        short = pc.if_else(inexact, pa.scalar(None, shown.type), shown)
+        read = read_long_decimals(shown.filter(inexact), target, wanted)
+        return pc.replace_with_mask(_decimal(short, target, wanted), inexact, read)
     wide = pa.decimal256(76, target.scale)
-    if pc.any(scientific).as_py():
-        exact = [_shifted(text, target.scale, wanted) for text in shown.to_pylist()]
-        return fitted(pa.array(exact, wide), target)
     scale = min(target.scale + 1, 75)
     cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     read = pc.cast(cut, pa.decimal256(76, scale))
@@ -96,24 +118,14 @@ def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
     return fitted(pc.cast(rounded, wide), target)
 
 
-def _shifted(text: str | None, scale: int, wanted: str) -> Decimal | None:
-    """A number in scientific notation, rounded to a scale."""
-    if text is None:
-        return None
-    try:
-        number = _CONTEXT.create_decimal(text)
-        unit = Decimal(1).scaleb(-scale)
-        return number.quantize(unit, ROUND_HALF_UP, _CONTEXT)
-    except DecimalException:
-        # An exponent that no decimal has room for, unless the digits are zeros.
-        if not re.sub(r"[eE].*|[^\d]|0", "", text):
-            return Decimal(0)
-        if re.search(r"[eE]-", text):
-            return Decimal(0)
-        raise pa.ArrowInvalid(f"{text!r} is out of range of {wanted}") from None
+def _is_inexact(values: pa.Array) -> pa.Array:
+    """Whether Arrow's parser of decimals may drop digits, or wrap around, without an error."""
+    scientific = pc.match_substring_regex(values, "[eE]")
+    long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
+    return pc.fill_null(pc.or_(scientific, long), False)
 
 
 def _all_valid(values: pa.Array, valid: pa.Array, wanted: str) -> None:
     if not pc.all(valid, min_count=0).as_py():
         wrong = pc.filter(values, pc.invert(valid))[0].as_py()
-        raise pa.ArrowInvalid(f"{wrong!r} is no {wanted}")
+        raise pa.ArrowInvalid(f"{excerpt(wrong)} is no {wanted}")

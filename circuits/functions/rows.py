@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.functions.function import Kernel, Values
+from circuits.functions.limits import MAX_COLUMN_BYTES
+from circuits.functions.types import is_text
 
 __all__ = ["by_constants", "filled", "fitted", "relabelled", "scattered", "unscaled"]
 
@@ -91,13 +93,18 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         order = np.argsort(codes, kind="stable")
         distinct, starts = np.unique(codes[order], return_index=True)
         bounds = [*starts.tolist(), rows]
-        places, parts = [], []
+        places, parts, made = [], [], 0
         for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
             place = pa.array(order[bounds[i] : bounds[i + 1]])
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
             places.append(place)
             parts.append(applied(column.take(place), constants, of))
+            made += parts[-1].nbytes
+            if made > MAX_COLUMN_BYTES and is_text(of):
+                raise pa.ArrowCapacityError(
+                    f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
+                )
         return scattered(places, parts)
 
     def applied(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:

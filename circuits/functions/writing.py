@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.excerpt import excerpt
 from circuits.functions.rows import unscaled
 from circuits.functions.ticks import PER_SECOND, is_infinite, ticks_of
 
@@ -43,7 +44,7 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
 def shown(scalar: pa.Scalar) -> str:
     """A value for an error's text; as text where Python has no such value, as of the year 20000."""
     try:
-        return repr(scalar.as_py())
+        return excerpt(scalar.as_py())
     except (ValueError, OverflowError):
         return repr(write_text(pa.repeat(scalar, 1), pa.string())[0].as_py())
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import RuleError
+from circuits.excerpt import excerpt
 
 __all__ = ["OnExpiry", "Retain", "Rules", "governing"]
 
@@ -280,10 +281,16 @@ def _read(text: str) -> timedelta:
         if unit is None:
             whole = None
             break
-        total += float(number) * unit
+        try:
+            total += float(number) * unit
+        except OverflowError:
+            raise RuleError(
+                f"{excerpt(text)} is longer than {timedelta.max.days} days; give a shorter "
+                "duration, or no retention to keep rows for ever"
+            ) from None
     if whole is None:
         raise RuleError(
-            f"{text!r} is no duration; give numbers with units, as '7 days' or '1 hour 30 minutes' "
-            f"(units are {', '.join(_UNITS)})"
+            f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
+            f"'1 hour 30 minutes' (units are {', '.join(_UNITS)})"
         )
     return total

@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.expression import Expression
 from circuits.sql.expressions import READERS, Clause, Reader, integer, text
 from circuits.sql.scalars import NAMED
+from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
 __all__ = ["FIELDS", "UNITS"]
 
@@ -141,6 +142,11 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
         )
     written = f"{'-' if negative else ''}{number.this} {unit.name if unit else ''}".strip()
     total = [0, 0, 0]
+    if len(written) > MAX_NUMBER_CHARACTERS:
+        raise clause.source.error(
+            node,
+            f"an interval of more than {MAX_NUMBER_CHARACTERS} characters: write a shorter one",
+        )
     if not re.fullmatch(r"([+-]?\d+\s*[a-zA-Z]+\s*)+", written):
         raise clause.source.unsupported(
             node, f"interval {written!r}", "write whole numbers with units, as '1 year 2 months'"

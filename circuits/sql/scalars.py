@@ -101,7 +101,10 @@ def _trim(clause: Clause, node: exp.Trim) -> Expression:
 def _pad(clause: Clause, node: exp.Pad) -> Expression:
     clause.source.only(node, "this", "expression", "fill_pattern", "is_left")
     function = "lpad" if node.args.get("is_left") else "rpad"
-    parts = (node.this, node.expression, node.args["fill_pattern"])
+    padding = node.args.get("fill_pattern")  # Spark and PostgreSQL pad with blanks without it
+    parts = (
+        (node.this, node.expression) if padding is None else (node.this, node.expression, padding)
+    )
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 

@@ -24,9 +24,11 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 from circuits.sql.parsing import WRITTEN, parse
 
-__all__ = ["SYMBOLS", "Source"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "Source"]
 
 EXCERPT_WIDTH: Final = 72
+#: Characters of a number in a query; no type has values of more than 76 digits.
+MAX_NUMBER_CHARACTERS: Final = 1000
 
 # What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
 CONSTRUCTS: Final = {
@@ -264,6 +266,12 @@ class Source:
                 raise self.at(following.start, "syntax error near ',': nothing stands before it")
         for token in self.tokens:
             kind = token.token_type
+            if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
+                raise self.at(
+                    token.start,
+                    f"a number of {len(token.text)} characters: write one of up to "
+                    f"{MAX_NUMBER_CHARACTERS}",
+                )
             if kind == TokenType.L_PAREN:
                 opened.append(token)
             elif kind == TokenType.R_PAREN and not opened:

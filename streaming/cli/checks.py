@@ -19,6 +19,7 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
+from streaming.changes.order import unordered
 from streaming.cli.command import text_of
 from streaming.cli.inspection import writer_of
 from streaming.cli.sink import Sink, check_places, routes_of_sinks, sinks_of
@@ -73,10 +74,12 @@ class Checks:
     Attributes:
         problems: A line for each problem.
         passed: What was checked, and a few words on it.
+        warnings: What may go wrong later.
     """
 
     problems: list[str] = field(default_factory=list)
     passed: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @contextmanager
     def check(self, what: str = "", found: str = "") -> Iterator[None]:
@@ -124,6 +127,9 @@ def check_views(
             form, _ = source.format, source.feed  # either may be an error
             schemas[name] = source.schema()
             _check_rules(source, schemas[name])
+            source.check_sequence(None if "select" in source.own else schemas[name])
+            if source.lacks_order(schemas[name]):
+                checks.warnings.append(unordered(name))
             place = "" if source.path is None else f" in {source.path}"
             checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
     for sink in sinks:

@@ -41,7 +41,8 @@ def run(
         typer.Option(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...); "
-            "also schema=, select=, feed=, keys=, strict=, retain=, on_expiry=. One per relation.",
+            "also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. One for "
+            "each relation.",
             show_default=False,
         ),
     ],

@@ -110,6 +110,8 @@ def run(
     remarks = logs.remarks
     with ExitStack() as stack:
         stack.enter_context(logs.shown())
+        for warning in checks.warnings:
+            log.warning("%s", warning)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
             try:
@@ -134,6 +136,8 @@ def run(
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         frames = {name: frame_of(session, one) for name, one in sources.items()}
         schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
+        for name, one in sources.items():
+            one.check_sequence(schemas[name])
         rules = {name: one.rules() for name, one in sources.items()}
         circuit = circuit_of(
             query,
@@ -253,13 +257,16 @@ def _check_words(
 def _show_checks(checks: Checks, *, json: bool) -> None:
     """Say what was checked."""
     if json:
-        print_json({"ok": True, "checks": [{"what": w, "found": f} for w, f in checks.passed]})
+        passed = [{"what": what, "found": found} for what, found in checks.passed]
+        print_json({"ok": True, "checks": passed, "warnings": checks.warnings})
         return
     terminal = console()
     width = max(len(what) for what, _ in checks.passed)
     for what, found in checks.passed:
         terminal.print(f"[name]{what:<{width}}[/]", end="  ")
         terminal.print(redacted(found), markup=False, soft_wrap=True)
+    for warning in checks.warnings:
+        terminal.print(f"[waits]warning[/]  {warning}", soft_wrap=True)
     terminal.print("[comes]ok[/], nothing was started or changed")
 
 

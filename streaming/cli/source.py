@@ -13,6 +13,7 @@ schema     the columns, ``src long, dst long``; those of the files when not give
 select     SQL expressions, the columns of the relation: ``timestamp AS ts, value % 9 AS k``
 feed       how the rows are changes: debezium, delta, upsert, ... (`streaming.changes`)
 keys       rows are upserts: the last row of these columns counts
+sequence   with keys, the column whose greatest value is the last change of a key in a micro-batch
 strict     to delete what is not there is an error
 retain     ``COLUMN LENGTH``: rows leave when they are older, ``ts 7 days``
 on_expiry  with retain: ``retract`` deletes the results of rows that leave (the default), ``keep``
@@ -20,6 +21,13 @@ on_expiry  with retain: ``retract`` deletes the results of rows that leave (the 
 =========  =========================================================================
 
 A value may hold commas, as ``,word=`` begins the next key.
+
+``sequence`` names a column of the relation, a number or a time, as in ``keys=nr,
+sequence=updated_at``. With ``feed=debezium`` and other feeds of JSON it may also name a column of
+the stream, such as Kafka's ``timestamp``; without it they use the order in the events, or Kafka's
+offset. It orders the changes of one micro-batch: a change of a later micro-batch wins whatever its
+sequence. Equal changes of a key are one; two different changes with the same greatest sequence are
+an error that shows both.
 """
 
 from __future__ import annotations
@@ -52,11 +60,14 @@ __all__ = [
 ]
 
 WEIGHT: Final = "weight"
-OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain", "on_expiry")
+SEQUENCE: Final = "sequence"
+OWN: Final = (
+    *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
+)
 #: Options of Spark's sources that look like ours.
 SPARKS_OWN: Final = ("mode",)
 #: Keys that have a meaning without Spark.
-PLAIN: Final = ("format", "schema", "keys", "strict", "retain", "on_expiry")
+PLAIN: Final = ("format", "schema", "keys", "sequence", "strict", "retain", "on_expiry")
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -233,7 +244,7 @@ class Source:
         Raises:
             EventsError: They say nothing that is known.
         """
-        if not {"keys", "strict", "retain", "on_expiry"} & set(self.own):
+        if not {"keys", "sequence", "strict", "retain", "on_expiry"} & set(self.own):
             return None
         strict = self.own.get("strict", "false").lower()
         if strict not in ("true", "false"):
@@ -246,14 +257,67 @@ class Source:
                     f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
-            duration = int(length) if length.isdecimal() else length
+            duration = int(length) if re.fullmatch("[0-9]{1,18}", length) else length
             retain = Retain(column, duration, on_expiry=self._on_expiry())
         elif "on_expiry" in self.own:
             raise EventsError(
                 f"--source {self.name}: on_expiry={self.own['on_expiry']} says what becomes of "
                 "the results of rows that expire, and none do: add retain=COLUMN LENGTH"
             )
-        return Rules(keys=self.keys, strict=strict == "true", retain=retain)
+        sequence = None if self.is_ordered_by_stream else self.own.get("sequence")
+        return Rules(keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence)
+
+    @property
+    def is_ordered_by_stream(self) -> bool:
+        """Whether ``sequence`` names a column of the stream that is none of the relation."""
+        sequence = self.own.get("sequence")
+        if sequence is None or self.feed is None:
+            return False
+        if self.feed in FLAT:
+            return sequence == SEQUENCE
+        schema = self.schema()
+        return schema is None or sequence not in schema.names
+
+    def check_sequence(self, schema: pa.Schema | None) -> None:
+        """Check that ``sequence`` is a column, and comes with keys.
+
+        Args:
+            schema: The columns of the relation; None if only Spark can tell them.
+
+        Raises:
+            EventsError: It is none.
+        """
+        sequence = self.own.get("sequence")
+        if sequence is None:
+            return
+        if not self.keys:
+            raise EventsError(
+                f"--source {self.name}: sequence={sequence} orders the changes of a key: add "
+                "keys=COLUMN"
+            )
+        if self.is_ordered_by_stream or schema is None or sequence in (*schema.names, SEQUENCE):
+            return
+        raise EventsError(
+            f"--source {self.name}: sequence={sequence} is no column of it; columns are "
+            f"{', '.join(schema.names)}"
+        )
+
+    def lacks_order(self, schema: pa.Schema | None) -> bool:
+        """Whether there are keys and, as far as is known before Spark starts, no order of changes.
+
+        Args:
+            schema: As for `check_sequence`.
+        """
+        if not self.keys or "sequence" in self.own:
+            return False
+        if self.feed is not None:
+            from streaming.changes import feed_of  # imports Spark, as in `feed`
+            from streaming.changes.order import OFFSETS, has_order
+
+            known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            if has_order(feed_of(self.feed), known):
+                return False
+        return schema is None or SEQUENCE not in schema.names
 
     def _on_expiry(self) -> OnExpiry | None:
         """What ``on_expiry`` says, if it is given."""
