@@ -42,6 +42,7 @@ from circuits.incremental import incrementalize
 from circuits.inputs.refused import MISSING
 from circuits.inputs.ruled import Ruled, unretained
 from circuits.inputs.rules import Rules, governing
+from circuits.limits import bounded
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
@@ -52,6 +53,7 @@ from circuits.step import PHASES, CircuitStep, digests_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
 
 __all__ = ["Circuit", "CircuitStep"]
 
@@ -70,7 +72,8 @@ class Circuit:
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
-        clock: Seconds, for the times in `explain`.
+        limits: How many rows, bytes and seconds a step, or a query, may use.
+        clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Raises:
         SchemaError: A schema has a column of a type that cannot be held.
@@ -91,6 +94,7 @@ class Circuit:
         parts: int = 1,
         iterations: int = ITERATIONS,
         rules: Mapping[str, Rules] | None = None,
+        limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
@@ -111,7 +115,9 @@ class Circuit:
             parts=parts,
             iterations=iterations,
             rules=self.rules,
+            limits=limits,
         )
+        self.limits = limits
         self._clock = clock
         self._version = 0
         self._broken = False
@@ -141,6 +147,8 @@ class Circuit:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
             IterationError: A recursion does not end; nothing has changed.
+            StepLimitError: The step uses more than ``limits`` allow; nothing has changed.
+            StepMemoryError: The step needs more memory than there is; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
@@ -170,24 +178,27 @@ class Circuit:
         self._check_whole()
         known, marks = self._graph.holdings.lengths(), self._graph.marks
         times = [self._clock()]
+        budget = Budget(self.limits, self._clock)
         try:
-            given, moved = self._encoded(tables, watermarks or {})
-            times.append(self._clock())
-            step = self._graph.prepare(given, moved)
-            times.append(self._clock())
-            outputs = {
-                name: self._schemas[name].to_table(
-                    step.deltas[self._graph.views[name]], self._codecs
-                )
-                for name in self.outputs
-            }
-            refused = {
-                name: [
-                    self._graph.rules[name].told(rows, marks.get(mark_of(name))) for rows in many
-                ]
-                for name, many in step.refused.items()
-            }
-        except Exception:
+            with bounded(self._graph, budget):
+                given, moved = self._encoded(tables, watermarks or {})
+                times.append(self._clock())
+                step = self._graph.prepare(given, moved, budget)
+                times.append(self._clock())
+                outputs = {}
+                for name in self.outputs:
+                    number = self._graph.views[name]
+                    budget.begin(number)
+                    delta = step.deltas[number]
+                    outputs[name] = self._schemas[name].to_table(delta, self._codecs)
+                refused = {
+                    name: [
+                        self._graph.rules[name].told(rows, marks.get(mark_of(name)))
+                        for rows in many
+                    ]
+                    for name, many in step.refused.items()
+                }
+        except BaseException:
             self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
@@ -267,6 +278,7 @@ class Circuit:
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
             CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
@@ -275,7 +287,13 @@ class Circuit:
         kept = self._kept()
         try:
             return answered(
-                text, kept, self._codecs, dialect=dialect, engine=engine, joining=self._joining
+                text,
+                kept,
+                self._codecs,
+                dialect=dialect,
+                engine=engine,
+                joining=self._joining,
+                budget=Budget(self.limits, self._clock),
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]

@@ -14,6 +14,7 @@ from circuits.inputs.rules import Rules
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 __all__ = ["compile_datalog", "compile_sql"]
 
@@ -31,6 +32,7 @@ def compile_sql(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
 
@@ -46,6 +48,7 @@ def compile_sql(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         SqlError: The text is no SQL, or names what is not there.
@@ -89,6 +92,7 @@ def compile_sql(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        limits=limits,
     )
 
 
@@ -103,6 +107,7 @@ def compile_datalog(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
 
@@ -116,6 +121,7 @@ def compile_datalog(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
@@ -147,4 +153,5 @@ def compile_datalog(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        limits=limits,
     )

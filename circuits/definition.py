@@ -3,8 +3,8 @@
 A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
 when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
 state depends on: the plan of every view, the columns and the rules of every input, and what is kept
-whole. Formula, parts, threads, the bound on iterations and which views are given out are not
-covered: the same state serves all of them.
+whole. Formula, parts, threads, the limits of a step, the bound on iterations and which views are
+given out are not covered: the same state serves all of them.
 
 Fingerprints are per part, so that who compares two definitions can say in what they differ.
 """
@@ -27,6 +27,7 @@ from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
 from dbsp_wcoj.choice import FormulaName
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
@@ -57,6 +58,7 @@ class Definition:
     parts: int = 1
     iterations: int = ITERATIONS
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    limits: StepLimits = DEFAULT_LIMITS
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
         """A new circuit, without state.
@@ -76,6 +78,7 @@ class Definition:
             parts=self.parts,
             iterations=self.iterations,
             rules=self.rules,
+            limits=self.limits,
         )
 
     @cached_property

@@ -16,6 +16,7 @@ from dbsp_wcoj.errors import (
     ColumnTypeError,
     DbspWcojError,
     FormulaError,
+    LimitError,
     QuerySyntaxError,
     UnknownRelationError,
     UnsafeVariableError,
@@ -25,6 +26,7 @@ from dbsp_wcoj.errors import (
 )
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
+from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.trace import Trace
@@ -33,6 +35,7 @@ from dbsp_wcoj.zset import ZSet
 
 __all__ = [
     "ArityError",
+    "Budget",
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
@@ -40,12 +43,14 @@ __all__ = [
     "Encoded",
     "Formula",
     "FormulaError",
+    "LimitError",
     "PreparedStep",
     "Query",
     "QuerySyntaxError",
     "Relations",
     "RelationsStep",
     "Stats",
+    "StepLimits",
     "Trace",
     "UnknownRelationError",
     "UnsafeVariableError",

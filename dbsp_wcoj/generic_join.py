@@ -20,6 +20,7 @@ from dbsp_wcoj.errors import (
     WeightOverflowError,
 )
 from dbsp_wcoj.kernels.program import PROPOSALS
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Query
@@ -57,6 +58,7 @@ def generic_join(
     engine: Engine = "compiled",
     executor: Executor | None = None,
     parts: int = 1,
+    budget: Budget | None = None,
 ) -> ZSet:
     """Join all atoms of ``query``, binding one variable at a time.
 
@@ -71,6 +73,7 @@ def generic_join(
         engine: "compiled", or "reference" for the readable join, to compare with.
         executor: Where the parts run at the same time; the kernel does not hold the GIL.
         parts: How many pieces of about equal rows to cut the work into.
+        budget: How much the compiled engine may use; without it there is no limit.
 
     Returns:
         Consolidated Z-set of arity ``len(query.head)``. A row's weight is the product of the
@@ -82,6 +85,7 @@ def generic_join(
         VariableOrderError: ``order`` is not a permutation of the variables.
         ColumnTypeError: A constant of the query is not an int64.
         WeightOverflowError: A weight leaves int64.
+        LimitError: The join uses more than the budget allows.
 
     Complexity:
         O(AGM(query) * log N) time, N = rows of the largest view; memory for the result and one
@@ -104,8 +108,8 @@ def generic_join(
         raise DbspWcojError(f"unknown engine {engine!r}; use 'compiled' or 'reference'")
     join = _OneShot(query, given, order)
     if not query.head:
-        return join.total(executor, parts)
-    return accumulate(join.chunks(executor, parts), len(query.head))
+        return join.total(executor, parts, budget)
+    return accumulate(join.chunks(executor, parts, budget), len(query.head))
 
 
 def generic_join_chunks(
@@ -123,9 +127,9 @@ def generic_join_chunks(
     query = Query.parse(query) if isinstance(query, str) else query
     join = _OneShot(query, _per_atom(query, views), order)
     if not query.head:
-        yield join.total(None, 1)
+        yield join.total(None, 1, None)
     else:
-        yield from join.chunks(None, 1)
+        yield from join.chunks(None, 1, None)
 
 
 class _OneShot:
@@ -165,17 +169,19 @@ class _OneShot:
         if moving is not None and deltas[moving]:
             product.pack(self._runs[id(views[moving]), plan.factors[moving].order])
 
-    def total(self, executor: Executor | None, parts: int) -> ZSet:
+    def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
         if self.product is None:
             return ZSet.empty(0)
         total = self.product.total
-        return ZSet.scalar(sum(total(*share) for share in self._shares(executor, parts)))
+        return ZSet.scalar(sum(total(*share, budget) for share in self._shares(executor, parts)))
 
-    def chunks(self, executor: Executor | None, parts: int) -> Iterator[ZSet]:
+    def chunks(
+        self, executor: Executor | None, parts: int, budget: Budget | None
+    ) -> Iterator[ZSet]:
         if self.product is None:
             return
         for share in self._shares(executor, parts):
-            yield from self.product.chunks(*share)
+            yield from self.product.chunks(*share, budget)
 
     def _shares(
         self, executor: Executor | None, parts: int
