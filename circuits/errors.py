@@ -123,6 +123,14 @@ class StepLimitError(CircuitError, LimitError):
         self.view = view
         self.operator = operator
 
+    def renamed(self, view: str | None, where: str = "") -> StepLimitError:
+        """The same error of another view, as a part of a circuit that runs elsewhere has it."""
+        message = str(self).removeprefix(f"view {self.view!r}: ")
+        message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
+        found = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
+        found.__cause__ = self.__cause__
+        return found
+
 
 class StepMemoryError(StepLimitError, MemoryError):
     """A step, or a query, needs more memory than there is; the state is as it was before."""

@@ -292,26 +292,50 @@ def of_time(text: str, **options: object) -> Circuit:
     return Circuit(given.plans, SCHEMAS, clock=Clock(), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("what", ["e.a, f.b", "count(*) AS n"])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_work_without_rows_is_bounded_by_time(
-    what: str, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(words, "PAUSE_AFTER", 100)
-    text = f"SELECT {what} FROM e, f WHERE e.a = f.b AND e.b = f.a"
-    rows = table([(n, n % 100 + 10_000) for n in range(10_000)])
+def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "PAUSE_AFTER", 50)
+    text = (
+        "SELECT e.a, x.b FROM e JOIN f x ON x.a = e.b JOIN f y ON y.a = x.b JOIN e z ON z.a = y.b"
+    )
+    numbers = range(1, 5000)
+    first = {
+        "e": table([(2 * n + 100_001, -1) for n in numbers]),
+        "f": table([(0, n) for n in numbers] + [(n, 2 * n + 100_000) for n in numbers]),
+    }
+    row = {"e": table([(-2, 0)])}
     with ThreadPoolExecutor(2) as executor:
         pool = executor if parts > 1 else None
-        circuit = of_time(text, limits=StepLimits(max_seconds=40), executor=pool, parts=parts)
+        circuit = of_time(text, limits=StepLimits.off(), executor=pool, parts=parts)
+        circuit.step(first)
         before = sizes(circuit)
+        circuit.limits = StepLimits(max_seconds=40)
 
         with pytest.raises(StepLimitError, match="max_seconds=40") as caught:
-            circuit.step({"e": rows, "f": rows})
+            circuit.step(row)
 
         assert caught.value.limit == "max_seconds"
         assert sizes(circuit) == before
-        patient = of_time(text, limits=StepLimits(max_seconds=1e9), executor=pool, parts=parts)
-        assert patient.step({"e": rows, "f": rows})["view"].num_rows <= 1
+        circuit.limits = StepLimits(max_seconds=1e9)
+        assert circuit.step(row)["view"].num_rows == 0
+
+
+def test_a_count_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "PAUSE_AFTER", 50)
+    edges = pa.table({"a": np.arange(400) // 20, "b": np.arange(400) % 20})
+    text = (
+        "SELECT count(*) AS n FROM e w JOIN e x ON x.a = w.b JOIN e y ON y.a = x.b "
+        "JOIN e z ON z.a = y.b AND z.b = w.a"
+    )
+    circuit = of_time(text, limits=StepLimits(max_seconds=40))
+    before = sizes(circuit)
+
+    with pytest.raises(StepLimitError, match="max_seconds=40"):
+        circuit.step({"e": edges})
+
+    assert sizes(circuit) == before
+    circuit.limits = StepLimits(max_seconds=1e9)
+    assert circuit.step({"e": edges})["view"].to_pylist() == [{"n": 20**4, "weight": 1}]
 
 
 @pytest.mark.parametrize("head", ["a, b, c", "", "a"])
@@ -424,11 +448,11 @@ def test_the_limits_of_a_circuit_are_part_of_its_definition_and_not_of_its_finge
 
 VIEWS = {
     "join": "SELECT e.a, f.b FROM e JOIN f ON e.b = f.a",
-    "groups": "SELECT e.a, count(*) AS n, min(f.b) AS least FROM e JOIN f ON e.b = f.a GROUP BY e.a",
+    "groups": "SELECT e.a, count(*) AS n, min(f.b) AS b FROM e JOIN f ON e.b = f.a GROUP BY e.a",
     "distinct": "SELECT DISTINCT b + 1 AS b FROM e",
     "first": "SELECT a, b FROM e ORDER BY b, a LIMIT 3",
-    "paths": "WITH RECURSIVE p(a, b) AS (SELECT a, b FROM e UNION SELECT p.a, e.b FROM p JOIN e "
-    "ON p.b = e.a) SELECT a, b FROM p",
+    "paths": "WITH RECURSIVE d AS (SELECT DISTINCT a, b FROM e), p(a, b) AS (SELECT a, b FROM d "
+    "UNION SELECT p.a, d.b FROM p JOIN d ON p.b = d.a) SELECT a, b FROM p",
     "outer": "SELECT e.a, f.b FROM e LEFT JOIN f ON e.a = f.a",
 }
 
@@ -445,6 +469,7 @@ deltas = st.lists(st.tuples(small, small, st.sampled_from([1, 1, 1, -1])), max_s
     lambda rows: table([row[:2] for row in rows], [row[2] for row in rows])
 )
 limit = st.one_of(st.none(), st.integers(1, 8))
+size_limit = st.one_of(st.none(), st.integers(1, 600))
 
 
 @settings(max_examples=25)

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from circuits import Circuit
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.changes_file import ChangesFile
+from streaming.cli.limits import limits_of
 from streaming.cli.terminal import (
     amount,
     console,
@@ -49,6 +50,9 @@ def replay(
     pause: float,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     ui: bool,
     ui_port: int,
     ui_host: str,
@@ -59,6 +63,7 @@ def replay(
     remarks = console(stderr=True)
     if output is not None and output.exists():
         raise EventsError(f"--output {output}: is there; name a new folder")
+    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     changes = ChangesFile.read(file, relation=relation, by=by, columns=wanted)
     with ExitStack() as stack:
@@ -71,6 +76,7 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
+                limits=limits,
             )
         except DbspWcojError as error:
             if relation is None and changes.tags is None:

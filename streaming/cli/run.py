@@ -15,6 +15,7 @@ from circuits import Circuit
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
 from streaming.cli.inspection import writer_of
+from streaming.cli.limits import limits_of
 from streaming.cli.query import interval_of, run_query
 from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, sources_of
@@ -49,6 +50,9 @@ def run(
     cells: int | None,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     memory: str,
     ui: bool,
     ui_port: int,
@@ -60,6 +64,7 @@ def run(
     sources = sources_of(source)
     _check_words(state, every, once, bad_rows, cells)
     interval = None if every is None else interval_of(every)
+    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
     _check_before(query, sources, sink or [], formula)
     if ui:
         check_servable(host=ui_host, port=ui_port, token=ui_token)
@@ -88,6 +93,7 @@ def run(
             threads=threads,
             rules={name: rule for name, rule in rules.items() if rule is not None},
             materialize=_to_materialize(query, schemas, sink or []),
+            limits=limits,
         )
         if state is not None:
             check_free(state, circuit)

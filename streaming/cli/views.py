@@ -12,6 +12,7 @@ import pyarrow as pa
 from circuits import Circuit, Rules, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.errors import EventsError
 
 __all__ = ["circuit_of", "name_of", "without_weight"]
@@ -30,18 +31,24 @@ def circuit_of(
     materialize: bool | Collection[str] = False,
     rules: Mapping[str, Rules] | None = None,
     outputs: Collection[str] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """The circuit of a text, or of the file that it names; a plain SELECT has the file's name.
 
     Raises:
-        EventsError: The file cannot be read.
+        EventsError: The file cannot be read, or is not UTF-8.
         DbspWcojError: The text cannot be compiled.
     """
     path = _file(query)
     text = query
     if path is not None:
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise EventsError(
+                f"{path}: byte {error.start} ({error.object[error.start]:#04x}) is not UTF-8: save "
+                "the file as UTF-8"
+            ) from None
         except OSError as error:
             raise EventsError(f"{path}: {error.strerror or error}") from None
     is_sql = text.lstrip().lower().startswith(SQL_WORDS) if path is None else path.suffix == ".sql"
@@ -53,6 +60,7 @@ def circuit_of(
         "materialize": materialize,
         "rules": rules,
         "outputs": outputs,
+        "limits": limits,
     }
     if is_sql:
         return compile_sql(text, schemas, name=name_of(query), **common)  # type: ignore[arg-type]
