@@ -32,6 +32,7 @@ from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     MissingRowError,
+    RuleError,
     TextError,
     UnknownInputError,
     UnknownViewError,
@@ -50,6 +51,7 @@ from circuits.schema import Schema
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
+from circuits.tables import tables_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
 from dbsp_wcoj.choice import formula_of
@@ -181,7 +183,7 @@ class Circuit:
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self._graph, budget):
-                given, moved = self._encoded(tables, watermarks or {})
+                given, moved = self._encoded(tables, {} if watermarks is None else watermarks)
                 times.append(self._clock())
                 step = self._graph.prepare(given, moved, budget)
                 times.append(self._clock())
@@ -391,12 +393,17 @@ class Circuit:
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
         rules = self._graph.rules
+        if not isinstance(watermarks, Mapping):
+            raise RuleError(
+                f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
+                'give {"name of the input": time}'
+            )
         for name, value in watermarks.items():
             self._check_input(name)
             if name not in rules:
                 raise unretained(name)
             moved[name] = rules[name].watermark(value)
-        for name, table in tables.items():
+        for name, table in tables_of(tables).items():
             self._check_input(name)
             if name not in rules:
                 given[name] = self.inputs[name].to_zset(table, self._codecs)

@@ -25,6 +25,7 @@ from circuits.codec import Codecs
 from circuits.errors import SchemaError
 from circuits.lossless import lossless
 from circuits.relational import Field
+from circuits.tables import table_of
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import consolidated_rows
 
@@ -110,6 +111,7 @@ name, age and may have weight
         Complexity:
             O(bytes), and sorting the codes.
         """
+        table = table_of(self.relation, table)
         codes, weights = self.to_codes(table, codecs)
         if not self.fields:
             if weights is None:
@@ -125,22 +127,18 @@ name, age and may have weight
         Raises:
             SchemaError: As `to_zset`.
         """
+        table = table_of(self.relation, table)
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
         return self._encoded(arrays, codecs), weights
 
     def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
-        """Refuse what is no table, and columns that are surplus or repeated.
+        """Refuse columns that are surplus or repeated.
 
         Raises:
             SchemaError: There are such.
         """
-        if not isinstance(table, pa.Table | pa.RecordBatch):
-            raise SchemaError(
-                f"relation {self.relation!r}: rows come as a pa.Table, not {type(table).__name__}: "
-                "make one with pa.table(...)"
-            )
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
         if surplus or len(set(names)) != len(names):

@@ -293,7 +293,9 @@ def of_time(text: str, **options: object) -> Circuit:
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_without_rows_is_bounded_by_time(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(words, "PAUSE_AFTER", 50)
     text = (
         "SELECT e.a, x.b FROM e JOIN f x ON x.a = e.b JOIN f y ON y.a = x.b JOIN e z ON z.a = y.b"
@@ -491,7 +493,8 @@ def test_a_step_within_limits_is_the_unlimited_step_or_is_refused_and_changes_no
         try:
             found = bound.step(given_tables)
         except StepLimitError as error:
-            assert error.operator is not None and error.view == view
+            # An input that is kept whole is of no view.
+            assert error.operator is not None and error.view in (view, None)
             assert sizes(bound) == before
             bound.limits = StepLimits.off()
             found = bound.step(given_tables)

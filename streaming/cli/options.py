@@ -106,7 +106,10 @@ MaxStepBytes: TypeAlias = Annotated[
 MaxSeconds: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0, help="That a step may take. Default: no limit.", show_default=False
+        metavar="SECONDS",
+        min=0,
+        help="That a step may take. Default: no limit.",
+        show_default=False,
     ),
 ]
 
