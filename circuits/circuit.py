@@ -47,13 +47,14 @@ from circuits.limits import bounded
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
-from circuits.schema import Schema
+from circuits.schema import Schema, schemas_of
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
 from circuits.tables import tables_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import formula_of
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
 
@@ -99,14 +100,18 @@ class Circuit:
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
+        self.inputs = schemas_of(schemas)
+        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
+        check_type("parts", parts, int, "a number of parts")
+        check_type("iterations", iterations, int, "a number of iterations")
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
-        kept = known if materialize is True else (materialize or ())
+        whole = isinstance(materialize, bool)
+        kept = (known if materialize else ()) if whole else materialize
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = governing(rules or {}, self.inputs)
+        self.rules = governing({} if rules is None else rules, self.inputs)
         self._joining = Joining(formula_of(formula), executor, parts, iterations)
         self.definition = Definition(
             self.plans,
@@ -234,6 +239,7 @@ class Circuit:
         Raises:
             UnknownViewError: There is none of that name.
         """
+        check_type("name", name, str, "the name of an input or a view")
         found = self._schemas.get(name) or self.inputs.get(name)
         if found is None:
             known = ", ".join([*self.inputs, *self._schemas])
@@ -286,6 +292,9 @@ class Circuit:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
         """
         self._check_whole()
+        check_type("text", text, str, "a SELECT or Datalog rules as a text")
+        check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+        check_type("engine", engine, str, "'compiled' or 'reference'")
         kept = self._kept()
         try:
             return answered(
@@ -315,6 +324,7 @@ class Circuit:
         Raises:
             CircuitError: There is no such format.
         """
+        check_type("format", format, str, "'text' or 'mermaid'")
         drawings = {"text": tree, "mermaid": mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
@@ -349,6 +359,7 @@ class Circuit:
             O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
             for each arrangement that is not in the state.
         """
+        check_type("state", state, State, "a State")
         codecs = codecs_of(state)
         graph, integrals = self._built(codecs)
         fill(graph, state)

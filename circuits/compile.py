@@ -11,9 +11,10 @@ from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
 from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
-from circuits.schema import Schema
+from circuits.schema import schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 __all__ = ["compile_datalog", "compile_sql"]
@@ -78,7 +79,10 @@ def compile_sql(
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
+    inputs = schemas_of(schemas)
+    check_type("text", text, str, "SQL as a text")
+    check_type("name", name, str, "the name of the view as a text")
+    check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
     plans = plan_sql(
         text, {n: schema.fields for n, schema in inputs.items()}, name=name, dialect=dialect
     )
@@ -141,7 +145,8 @@ def compile_datalog(
     >>> circuit.step({"closed": pa.table({"node": [3]})})["open"].to_pylist()
     [{'x': 2, 'weight': -1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
+    inputs = schemas_of(schemas)
+    check_type("text", text, str, "Datalog rules as a text")
     plans = plan_datalog(text, {n: schema.fields for n, schema in inputs.items()})
     return Circuit(
         plans,

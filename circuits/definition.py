@@ -26,6 +26,7 @@ from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import FormulaName
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
@@ -103,8 +104,9 @@ def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[s
     """The names, in the order of the known ones, so that a set names the same circuit."""
     if isinstance(names, str):
         raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    check_type(role, names, Collection, "a collection of names")
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise CircuitError(
                 f"{role}: {name!r} is not there; known are {', '.join(known)}: "
                 "add its definition or drop the name"

@@ -13,7 +13,7 @@ the row; without it every row has weight 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,9 +27,10 @@ from circuits.lossless import lossless
 from circuits.relational import Field
 from circuits.tables import table_of
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["WEIGHT", "Schema"]
+__all__ = ["WEIGHT", "Schema", "schemas_of"]
 
 WEIGHT: Final = "weight"
 
@@ -83,6 +84,8 @@ name, age and may have weight
         Raises:
             SchemaError: As for the class.
         """
+        check_type("relation", relation, str, "the name of a relation")
+        check_type(f"the schema of {relation!r}", schema, pa.Schema, "a pa.Schema")
         return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in schema))
 
     @property
@@ -152,6 +155,7 @@ name, age and may have weight
         Raises:
             SchemaError: The codes are not those of these types.
         """
+        check_type("zset", zset, ZSet, "a ZSet")
         if not len(zset):
             return self.arrow.empty_table()
         arrays = []
@@ -232,6 +236,17 @@ name, age and may have weight
 
     def _refused(self, column: str, error: SchemaError) -> SchemaError:
         return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
+
+
+def schemas_of(schemas: Mapping[str, pa.Schema]) -> dict[str, Schema]:
+    """The schemas of the input relations, by name.
+
+    Raises:
+        ArgumentTypeError: They are no mapping from names to Arrow schemas.
+        SchemaError: As for the class.
+    """
+    check_type("schemas", schemas, Mapping, '{"name of the input": pa.schema(...)}')
+    return {name: Schema.of(name, schema) for name, schema in schemas.items()}
 
 
 def _null_count(column: pa.ChunkedArray) -> int:

@@ -47,6 +47,9 @@ def tables_of(given: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
 def table_of(relation: str, rows: object) -> pa.Table:
     """The rows of one input as an Arrow table; nothing is copied.
 
+    Arrow checks offsets, indices and UTF-8, since the kernels trust them: O(bytes of texts), far
+    less than encoding takes.
+
     Args:
         relation: The input, for errors.
         rows: A `pa.Table` or a `pa.RecordBatch`.
@@ -62,7 +65,10 @@ def table_of(relation: str, rows: object) -> pa.Table:
             "with pa.table(...)"
         )
     try:
-        rows.validate()
+        rows.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise SchemaError(f"relation {relation!r}: the table is damaged: {error}") from error
+        raise SchemaError(
+            f"relation {relation!r}: the table is damaged: {error}; write what made it again, or "
+            "read texts that are not UTF-8 as binary"
+        ) from error
     return rows

@@ -12,6 +12,7 @@ input or output, no clock, no threads of its own, no randomness.
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
 from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
+    ArgumentTypeError,
     ArityError,
     ColumnTypeError,
     DbspWcojError,
@@ -34,6 +35,7 @@ from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 
 __all__ = [
+    "ArgumentTypeError",
     "ArityError",
     "Budget",
     "ColumnTypeError",

@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import Partial
 from dbsp_wcoj.choice import FormulaName, formula_of
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM
+from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, query_of
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planner import body_of, check_constants
 from dbsp_wcoj.product import Product
@@ -118,7 +119,8 @@ class DeltaQuery:
         parts: int = 1,
         relations: Relations | None = None,
     ) -> None:
-        self.query = Query.parse(query) if isinstance(query, str) else query
+        check_type("parts", parts, int, "a number of parts")
+        self.query = query_of(query)
         self.formula = formula_of(formula)
         check_constants(self.query)
         body = body_of(self.query)
@@ -196,6 +198,7 @@ class DeltaQuery:
             DbspWcojError: The step is of other relations or of an earlier version of them, or
                 another step of the view is being computed.
         """
+        check_type("step", step, RelationsStep, "what Relations.stage returned")
         step.check(self._relations)
         self._enter()
         try:

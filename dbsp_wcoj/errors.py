@@ -9,6 +9,7 @@ out. Catch ``DbspWcojError`` for all of them, or the one that you can do somethi
     ├── QuerySyntaxError (ValueError)         text that is not a query; has a line and a column
     ├── UnsafeVariableError                   a variable that no atom binds
     ├── UnknownRelationError                  a relation name that the query does not use
+    ├── ArgumentTypeError (TypeError)         an argument of the wrong Python type
     ├── ArityError                            too many or too few columns, terms or views
     ├── WeightError                           weights of the wrong type, length or shape
     ├── WeightOverflowError (ArithmeticError) a weight outside int64
@@ -26,6 +27,7 @@ All of them survive pickling, since Spark carries them from executors to the dri
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentTypeError",
     "ArityError",
     "ColumnTypeError",
     "DbspWcojError",
@@ -77,6 +79,10 @@ class UnsafeVariableError(DbspWcojError):
 
 class UnknownRelationError(DbspWcojError):
     """A relation is named that is not there."""
+
+
+class ArgumentTypeError(DbspWcojError, TypeError):
+    """An argument is of the wrong Python type."""
 
 
 class ArityError(DbspWcojError):

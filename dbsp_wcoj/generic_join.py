@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import (
     ArityError,
     DbspWcojError,
@@ -37,7 +38,14 @@ from dbsp_wcoj.zset import (
     stored,
 )
 
-__all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks", "plain"]
+__all__ = [
+    "PARALLEL_MINIMUM",
+    "Views",
+    "generic_join",
+    "generic_join_chunks",
+    "plain",
+    "query_of",
+]
 
 View = ZSet | Trace
 Views = Sequence[View] | Mapping[str, View]
@@ -100,8 +108,12 @@ def generic_join(
     >>> generic_join("n() :- e(a, b), e(b, c)", [edges, edges]).to_dict()
     {(): 3}
     """
-    query = Query.parse(query) if isinstance(query, str) else query
+    query = query_of(query)
     given = _per_atom(query, views)
+    check_type("engine", engine, str, "'compiled' or 'reference'")
+    check_type("parts", parts, int, "a number of parts")
+    if order is not None:
+        check_type("order", order, Sequence, "names of variables")
     if engine == "reference":
         return _reference(query, given, order)
     if engine != "compiled":
@@ -124,12 +136,22 @@ def generic_join_chunks(
     >>> sum(len(chunk) for chunk in chunks)
     1000000
     """
-    query = Query.parse(query) if isinstance(query, str) else query
+    query = query_of(query)
     join = _OneShot(query, _per_atom(query, views), order)
     if not query.head:
         yield join.total(None, 1, None)
     else:
         yield from join.chunks(None, 1, None)
+
+
+def query_of(query: Query | str) -> Query:
+    """A query, or that of a text.
+
+    Raises:
+        ArgumentTypeError: It is neither.
+        QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
+    """
+    return query if isinstance(query, Query) else Query.parse(query)
 
 
 class _OneShot:
@@ -247,10 +269,12 @@ def _per_atom(query: Query, views: Views) -> list[View]:
                 )
         given = [views[atom.relation] for atom in query.body]
     else:
+        check_type("views", views, Sequence, "one Z-set per atom, or a mapping from relations")
         given = list(views)
     if len(given) != len(query.body):
         raise ArityError(f"{len(given)} views for {len(query.body)} atoms; give one per atom")
     for atom, view in zip(query.body, given, strict=True):
+        check_type(f"the view of '{atom}'", view, (ZSet, Trace), "a ZSet or a Trace")
         arity = max(atom.arity, 1) if isinstance(view, Trace) else atom.arity
         if view.arity != arity:
             raise ArityError(f"'{atom}' has arity {atom.arity}, its view {view.arity}")

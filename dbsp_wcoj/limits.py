@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import LimitError
 
 __all__ = ["DEFAULT_LIMITS", "Budget", "StepLimits"]
@@ -127,6 +128,7 @@ step of 50 rows
     )
 
     def __init__(self, limits: StepLimits, clock: Callable[[], float] | None = None) -> None:
+        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         self._limits = limits
         self._clock = clock
         self._lock = Lock()

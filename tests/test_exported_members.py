@@ -12,6 +12,7 @@ from dbsp_wcoj import errors
 from streaming import errors as streaming_errors
 
 PUBLIC = [
+    "ArgumentTypeError",
     "ArityError",
     "Budget",
     "ColumnTypeError",

@@ -20,6 +20,7 @@ import dbsp_wcoj
 from circuits import (
     Circuit,
     Retain,
+    RuleError,
     Rules,
     Schema,
     SchemaError,
@@ -91,10 +92,16 @@ def circuit(**options: Any) -> Circuit:
     return compile_sql("SELECT a, count(*) AS n FROM e GROUP BY a", {"e": PAIR}, **options)
 
 
+def column(value: Any) -> pa.Array:
+    """A column of one value, of numbers where Arrow has no such value."""
+    try:
+        return pa.array([value])
+    except (pa.ArrowException, OverflowError, UnicodeError, TypeError):
+        return pa.array([1])
+
+
 def kept() -> Circuit:
-    found = circuit(
-        materialize=True, rules={"e": Rules(retain=Retain("a", 10))}
-    )
+    found = circuit(materialize=True, rules={"e": Rules(retain=Retain("a", 10))})
     found.step({"e": ROWS})
     return found
 
@@ -111,14 +118,13 @@ SQL = "SELECT a FROM e"
 
 #: A call, and arguments that it takes; each is replaced by each wrong one.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "ZSet": (ZSet, {"rows": np.zeros((2, 1), np.int64), "weights": np.ones(1, np.int64)}),
     "ZSet.from_rows": (ZSet.from_rows, {"rows": [(1, 2)], "weights": [1], "arity": 2}),
     "ZSet.from_columns": (ZSet.from_columns, {"columns": [[1], [2]], "weights": [1]}),
     "ZSet.empty": (ZSet.empty, {"arity": 2}),
     "ZSet.scalar": (ZSet.scalar, {"weight": 2}),
     "ZSet +": (lambda other: EDGES + other, {"other": EDGES}),
     "ZSet -": (lambda other: EDGES - other, {"other": EDGES}),
-    "ZSet ==": (lambda other: EDGES == other, {"other": EDGES}),
+    "ZSet ==": (lambda other: other == EDGES, {"other": EDGES}),
     "Query.parse": (Query.parse, {"text": PATHS}),
     "generic_join": (
         generic_join,
@@ -130,7 +136,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "parts": 1,
         },
     ),
-    "generic_join of a sequence": (lambda views: generic_join(PATHS, views), {"views": [EDGES] * 2}),
+    "generic_join of a sequence": (
+        lambda views: generic_join(PATHS, views),
+        {"views": [EDGES] * 2},
+    ),
     "DeltaQuery": (DeltaQuery, {"query": PATHS, "formula": "collapsed", "parts": 1}),
     "DeltaQuery.step": (lambda deltas: DeltaQuery(PATHS).step(deltas), {"deltas": {"e": EDGES}}),
     "DeltaQuery.step, counted": (
@@ -147,7 +156,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "DeltaQuery.evaluate": (lambda step: DeltaQuery(PATHS).evaluate(step), {"step": 7}),
     "Relations.declare": (
-        lambda name, arity: Relations().declare(name, arity),
+        lambda name, arity: Relations().declare(name, arity, keep_rows=True),
         {"name": "e", "arity": 2},
     ),
     "Relations.stage": (lambda deltas: Relations().stage(deltas), {"deltas": {}}),
@@ -156,7 +165,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Trace.prepare": (lambda delta: trace().prepare(delta), {"delta": EDGES}),
     "Trace.arrange": (lambda order: trace().arrange(order), {"order": (1, 0)}),
     "Trace.weights_of": (lambda rows: trace().weights_of(rows), {"rows": EDGES}),
-    "Dictionary.encode": (lambda values: Dictionary().encode(values), {"values": ["x"]}),
+    "Dictionary.encode": (lambda values: Dictionary("str").encode(values), {"values": ["x"]}),
     "StepLimits": (
         StepLimits,
         {"max_step_rows": 1, "max_step_bytes": 1, "max_seconds": 1.0},
@@ -201,11 +210,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Circuit.step, name": (lambda name: circuit().step({name: ROWS}), {"name": "e"}),
     "Circuit.step, weights": (
-        lambda weights: circuit().step({"e": ROWS.append_column("weight", pa.array([weights]))}),
+        lambda weights: circuit().step({"e": ROWS.append_column("weight", column(weights))}),
         {"weights": 1},
     ),
     "Circuit.step, value": (
-        lambda value: circuit().step({"e": pa.table({"a": pa.array([value]), "b": ["x"]})}),
+        lambda value: circuit().step({"e": pa.table({"a": column(value), "b": ["x"]})}),
         {"value": 1},
     ),
     "Circuit.step, watermark": (
@@ -282,6 +291,80 @@ def test_the_arguments_that_are_replaced_are_good_ones(call: str) -> None:
     if 7 in arguments.values() and len(arguments) == 1:
         pytest.skip("there is no good one to give here")
     function(**arguments)
+
+
+def text_of(offsets: list[int], data: bytes) -> pa.Array:
+    """Texts as they lie in memory, whether that is right or not."""
+    words = pa.py_buffer(np.array(offsets, np.int32).tobytes())
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, [None, words, pa.py_buffer(data)])
+
+
+STEPS: dict[str, tuple[Any, type[Exception], str]] = {
+    "None": (None, SchemaError, r"mapping from inputs to tables, not NoneType: give \{"),
+    "a list": ([], SchemaError, "mapping from inputs to tables, not list"),
+    "None for rows": ({"e": None}, SchemaError, "'e': rows come as a pa.Table, not NoneType"),
+    "a name that is a number": ({1: ROWS}, UnknownInputError, "1 is not the name of an input"),
+    "an unknown name": ({"f": ROWS}, UnknownInputError, "'f' is not an input; inputs are e"),
+    "a column twice": (
+        {"e": pa.Table.from_arrays([*map(pa.array, ([1], [2], ["x"]))], names=["a", "a", "b"])},
+        SchemaError,
+        "repeated columns",
+    ),
+    "weights of texts": (
+        {"e": ROWS.append_column("weight", pa.array(["1"]))},
+        SchemaError,
+        "'weight' is of type string, weights are integers",
+    ),
+    "weights of floats": (
+        {"e": ROWS.append_column("weight", pa.array([1.0]))},
+        SchemaError,
+        "'weight' is of type double",
+    ),
+    "a text that is not UTF-8": (
+        {"e": pa.table({"a": [1], "b": text_of([0, 2], b"\xff\xfe")})},
+        SchemaError,
+        "'e': the table is damaged: .*UTF8",
+    ),
+    "offsets beyond the text": (
+        {"e": pa.table({"a": [1, 2, 3], "b": text_of([0, 9_000_000, 2, 3], b"abc")})},
+        SchemaError,
+        "'e': the table is damaged: .*[Oo]ffset",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_of_nonsense_says_what_it_takes(name: str) -> None:
+    tables, error, message = STEPS[name]
+    made = circuit()
+    for call in (made.step, made.prepare, made.digests):
+        with pytest.raises(error, match=message):
+            call(tables)
+    assert made.step({"e": ROWS})["view"].num_rows == 1
+
+
+@pytest.mark.parametrize("time", [float("nan"), "x", None, True, 1.5, 2**70, ROWS, object()])
+def test_a_watermark_that_is_no_time_of_the_column_is_refused(time: object) -> None:
+    made = kept()
+    with pytest.raises(RuleError, match=r"input 'e': the watermark .* not a value of int64"):
+        made.step({}, {"e": time})
+    with pytest.raises(RuleError, match="watermarks are a mapping from inputs to times, not list"):
+        made.step({}, [time])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rules", [None, Rules(keys=("a",)), Rules(retain=Retain("a", 10))])
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_record_batch_is_as_good_as_a_table(rules: Rules | None, dictionary: bool) -> None:
+    texts = pa.array(["x", "y", "x"])
+    columns = {
+        "a": pa.array([1, 2, 3]),
+        "b": texts.dictionary_encode() if dictionary else texts,
+        "weight": pa.array([1, 1, 1]),
+    }
+    given = {} if rules is None else {"e": rules}
+    found = circuit(rules=given).step({"e": pa.record_batch(columns)})
+    assert found == circuit(rules=given).step({"e": pa.table(columns)})
+    assert found["view"].num_rows == 3
 
 
 def test_every_public_function_is_given_nonsense() -> None:
