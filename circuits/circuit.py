@@ -107,8 +107,9 @@ class Circuit:
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
-        whole = isinstance(materialize, bool)
-        kept = (known if materialize else ()) if whole else materialize
+        kept = materialize
+        if isinstance(kept, bool):
+            kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self.rules = governing({} if rules is None else rules, self.inputs)
