@@ -32,6 +32,7 @@ from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     MissingRowError,
+    RuleError,
     TextError,
     UnknownInputError,
     UnknownViewError,
@@ -43,16 +44,20 @@ from circuits.inputs.finality import group_functions
 from circuits.inputs.refused import MISSING
 from circuits.inputs.ruled import Ruled, unretained
 from circuits.inputs.rules import Rules, governing
+from circuits.limits import bounded
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
-from circuits.schema import Schema
+from circuits.schema import Schema, schemas_of
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
+from circuits.tables import tables_of
 from circuits.views import Views
 from dbsp_wcoj import Formula, Trace, ZSet
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -75,7 +80,8 @@ class Circuit:
         iterations: How often a recursion may go round in a step.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
         source: The text that the plans were compiled from; None if there is none.
-        clock: Seconds, for the times in `explain`.
+        limits: How many rows, bytes and seconds a step, or a query, may use.
+        clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Raises:
         SchemaError: A schema has a column of a type that cannot be held.
@@ -98,16 +104,22 @@ class Circuit:
         iterations: int = ITERATIONS,
         rules: Mapping[str, Rules] | None = None,
         source: SourceText | None = None,
+        limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
+        self.inputs = schemas_of(schemas)
+        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
+        check_type("parts", parts, int, "a number of parts")
+        check_type("iterations", iterations, int, "a number of iterations")
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
-        kept = known if materialize is True else (materialize or ())
+        kept = materialize
+        if isinstance(kept, bool):
+            kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = governing(rules or {}, self.inputs)
+        self.rules = governing({} if rules is None else rules, self.inputs)
         self._joining = Joining(formula_of(formula), executor, parts, iterations)
         self.definition = Definition(
             self.plans,
@@ -119,7 +131,9 @@ class Circuit:
             iterations=iterations,
             rules=self.rules,
             source=source,
+            limits=limits,
         )
+        self.limits = limits
         self._clock = clock
         self._version = 0
         self._broken = False
@@ -150,6 +164,8 @@ class Circuit:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
             IterationError: A recursion does not end; nothing has changed.
+            StepLimitError: The step uses more than ``limits`` allow; nothing has changed.
+            StepMemoryError: The step needs more memory than there is; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
@@ -179,24 +195,27 @@ class Circuit:
         self._check_whole()
         known, marks = self._graph.holdings.lengths(), self._graph.marks
         times = [self._clock()]
+        budget = Budget(self.limits, self._clock)
         try:
-            given, moved = self._encoded(tables, watermarks or {})
-            times.append(self._clock())
-            step = self._graph.prepare(given, moved)
-            times.append(self._clock())
-            outputs = {
-                name: self._schemas[name].to_table(
-                    step.deltas[self._graph.views[name]], self._codecs
-                )
-                for name in self.outputs
-            }
-            refused = {
-                name: [
-                    self._graph.rules[name].told(rows, marks.get(mark_of(name))) for rows in many
-                ]
-                for name, many in step.refused.items()
-            }
-        except Exception:
+            with bounded(self._graph, budget):
+                given, moved = self._encoded(tables, {} if watermarks is None else watermarks)
+                times.append(self._clock())
+                step = self._graph.prepare(given, moved, budget)
+                times.append(self._clock())
+                outputs = {}
+                for name in self.outputs:
+                    number = self._graph.views[name]
+                    budget.begin(number)
+                    delta = step.deltas[number]
+                    outputs[name] = self._schemas[name].to_table(delta, self._codecs)
+                refused = {
+                    name: [
+                        self._graph.rules[name].told(rows, marks.get(mark_of(name)))
+                        for rows in many
+                    ]
+                    for name, many in step.refused.items()
+                }
+        except BaseException:
             self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
@@ -230,6 +249,7 @@ class Circuit:
         Raises:
             UnknownViewError: There is none of that name.
         """
+        check_type("name", name, str, "the name of an input or a view")
         found = self._schemas.get(name) or self.inputs.get(name)
         if found is None:
             known = ", ".join([*self.inputs, *self._schemas])
@@ -276,15 +296,25 @@ class Circuit:
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
             CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
         """
         self._check_whole()
+        check_type("text", text, str, "a SELECT or Datalog rules as a text")
+        check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+        check_type("engine", engine, str, "'compiled' or 'reference'")
         kept = self._kept()
         try:
             return answered(
-                text, kept, self._codecs, dialect=dialect, engine=engine, joining=self._joining
+                text,
+                kept,
+                self._codecs,
+                dialect=dialect,
+                engine=engine,
+                joining=self._joining,
+                budget=Budget(self.limits, self._clock),
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
@@ -321,6 +351,7 @@ class Circuit:
         Raises:
             CircuitError: There is no such format.
         """
+        check_type("format", format, str, "'text' or 'mermaid'")
         drawings = {"text": tree, "mermaid": mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
@@ -355,6 +386,7 @@ class Circuit:
             O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
             for each arrangement that is not in the state.
         """
+        check_type("state", state, State, "a State")
         codecs = codecs_of(state)
         graph, integrals = self._built(codecs)
         fill(graph, state)
@@ -403,12 +435,17 @@ class Circuit:
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
         rules = self._graph.rules
+        if not isinstance(watermarks, Mapping):
+            raise RuleError(
+                f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
+                'give {"name of the input": time}'
+            )
         for name, value in watermarks.items():
             self._check_input(name)
             if name not in rules:
                 raise unretained(name)
             moved[name] = rules[name].watermark(value)
-        for name, table in tables.items():
+        for name, table in tables_of(tables).items():
             self._check_input(name)
             if name not in rules:
                 given[name] = self.inputs[name].to_zset(table, self._codecs)

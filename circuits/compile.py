@@ -13,9 +13,11 @@ from circuits.definition import SourceText
 from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
 from circuits.relational import Plan
-from circuits.schema import Schema
+from circuits.schema import schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
@@ -33,6 +35,7 @@ def compile_sql(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
 
@@ -48,6 +51,7 @@ def compile_sql(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         SqlError: The text is no SQL, or names what is not there.
@@ -77,6 +81,9 @@ def compile_sql(
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
     """
+    check_type("text", text, str, "SQL as a text")
+    check_type("name", name, str, "the name of the view as a text")
+    check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
     source = SourceText("sql", text, name, dialect)
     return Circuit(
         plans_of(source, schemas),
@@ -89,6 +96,7 @@ def compile_sql(
         iterations=iterations,
         rules=rules,
         source=source,
+        limits=limits,
     )
 
 
@@ -103,6 +111,7 @@ def compile_datalog(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
 
@@ -116,6 +125,7 @@ def compile_datalog(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
@@ -135,6 +145,7 @@ def compile_datalog(
     >>> circuit.step({"closed": pa.table({"node": [3]})})["open"].to_pylist()
     [{'x': 2, 'weight': -1}]
     """
+    check_type("text", text, str, "Datalog rules as a text")
     source = SourceText("datalog", text)
     return Circuit(
         plans_of(source, schemas),
@@ -147,6 +158,7 @@ def compile_datalog(
         iterations=iterations,
         rules=rules,
         source=source,
+        limits=limits,
     )
 
 
@@ -160,7 +172,7 @@ def plans_of(source: SourceText, schemas: Mapping[str, pa.Schema]) -> dict[str, 
     Raises:
         SqlError, DatalogError, SchemaError: As `compile_sql` and `compile_datalog`.
     """
-    inputs = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
+    inputs = {name: schema.fields for name, schema in schemas_of(schemas).items()}
     if source.language == "sql":
         plans = plan_sql(source.text, inputs, name=source.name, dialect=source.dialect)
     else:

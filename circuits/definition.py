@@ -3,8 +3,8 @@
 A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
 when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
 state depends on: the plan of every view, the columns and the rules of every input, and what is kept
-whole. Formula, parts, threads, the bound on iterations and which views are given out are not
-covered: the same state serves all of them.
+whole. Formula, parts, threads, the limits of a step, the bound on iterations and which views are
+given out are not covered: the same state serves all of them.
 
 A circuit that was compiled from a text remembers it (`SourceText`), so that the definition can be
 stored as text and compiled again. The text is not part of the fingerprints; plans are.
@@ -29,7 +29,9 @@ from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import FormulaName
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
@@ -88,6 +90,7 @@ class Definition:
     iterations: int = ITERATIONS
     rules: Mapping[str, Rules] = field(default_factory=dict)
     source: SourceText | None = field(default=None, compare=False)
+    limits: StepLimits = DEFAULT_LIMITS
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
         """A new circuit, without state.
@@ -108,6 +111,7 @@ class Definition:
             iterations=self.iterations,
             rules=self.rules,
             source=self.source,
+            limits=self.limits,
         )
 
     @cached_property
@@ -132,8 +136,9 @@ def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[s
     """The names, in the order of the known ones, so that a set names the same circuit."""
     if isinstance(names, str):
         raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    check_type(role, names, Collection, "a collection of names")
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise CircuitError(
                 f"{role}: {name!r} is not there; known are {', '.join(known)}: "
                 "add its definition or drop the name"

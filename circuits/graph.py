@@ -59,6 +59,7 @@ from circuits.relational import (
 )
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.limits import Budget, StepLimits
 
 __all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
@@ -237,19 +238,27 @@ class Graph:
         return operator
 
     def prepare(
-        self, inputs: Mapping[str, ZSet], moved: Mapping[str, int] | None = None
+        self,
+        inputs: Mapping[str, ZSet],
+        moved: Mapping[str, int] | None = None,
+        budget: Budget | None = None,
     ) -> GraphStep:
         """Compute all deltas of one step; nothing changes until it is committed.
 
         Args:
             inputs: The rows given, before the rules of their inputs.
             moved: The horizons of retained inputs that rows or watermarks move to.
+            budget: What the step may use; without it there is no limit.
+
+        Raises:
+            LimitError: It uses more; ``budget.operator`` is the node that did.
         """
+        budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
         refused: dict[str, Sequence[RefusedRows]] = {}
         shared = self.relations.stage({})
-        moment = Moment(self.steps == 0, shared)
+        moment = Moment(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
@@ -278,11 +287,14 @@ class Graph:
                     if found.horizon is not None and move is not None:
                         marks[mark] = found.horizon
                 delta = node.nothing if given is None else given
+                budget.give(len(delta), delta.arity)
             elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
                 # Of no change comes no change, but for what is there from the first step on.
                 delta = node.nothing
             else:
+                budget.begin(number)
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
+                budget.end(len(delta), delta.arity)
                 if state is not None and isinstance(node.operator, Integrate):
                     integrals[number] = state
                 elif state is not None:
@@ -324,7 +336,9 @@ class Graph:
         assert loop is not None and isinstance(node.plan, Fixpoint)
         if id(loop) not in looped:
             shared = moment.shared
-            looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, shared, self.clock)
+            looped[id(loop)] = loop.prepare(
+                self.nodes, deltas, self.relations, shared, moment.budget, self.clock
+            )
         return looped[id(loop)].outputs[node.plan.index]
 
     def views_of(self) -> list[tuple[str, ...]]:

@@ -23,6 +23,7 @@ from circuits.graph import GraphStep
 from circuits.inputs.refused import Refused
 from circuits.state import StateStep, staged
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.arguments import check_type
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
@@ -87,6 +88,7 @@ class CircuitStep:
             O(arrangements of the circuit), and the values that are new to the tables.
         """
         self._check()
+        check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
         return staged(self.step, stored)
 
     def abandon(self) -> None:

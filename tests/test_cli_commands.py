@@ -123,6 +123,42 @@ def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Pa
     assert "after 2 changes:" in said
 
 
+def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
+    moves: Path, tmp_path: Path
+) -> None:
+    query = tmp_path / "pairs.sql"
+    query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
+    said = refused("replay", moves, query, "--max-step-rows", 3, status=1)
+    assert "view 'pairs': " in said and "max_step_rows=3 allows" in said
+    assert run("replay", moves, query, "--max-step-rows", 0, "--max-step-bytes", "1G")[0] == 0
+    said = refused("replay", moves, query, "--max-step-bytes", "8", status=1)
+    assert "max_step_bytes=8 allows" in said
+
+
+@pytest.mark.parametrize("command", ["replay", "explain", "run"])
+def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_path: Path) -> None:
+    query = tmp_path / "q.sql"
+    query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
+    words = {"replay": [moves, query]}
+    said = refused(
+        command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
+    )
+    assert "q.sql: byte 9 (0xfc) is not UTF-8: save the file as UTF-8" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [("e.csv", 1, "UTF8"), ("e.json", 1, "UTF8"), ("e.parquet", 2, "e.parquet is no readable")],
+)
+def test_a_file_of_rows_that_is_not_utf_8_is_refused(
+    name: str, status: int, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
+    said = refused("replay", path, "SELECT t || 'x' AS t FROM e", status=status)
+    assert message in said
+
+
 def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: Path) -> None:
     declared = ("--source", "e=schema=src long, dst long")
     status, out, _ = run("explain", TRIANGLES, *declared)
@@ -166,6 +202,8 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--bad-rows", "skip"], "bad_rows is 'skip'"),
         ([*RUN, "--bad-rows", "dead_letter"], "add --state DIR"),
         ([*RUN, "--cells", "2"], "--cells needs a place for files"),
+        ([*RUN, "--max-step-bytes", "much"], "--max-step-bytes 'much': write a number"),
+        ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
         ([*RUN, "--every", "often"], "write a number and a unit"),
         ([*RUN, "--every", "5 s", "--once"], "leave --every out"),
         ([*RUN, "--state", "s3://bucket/state"], "keeps state on a local disk"),

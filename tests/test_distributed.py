@@ -12,7 +12,15 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from circuits import EvaluationError, Retain, Rules, UnknownViewError, compile_sql
+from circuits import (
+    EvaluationError,
+    Retain,
+    Rules,
+    StepLimitError,
+    StepLimits,
+    UnknownViewError,
+    compile_sql,
+)
 from circuits.definition import Definition
 from streaming import (
     BatchOrderError,
@@ -349,3 +357,30 @@ def test_a_session_of_spark_connect_is_refused(tmp_path):
     with pytest.raises(StreamingError, match="classic Spark driver"):
         distributed(tmp_path)(frame, 0)
     assert not list((tmp_path / "manifests").glob("*"))
+
+
+@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
+    spark, tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(pipeline, "FEW", few)
+    circuit = compile_sql(
+        "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst",
+        {"e": SCHEMAS["e"]},
+        limits=StepLimits(max_step_rows=200),
+    )
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+    star = [{"src": n, "dst": 0} for n in range(1, 60)] + [
+        {"src": 0, "dst": n} for n in range(1, 60)
+    ]
+
+    def frame(rows):
+        return Frame(spark, pa.Table.from_pylist(rows, SCHEMAS["e"]))
+
+    with pytest.raises(
+        StepLimitError, match=r"^view 'paths': cell \d of stage 0: .*max_step_rows=200"
+    ):
+        sink(frame(star), 0)
+    sink(frame(star[50:70]), 0)  # nothing of it has happened
+    assert sink.last is not None
+    assert sink.last.outputs["paths"].num_rows == 9 * 11

@@ -26,6 +26,7 @@ from pyarrow import types
 
 from circuits.errors import RuleError
 from circuits.excerpt import excerpt
+from dbsp_wcoj.arguments import check_type
 
 __all__ = ["OnExpiry", "Retain", "Rules", "governing"]
 
@@ -106,7 +107,8 @@ class Retain:
         seconds: float = 0,
         on_expiry: OnExpiry | None = None,
     ) -> None:
-        named = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        check_type("column", column, str, "the name of a column")
+        named = _sum_of(days, hours, minutes, seconds)
         found = _read(duration) if isinstance(duration, str) else duration
         if found is None:
             found = named
@@ -220,7 +222,12 @@ class Rules:
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
             raise RuleError(f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)")
+        check_type("keys", self.keys, Collection, "names of columns")
         object.__setattr__(self, "keys", tuple(self.keys))
+        for key in self.keys:
+            check_type("a key", key, str, "the name of a column")
+        if self.sequence is not None:
+            check_type("sequence", self.sequence, str, "the name of a column")
         if len(set(self.keys)) != len(self.keys):
             raise RuleError(f"keys {self.keys}: a column occurs twice; give each once")
         if self.retain is not None and not isinstance(self.retain, Retain):
@@ -256,6 +263,7 @@ def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, 
     Raises:
         RuleError: Rules of what is no input, or what are no rules.
     """
+    check_type("rules", rules, Mapping, '{"name of the input": Rules(...)}')
     for name, given in rules.items():
         if name not in inputs:
             raise RuleError(
@@ -265,6 +273,16 @@ def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, 
         if not isinstance(given, Rules):
             raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
     return {name: rules[name] for name in inputs if rules.get(name)}
+
+
+def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise RuleError(
+            f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds make no duration "
+            f"({error}); give finite numbers of up to 999,999,999 days in all"
+        ) from None
 
 
 def _read(text: str) -> timedelta:

@@ -14,6 +14,9 @@ __all__ = [
     "FormulaName",
     "Host",
     "Json",
+    "MaxSeconds",
+    "MaxStepBytes",
+    "MaxStepRows",
     "OldToken",
     "PagePort",
     "PlainSources",
@@ -69,6 +72,35 @@ Skew: TypeAlias = Annotated[
     float,
     typer.Option(
         metavar="X", min=0.0, max=0.95, help="Of the generated graph's ends; 0 is uniform."
+    ),
+]
+
+MaxStepRows: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Rows that an operator may make in a step beyond those given; 0 for no limit. "
+        "Default: 50,000,000.",
+        show_default=False,
+    ),
+]
+MaxStepBytes: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Bytes that a step may make, as in 4G; 0 for no limit. Default: a third of the "
+        "memory.",
+        show_default=False,
+    ),
+]
+MaxSeconds: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="That a step may take. Default: no limit.",
+        show_default=False,
     ),
 ]
 

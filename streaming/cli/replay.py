@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from circuits import Circuit, Rules
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.changes_file import RELATION, ChangesFile, relation_of_file
+from streaming.cli.limits import limits_of
 from streaming.cli.page import announce
 from streaming.cli.source import Source, rows_of_files
 from streaming.cli.terminal import (
@@ -57,6 +58,9 @@ def replay(
     pause: float,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     ui: bool,
     ui_port: int,
     ui_host: str,
@@ -69,6 +73,7 @@ def replay(
         raise EventsError(f"--output {output}: is there; name a new folder")
     if output is not None:
         check_writable(output)
+    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     changes, given = _changes_of(source, by=by, columns=wanted)
     with ExitStack() as stack:
@@ -82,6 +87,7 @@ def replay(
                 threads=threads,
                 materialize=output is not None,
                 rules=given.rules_by_name(),
+                limits=limits,
             )
         except DbspWcojError as error:
             if given.is_named_after_file and changes.tags is None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from dbsp_wcoj.limits import DEFAULT_LIMITS
 from streaming.cli.checks import (
     CHECKPOINT,
     Checks,
@@ -25,6 +26,7 @@ from streaming.cli.checks import (
 )
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
+from streaming.cli.limits import limits_of
 from streaming.cli.logs import Logs, check_format
 from streaming.cli.page import announce
 from streaming.cli.query import interval_of, run_query, signals_deferred
@@ -64,6 +66,9 @@ def run(
     cells: int | None,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     memory: str,
     ui: bool,
     ui_port: int,
@@ -81,6 +86,9 @@ def run(
     mode = 0
     with checks.check():
         mode = _mode_of(state_mode)
+    limits = DEFAULT_LIMITS
+    with checks.check():
+        limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
     interval = None
     with checks.check():
         interval = None if every is None else interval_of(every)
@@ -147,6 +155,7 @@ def run(
             threads=threads,
             rules={name: rule for name, rule in rules.items() if rule is not None},
             materialize=_to_materialize(query, schemas, sink or []),
+            limits=limits,
         )
         if state is not None:
             check_free(state, circuit)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from circuits import Circuit, Rules, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.cli.query_text import name_of, read_query
 
 __all__ = ["circuit_of", "name_of", "without_weight"]
@@ -28,11 +29,12 @@ def circuit_of(
     materialize: bool | Collection[str] = False,
     rules: Mapping[str, Rules] | None = None,
     outputs: Collection[str] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """The circuit of a text, or of the file that it names; a plain SELECT has the file's name.
 
     Raises:
-        EventsError: The file cannot be read.
+        EventsError: The file cannot be read, or is not UTF-8.
         DbspWcojError: The text cannot be compiled.
     """
     given = read_query(query)
@@ -44,6 +46,7 @@ def circuit_of(
         "materialize": materialize,
         "rules": rules,
         "outputs": outputs,
+        "limits": limits,
     }
     if given.is_sql:
         return compile_sql(given.text, schemas, name=given.name, **common)  # type: ignore[arg-type]

@@ -65,6 +65,7 @@ class Distributed:
         self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
         self._files = files
         self._cells = cells
+        self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._made_for = ""
         self.circuit = feeds_of(circuit.definition, self._stages).circuit()
@@ -120,6 +121,7 @@ class Distributed:
                 files=self._files,
                 state_id=id,
                 layout=layout,
+                limits=self._limits,
             )
             if known is not None:
                 _check_cells(known, found)
