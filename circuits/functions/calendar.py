@@ -3,8 +3,8 @@
 ``date_add`` adds months first (the day of the month is cut to the month's last), then days, both by
 the clock of the timestamp's zone, then microseconds of elapsed time. ``date_diff`` counts the
 borders of the unit between two moments; for weeks, whole weeks of days (both as DuckDB does).
-``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB. An infinite moment stays
-infinite, and is no number of borders away from any other: NULL.
+``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB. An infinite moment
+stays infinite, and is no number of borders away from any other: NULL.
 """
 
 from __future__ import annotations
