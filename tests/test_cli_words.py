@@ -175,6 +175,13 @@ def test_json_lines_are_one_for_each_changed_row(capsys):
     ]
 
 
+def test_json_lines_show_dates_that_python_does_not_have(capsys):
+    far = pa.array([3 * 10**6, None], pa.int32()).view(pa.date32())
+    JsonLines().write(ViewDelta("v", 3, pa.table({"d": far, "weight": [1, 1]})))
+    rows = [json.loads(line)["row"] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [{"d": "10183-09-21"}, {"d": None}]
+
+
 def changes(tmp_path, table, **options):
     return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
 

@@ -19,7 +19,7 @@ from circuits.excerpt import excerpt
 from circuits.functions.rows import unscaled
 from circuits.functions.ticks import PER_SECOND, is_infinite, ticks_of
 
-__all__ = ["shown", "write_text"]
+__all__ = ["readable", "shown", "write_text"]
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
@@ -47,6 +47,24 @@ def shown(scalar: pa.Scalar) -> str:
         return excerpt(scalar.as_py())
     except (ValueError, OverflowError):
         return repr(write_text(pa.repeat(scalar, 1), pa.string())[0].as_py())
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """The table with dates and timestamps as text in columns of which Python lacks a value.
+
+    >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
+    [{'d': '10183-09-21'}]
+    """
+    for place, column in enumerate(table.columns):
+        if not arrow.is_date32(column.type) and not arrow.is_timestamp(column.type):
+            continue
+        try:
+            column.to_pylist()
+        except (ValueError, OverflowError):
+            chunks = [write_text(chunk, pa.string()) for chunk in column.chunks]
+            texts = pa.chunked_array(chunks, pa.string())
+            table = table.set_column(place, table.column_names[place], texts)
+    return table
 
 
 def _float(values: pa.Array, target: pa.DataType) -> pa.Array:

@@ -105,6 +105,11 @@ class Source:
         self.tokens: list[Token] = []
         self._read: set[int] = set()
 
+    @property
+    def is_spark(self) -> bool:
+        """Whether a meaning that differs between Spark 4 and DuckDB is that of Spark."""
+        return self.dialect in ("spark", "databricks")
+
     def statements(self) -> list[exp.Expr]:
         """The syntax trees of the statements, in order.
 

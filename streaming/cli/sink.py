@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from circuits import Circuit
+from circuits.functions.writing import readable
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.outputs import Output, complete, upsert
@@ -181,7 +182,7 @@ class JsonLines:
 
     def write(self, delta: ViewDelta) -> None:
         """Write the micro-batch; after a restart the last one may come again."""
-        for row in delta.table.to_pylist():
+        for row in readable(delta.table).to_pylist():
             weight = row.pop(WEIGHT)
             line = {"view": delta.view, "batch": delta.batch_id, "weight": weight, "row": row}
             sys.stdout.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
