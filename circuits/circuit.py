@@ -137,6 +137,7 @@ class Circuit:
         self._clock = clock
         self._version = 0
         self._broken = False
+        self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._codecs = Codecs()
         try:
             self._groups = group_functions(self.plans, self.inputs, self.rules)
@@ -335,12 +336,14 @@ class Circuit:
         if observer is None:
             self._graph.observer = None
             return
-        views = self._graph.views_of()
-        told = [
-            (node.name, type(node.plan).__name__.lower(), views[number])
-            for number, node in enumerate(self._graph.nodes)
-        ]
-        self._graph.observer = lambda number: observer(*told[number])
+        if self._observed is None:
+            views = self._graph.views_of()
+            self._observed = [
+                (node.name, type(node.plan).__name__.lower(), views[number])
+                for number, node in enumerate(self._graph.nodes)
+            ]
+        operators = self._observed
+        self._graph.observer = lambda number: observer(*operators[number])
 
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.

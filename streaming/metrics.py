@@ -92,6 +92,7 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._start = time.perf_counter()
         self._work = Work("start", self._start)
+        self._operator: tuple[str, str, tuple[str, ...]] | None = None
         self._done = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -114,24 +115,27 @@ class Stopwatch:
     def phase(self, name: str, what: str = "") -> Iterator[None]:
         """Measure a phase; ``what`` is what it works on, for the log."""
         start = time.perf_counter()
-        self._work = Work(name, start, what)
+        self._work, self._operator = Work(name, start, what), None
         try:
             yield
         finally:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
-            log.debug(
-                *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), spent),
-                extra={
-                    "fields": {
-                        "event": "phase",
-                        "batch_id": self._batch_id,
-                        "phase": name,
-                        "subject": what,
-                        "seconds": round(spent, 6),
-                    }
-                },
-            )
+            if log.isEnabledFor(logging.DEBUG):
+                self._tell_phase(name, what, spent)
+
+    def _tell_phase(self, name: str, what: str, spent: float) -> None:
+        fields = {
+            "event": "phase",
+            "batch_id": self._batch_id,
+            "phase": name,
+            "subject": what,
+            "seconds": round(spent, 6),
+        }
+        log.debug(
+            *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), spent),
+            extra={"fields": fields},
+        )
 
     def subject(self, text: str) -> None:
         """Note what the phase works on now."""
@@ -139,16 +143,18 @@ class Stopwatch:
 
     def operator(self, name: str, kind: str, views: tuple[str, ...]) -> None:
         """Note the operator that a step evaluates now, as `circuits.Circuit.observe` tells it."""
-        of = f", of view {', '.join(views)}" if views else ""
-        self.subject(f"operator {name} {kind}{of}")
+        self._operator = name, kind, views
 
     @property
     def progress(self) -> Progress:
         """What is done now; may be asked for by any thread."""
-        work, now = self._work, time.perf_counter()
-        return Progress(
-            self._batch_id, work.phase, work.subject, now - work.begun, now - self._start
-        )
+        work, operator, now = self._work, self._operator, time.perf_counter()
+        subject = work.subject
+        if operator is not None:
+            name, kind, views = operator
+            of = f", of view {', '.join(views)}" if views else ""
+            subject = f"operator {name} {kind}{of}"
+        return Progress(self._batch_id, work.phase, subject, now - work.begun, now - self._start)
 
     def split(self, name: str, parts: Mapping[str, float]) -> None:
         """Count some of the seconds of a phase as those of others."""

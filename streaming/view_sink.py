@@ -435,7 +435,9 @@ class ViewSink:
                 self._versions.fate_of_letters(done.batch_id),
             )
         line = metrics.to_json()
-        log.info("%s", line, extra={"fields": {"event": "metrics", "metrics": asdict(metrics)}})
+        if log.isEnabledFor(logging.INFO):
+            fields = {"event": "metrics", "metrics": asdict(metrics)}
+            log.info("%s", line, extra={"fields": fields})
         try:
             self._versions.note(f"{line}\n")
         except OSError as error:

@@ -97,6 +97,21 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
     assert re.fullmatch(f"{TIME} a\n", Logs().note("a").decode())
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("pyspark.sql", "pip install pyspark"), ("psycopg", "dbsp-wcoj[sinks]")]
+)
+def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
+    name, said, capsys
+) -> None:
+    def missing(**_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    with pytest.raises(typer.Exit) as ended:
+        plainly(missing)()
+    assert ended.value.exit_code == 2
+    assert said in capsys.readouterr().err
+
+
 def test_only_verbose_logs_have_phases(capsys) -> None:
     for verbose in (False, True):
         with Logs("json", verbose=verbose).shown():

@@ -142,7 +142,7 @@ def test_a_wait_for_the_database_can_be_interrupted():
     assert "ConnectionRefusedError: Connection refused" in str(failures[0])
 
 
-def test_a_restarted_server_gets_what_was_missed(postgres_server):
+def test_a_restarted_server_gets_what_was_missed(postgres_server, caplog):
     import psycopg
 
     server = postgres_server
@@ -161,6 +161,7 @@ def test_a_restarted_server_gets_what_was_missed(postgres_server):
     writing.join(120)
 
     assert not writing.is_alive()
+    assert ":5432, database postgres: AdminShutdown: " in caplog.text
     target.write(ViewDelta("v", 1, TWO))
     with psycopg.connect(server.address) as connection:
         assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)

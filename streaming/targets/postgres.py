@@ -191,11 +191,10 @@ class Postgres:
         return not any(said in str(error) for said in PERMANENT)
 
     def place_of(self, source: Any) -> str:
-        found = getattr(source, "info", None) or getattr(source, "pgconn", None)
+        found = getattr(source, "pgconn", None)  # it tells when the connection is lost as well
         if found is None:
             return ""
-        host, port = _text(found.host), _text(found.port)
-        database = _text(found.dbname if hasattr(found, "dbname") else found.db)
+        host, port, database = map(_text, (found.host, found.port, found.db))
         host = host.rpartition("@")[2]  # of a password with @ in a URL, the rest is in the host
         return f"{host}:{port}, database {database}"
 
