@@ -175,7 +175,8 @@ def happen(harm: Harm, random: Random) -> None:
     path, other = random.choice(there), random.choice(there)
     data, more = bytes_of(path), bytes_of(other)
     at = random.randrange(max(len(data), 1))
-    newest = max(batch_of(f"manifests/{p.name}") or 0 for p in (place / "manifests").iterdir())
+    manifests = [batch_of(f"manifests/{path.name}") for path in place.glob("manifests/*")]
+    newest = max((number for number in manifests if number is not None), default=0)
 
     def writing(content: bytes) -> Callable[[Path], object]:
         return lambda path: path.write_bytes(content)

@@ -172,7 +172,7 @@ def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tm
     sink = distributed(Failing(tmp_path), cells=2)
     for number, table in enumerate(batches(2, "commit")):
         Failing.fails = True
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(StateError, match="no room"):
             sink(Frame(spark, table), number)
         Failing.fails = False
         embedded(Frame(spark, table), number)
@@ -284,7 +284,7 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
     rows = [*hub(2400), *({"relation": "p", "id": number} for number in range(40))]
     first = batch_of(*rows)
     Failing.fails = True
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(StateError, match="no room"):
         sink(Frame(spark, first), 0)
     Failing.fails = False
     layouts = []

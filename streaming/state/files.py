@@ -363,26 +363,33 @@ class LocalFiles:
     @contextlib.contextmanager
     def _created(self, folder: int, base: str) -> Iterator[int]:
         """A new file, in place of what had the name."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        mode = 0o666 if self.mode is None else self.mode & 0o666
         try:
-            handle = os.open(base, flags, mode, dir_fd=folder)
+            handle = self._new(base, os.O_WRONLY, folder)
         except FileExistsError:
             os.unlink(base, dir_fd=folder)
-            handle = os.open(base, flags, mode, dir_fd=folder)
+            handle = self._new(base, os.O_WRONLY, folder)
         try:
-            if self.mode is not None:
-                os.fchmod(handle, mode)  # whatever the umask
             yield handle
         finally:
             os.close(handle)
 
+    def _new(self, base: str, flags: int, folder: int) -> int:
+        """Create a file; `FileExistsError` if anything has the name."""
+        mode = 0o666 if self.mode is None else self.mode & 0o666
+        flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(base, flags, mode, dir_fd=folder)
+        if self.mode is not None:
+            os.fchmod(handle, mode)  # whatever the umask
+        return handle
+
     def _open(self, folder: int, base: str, flags: int) -> int:
         """Open a regular file, without waiting for whoever is at the other end of a FIFO."""
-        mode = 0o666 if self.mode is None else self.mode & 0o666
+        if flags & os.O_CREAT and not _is_there(base, folder):
+            with contextlib.suppress(FileExistsError):
+                return self._new(base, flags, folder)
         flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            handle = os.open(base, flags, mode, dir_fd=folder)
+            handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
         except OSError as error:
             if error.errno in NOT_A_FILE:
                 found = os.stat(base, dir_fd=folder, follow_symlinks=False)
