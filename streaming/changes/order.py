@@ -79,6 +79,11 @@ class OrderCheck:
         self._feed = feed
         self._unknown = set(relations)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still unknown of some input whether anything orders its changes."""
+        return bool(self._unknown)
+
     def check_columns(self, columns: Collection[str]) -> None:
         """Warn by the columns of the stream, before any of its rows is read."""
         if not self._unknown or (self._feed is None and is_envelope([*columns])):
