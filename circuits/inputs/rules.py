@@ -93,8 +93,8 @@ class Retain:
 
     column: str
     duration: timedelta | int
-    on_expiry: OnExpiry
-    chosen: bool = field(compare=False)
+    on_expiry: OnExpiry = "retract"
+    chosen: bool = field(default=True, compare=False)
 
     def __init__(
         self,
