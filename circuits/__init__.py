@@ -29,6 +29,7 @@ from circuits.compile import compile_datalog, compile_sql
 from circuits.definition import Definition
 from circuits.errors import (
     BrokenCircuitError,
+    BusyCircuitError,
     CircuitError,
     DatalogError,
     EvaluationError,
@@ -59,6 +60,7 @@ from dbsp_wcoj.limits import StepLimits
 
 __all__ = [
     "BrokenCircuitError",
+    "BusyCircuitError",
     "Circuit",
     "CircuitError",
     "CircuitStep",

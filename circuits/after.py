@@ -58,7 +58,7 @@ class ViewAfter:
         codes = np.empty((len(columns), keys.num_rows), np.int64)
         for row, (place, column) in enumerate(zip(columns, keys.columns, strict=True)):
             codec = self._codecs.codec(self._schema.fields[place].type)
-            codes[row] = codec.encode(column)
+            codes[row] = codec.find(column)  # a key that no row has gets no code by being asked for
         prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64))._rows
         order = _by(columns, self._schema.arity)
         trace = self._integral.trace

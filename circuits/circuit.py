@@ -11,6 +11,9 @@ every delta without touching state; ``commit`` swaps the new state in. An error 
 leaves the circuit as it was; one inside ``commit`` (out of memory, say) closes it for good.
 ``prepare`` and ``commit`` are apart so that a durable sink can write the delta in between.
 
+Threads: one writer at a time (`circuits.turns`), and any number of readers, each of which sees the
+last committed version to the end of its read (`circuits.committed`).
+
 Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 """
 
@@ -26,6 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits.codec import Codecs
+from circuits.committed import Committed
 from circuits.definition import Definition, SourceText, chosen
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
@@ -53,8 +57,9 @@ from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
 from circuits.tables import tables_of
+from circuits.turns import Turn, Turns
 from circuits.views import Views
-from dbsp_wcoj import Formula, Trace, ZSet
+from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import formula_of
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
@@ -67,6 +72,11 @@ StepObserver = Callable[[str, str, tuple[str, ...]], object]
 
 class Circuit:
     """Views over changing relations, maintained by deltas.
+
+    All methods may be called from several threads. ``step``, ``prepare``, ``restore`` and ``load``
+    are writers: a thread waits for its turn while another one makes a step, from its ``prepare``
+    until that is committed, abandoned or dropped. All other methods are readers: they wait for
+    nobody, and see the state after the last commit.
 
     Args:
         plans: The plan of each view, in an order in which views come after those they read.
@@ -136,20 +146,31 @@ class Circuit:
         self.limits = limits
         self._clock = clock
         self._version = 0
+        # While a commit is under way, and for good if it fails; readers only mind the latter.
         self._broken = False
         self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
+        self._lost = False
+        self._turns = Turns()
         self._codecs = Codecs()
         try:
             self._groups = group_functions(self.plans, self.inputs, self.rules)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
+            self._committed = Committed.of(self._graph)
+            # The traces of what is materialized, whose names are those of any graph of these plans.
+            names = self._graph.holdings.names
+            self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
                 "a view is nested too deeply; put parts of it in views of their own"
             ) from None
 
     def step(
-        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any] | None = None
+        self,
+        tables: Mapping[str, pa.Table],
+        watermarks: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> dict[str, pa.Table]:
         """Apply the changes of one moment and return the change of every output.
 
@@ -157,6 +178,7 @@ class Circuit:
             tables: A table of rows per input relation, with an optional integer column
                 ``weight``; a relation without a table does not change.
             watermarks: As for `prepare`.
+            timeout: As for `prepare`.
 
         Returns:
             For every output a table of the changed rows, with ``weight``.
@@ -170,8 +192,9 @@ class Circuit:
             WeightOverflowError: A weight would leave int64; nothing has changed.
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
+            BusyCircuitError: As `prepare`; nothing has changed.
         """
-        prepared = self.prepare(tables, watermarks)
+        prepared = self.prepare(tables, watermarks, timeout=timeout)
         for refused in chain.from_iterable(prepared.refused.values()):
             if refused.reason == MISSING:
                 prepared.abandon()
@@ -180,26 +203,50 @@ class Circuit:
         return prepared.outputs
 
     def prepare(
-        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any] | None = None
+        self,
+        tables: Mapping[str, pa.Table],
+        watermarks: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> CircuitStep:
         """Validate and compute a step; the state changes at ``commit`` and not before.
+
+        The step has the turn to write until it is committed, abandoned, or nothing refers to it
+        any more; other threads wait for that. One thread may prepare several steps at one state:
+        the first that is committed counts, and the others are stale.
 
         Args:
             tables: As for `step`.
             watermarks: For retained inputs, a time of the column's type: rows before it, less
                 the duration, are not expected any more and leave.
+            timeout: Seconds to wait for another thread's step; 0 for not at all, None for as long
+                as it takes.
 
         Raises:
             RuleError: A watermark is of another type, or of an input without retention.
+            BusyCircuitError: Another thread makes a step, and ``timeout`` is over; or this thread
+                is within one. Nothing has happened.
             CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
         """
         self._check_whole()
-        known, marks = self._graph.holdings.lengths(), self._graph.marks
+        turn = self._turns.take(timeout)
+        try:
+            given = {} if watermarks is None else watermarks
+            return self._turns.exclusively(self._prepared, tables, given, turn)
+        except BaseException:
+            self._turns.end(turn)
+            raise
+
+    def _prepared(
+        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any], turn: Turn
+    ) -> CircuitStep:
+        self._check_writable()
+        known, marks = self._known(), self._graph.marks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self._graph, budget):
-                given, moved = self._encoded(tables, {} if watermarks is None else watermarks)
+                given, moved = self._encoded(tables, watermarks, self._codecs, self._graph.rules)
                 times.append(self._clock())
                 step = self._graph.prepare(given, moved, budget)
                 times.append(self._clock())
@@ -229,7 +276,17 @@ class Circuit:
             (known, self._graph.holdings.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
+            turn,
         )
+
+    def _known(self) -> dict[str, int]:
+        """The lengths of the tables of codes; those of steps that were dropped are taken back."""
+        holdings = self._graph.holdings
+        lengths, committed = holdings.lengths(), self._committed.lengths
+        if lengths == committed or self._turns.taken > 1:
+            return lengths
+        holdings.truncate(committed)
+        return holdings.lengths()
 
     def digests(self, tables: Mapping[str, pa.Table]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
@@ -237,12 +294,12 @@ class Circuit:
         Raises:
             As `prepare`, for what is wrong with the tables.
         """
-        self._check_whole()
-        known = self._graph.holdings.lengths()
-        try:
-            return digests_of(self._encoded(tables, {})[0])
-        finally:
-            self._graph.holdings.truncate(known)
+        codecs = self.committed.codecs()
+        rules = {
+            name: Ruled(self.inputs[name], rules, codecs, Relations())
+            for name, rules in self.rules.items()
+        }
+        return digests_of(self._encoded(tables, {}, codecs, rules)[0])
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
@@ -273,16 +330,28 @@ class Circuit:
     def views(self) -> Views:
         """The materialized views and inputs as they are now: a mapping from names to tables.
 
-        Each is put together when it is asked for, in O(rows).
+        All are of the version that is the last one when ``views`` is asked for, and stay so. Each
+        is put together when it is asked for, in O(rows).
+
+        Raises:
+            BrokenCircuitError: An earlier commit failed half-way.
+        """
+        return self._views(self.committed)
+
+    @property
+    def committed(self) -> Committed:
+        """The state after the last commit, for readers in any thread; O(1).
 
         Raises:
             BrokenCircuitError: An earlier commit failed half-way.
         """
         self._check_whole()
-        return Views(self._integrals, {**self.inputs, **self._schemas}, self._codecs)
+        return self._committed
 
     def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
+
+        It reads the last committed version and leaves nothing behind: no codes, no arrangements.
 
         Args:
             text: A SELECT, or Datalog rules, of which the last head is the answer; over the
@@ -298,20 +367,21 @@ class Circuit:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
             CircuitError: There is no such engine, or not for SQL; a recursion does not end.
             StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
+            BrokenCircuitError: An earlier commit failed half-way.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
         """
-        self._check_whole()
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
         check_type("engine", engine, str, "'compiled' or 'reference'")
-        kept = self._kept()
+        state = self.committed
+        kept = self._kept(state)
         try:
             return answered(
                 text,
                 kept,
-                self._codecs,
+                state.codecs(),
                 dialect=dialect,
                 engine=engine,
                 joining=self._joining,
@@ -358,44 +428,72 @@ class Circuit:
         drawings = {"text": tree, "mermaid": mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
-        return drawings[format](self._graph)
+        return drawings[format](self._committed)
 
     def snapshot(self) -> Snapshot:
-        """All state, as a value that can be pickled: O(state)."""
-        self._check_whole()
-        return taken(self._graph, self.fingerprint)
+        """All state after the last commit, as a value that can be pickled: O(state)."""
+        return taken(self.committed, self.fingerprint)
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot, *, timeout: float | None = None) -> None:
         """Go back, or on, to the state of a snapshot of a circuit with the same views.
 
         The formula and the number of threads may differ.
 
+        Args:
+            snapshot: What `snapshot` gave.
+            timeout: As for `prepare`.
+
         Raises:
             SnapshotError: The snapshot is of other views or inputs; nothing has changed.
+            BusyCircuitError: As `prepare`; nothing has changed.
         """
-        self.load(restored(snapshot, self.fingerprint))
+        self.load(restored(snapshot, self.fingerprint), timeout=timeout)
 
-    def load(self, state: State) -> None:
+    def load(self, state: State, *, timeout: float | None = None) -> None:
         """Replace all state, also that of a circuit that broke.
 
         The state may be of a circuit with another formula, other parts and outputs. Whether it
         is of the same views and inputs is for the caller to know (`fingerprint`); it is refused if
-        it does not have the traces that these need.
+        it does not have the traces that these need. Steps that are prepared become stale.
+
+        Args:
+            state: What to go on from.
+            timeout: As for `prepare`.
 
         Raises:
             SnapshotError: The state does not fit; nothing has changed.
+            BusyCircuitError: As `prepare`; nothing has changed.
 
         Complexity:
             O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
             for each arrangement that is not in the state.
         """
         check_type("state", state, State, "a State")
-        codecs = codecs_of(state)
-        graph, integrals = self._built(codecs)
-        fill(graph, state)
+        if self._broken:
+            self._turns.exclusively(self._void)
+        turn = self._turns.take(timeout)
+        try:
+            codecs = codecs_of(state)
+            graph, integrals = self._built(codecs)
+            fill(graph, state)
+            committed = Committed.of(graph)
+            self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
+        finally:
+            self._turns.end(turn)
+        self._turns.end_all()
+
+    def _void(self) -> None:
+        """End the turns of a circuit that broke: what was prepared in them is lost."""
+        if self._broken:
+            self._turns.end_all()
+
+    def _replace(
+        self, codecs: Codecs, graph: Graph, integrals: dict[str, Integrate], committed: Committed
+    ) -> None:
         self._codecs, self._graph, self._integrals = codecs, graph, integrals
+        self._committed = committed
         self._version += 1
-        self._broken = False
+        self._broken = self._lost = False
 
     def _built(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """The operators, without state, and those that keep what is materialized."""
@@ -413,18 +511,27 @@ class Circuit:
             for name in self.materialized
         }
 
-    def _kept(self) -> dict[str, tuple[Fields, Trace]]:
+    def _views(self, state: Committed) -> Views:
+        return Views(state, self._traces, {**self.inputs, **self._schemas})
+
+    def _kept(self, state: Committed) -> dict[str, tuple[Fields, Trace]]:
         """The relations whose rows are in the state, with all their columns."""
         kept: dict[str, tuple[Fields, Trace]] = {}
-        joined = self._graph.relations.traces
+        views = self._views(state)
+        joined = state.graph.relations.traces
         for name, schema in {**self.inputs, **self._schemas}.items():
-            if name in self._integrals:
-                kept[name] = (schema.fields, self._integrals[name].trace)
+            if name in views:
+                kept[name] = (schema.fields, views.trace(name))
             elif name in self.inputs and name in joined and schema.arity:
-                kept[name] = (schema.fields, joined[name])
+                kept[name] = (schema.fields, state.trace(f"relation {name}"))
         return kept
 
     def _check_whole(self) -> None:
+        """Refuse to read, or to wait for a turn, if a commit failed half-way."""
+        if self._lost:
+            self._check_writable()
+
+    def _check_writable(self) -> None:
         if self._broken:
             raise BrokenCircuitError(
                 "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
@@ -432,12 +539,22 @@ class Circuit:
             )
 
     def _encoded(
-        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any]
+        self,
+        tables: Mapping[str, pa.Table],
+        watermarks: Mapping[str, Any],
+        codecs: Codecs,
+        rules: Mapping[str, Ruled],
     ) -> tuple[dict[str, ZSet], dict[str, int]]:
-        """The rows given, and the horizons that they and the watermarks move to."""
+        """The rows given, and the horizons that they and the watermarks move to.
+
+        Args:
+            tables: By input.
+            watermarks: By input.
+            codecs: They give the codes.
+            rules: Of inputs, with these codecs.
+        """
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
-        rules = self._graph.rules
         if not isinstance(watermarks, Mapping):
             raise RuleError(
                 f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
@@ -451,7 +568,7 @@ class Circuit:
         for name, table in tables_of(tables).items():
             self._check_input(name)
             if name not in rules:
-                given[name] = self.inputs[name].to_zset(table, self._codecs)
+                given[name] = self.inputs[name].to_zset(table, codecs)
                 continue
             given[name], horizon = rules[name].read(table)
             if horizon is not None:

@@ -95,6 +95,15 @@ class Codec:
         """
         return self._encode(array, adding=True)
 
+    def find(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """As `encode`, but add nothing: a value that is not in the table of the type gets -1.
+
+        >>> names = Codecs().codec(pa.string())
+        >>> names.find(pa.array(["eve", None])).tolist()
+        [-1, -9223372036854775808]
+        """
+        return self._encode(array, adding=False)
+
     def decode(self, codes: Int64Array) -> pa.Array:
         """Return the values of codes, as an array of exactly `type`.
 
@@ -208,8 +217,8 @@ class Codecs:
     1
     """
 
-    def __init__(self) -> None:
-        self._tables = Tables()
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
         self._codecs: dict[pa.DataType, Codec] = {}
 
     def __repr__(self) -> str:
@@ -243,6 +252,19 @@ class Codecs:
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""
         return self._tables.lengths()
+
+    def overlaid(self, lengths: Mapping[str, int]) -> Codecs:
+        """Codecs for a reader: the first values have their codes, what it adds stays its own.
+
+        Any thread may ask, while another one adds to the tables of these codecs.
+
+        Args:
+            lengths: How many values of each table are seen, as `lengths` once gave them.
+
+        Complexity:
+            O(tables).
+        """
+        return Codecs(self._tables.overlaid(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
         if types.is_dictionary(type):

@@ -7,11 +7,13 @@ first needs them. They are named, so that stored state can tell them apart: ``te
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from circuits.codec_decimal import WORDS
 from circuits.errors import SchemaError
 from dbsp_wcoj.interner import Interner
+from dbsp_wcoj.overlay import Overlay
 
 __all__ = ["Tables"]
 
@@ -21,6 +23,9 @@ _DECIMAL: Final = "decimal "
 class Tables:
     """Named interners.
 
+    Args:
+        known: Tables that are there already, by name.
+
     >>> tables = Tables()
     >>> tables.table("decimal 2") is tables.decimals(2)
     True
@@ -28,10 +33,10 @@ class Tables:
     {'text': 0, 'binary': 0, 'decimal 2': 0}
     """
 
-    def __init__(self) -> None:
-        self.text = Interner()
-        self.binary = Interner()
-        self.named = {"text": self.text, "binary": self.binary}
+    def __init__(self, known: Mapping[str, Interner] | None = None) -> None:
+        self.named = {"text": Interner(), "binary": Interner(), **(known or {})}
+        self.text = self.named["text"]
+        self.binary = self.named["binary"]
 
     def decimals(self, scale: int) -> Interner:
         """The table of the wide decimals of a scale."""
@@ -52,6 +57,19 @@ class Tables:
                 "give those that there were"
             )
         return self.named[name]
+
+    def overlaid(self, lengths: Mapping[str, int]) -> Tables:
+        """Tables of the first values of each, to read and to add to in private.
+
+        Another thread may add to these tables meanwhile.
+
+        Args:
+            lengths: How many values of each table are seen; none of a table without a length.
+        """
+        known = self.named.copy()
+        return Tables(
+            {name: Overlay(t, lengths[name]) for name, t in known.items() if name in lengths}
+        )
 
     def lengths(self) -> dict[str, int]:
         """The number of values of each table."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from circuits.committed import Committed
 from circuits.expression import Call, Column, Expression
 from circuits.graph import Graph, Node
 from circuits.operators.integrate import Integrate
@@ -33,26 +34,31 @@ from circuits.relational import (
 __all__ = ["mermaid", "tree"]
 
 
-def tree(graph: Graph) -> str:
+def tree(state: Committed) -> str:
     """A tree per view, then the plan of each join."""
+    graph = state.graph
     lines = []
     seen: set[int] = set()
     for name, number in graph.views.items():
         lines.append(name)
-        lines.extend(_branch(graph, number, "", True, seen))
+        lines.extend(_branch(state, number, "", True, seen))
+    relations = state.relations()
     for node in graph.nodes:
         if isinstance(node.operator, JoinRows):
-            lines += ["", f"{node.name}: {node.operator.delta_query.explain()}"]
+            lines += ["", f"{node.name}: {node.operator.delta_query.explain(relations)}"]
     return "\n".join(lines)
 
 
-def mermaid(graph: Graph) -> str:
+def mermaid(state: Committed) -> str:
     """A flowchart; paste it where Mermaid is drawn."""
+    graph = state.graph
     lines = ["flowchart TD"]
     for number, node in enumerate(graph.nodes):
         if isinstance(node.operator, Integrate):
             continue
-        text = f"{label(graph, node)}\n{_done(node)}".replace('"', "#quot;").replace("\n", "<br/>")
+        text = f"{label(graph, node)}\n{_done(state, number)}".replace('"', "#quot;").replace(
+            "\n", "<br/>"
+        )
         lines.append(f'    n{number}["{text}"]')
         lines += [f"    n{below} --> n{number}" for below in dict.fromkeys(node.inputs)]
     for index, (name, number) in enumerate(graph.views.items()):
@@ -118,23 +124,27 @@ def text(expression: Expression, fields: Fields) -> str:
     return str(expression)
 
 
-def _branch(graph: Graph, number: int, indent: str, last: bool, seen: set[int]) -> Iterator[str]:
+def _branch(
+    state: Committed, number: int, indent: str, last: bool, seen: set[int]
+) -> Iterator[str]:
+    graph = state.graph
     node = graph.nodes[number]
     again = number in seen and bool(node.inputs)
     name = "" if isinstance(node.plan, Scan) else f"{node.name} "
     line = f"{indent}{'└─ ' if last else '├─ '}{name}{label(graph, node)}"
-    yield f"{line}  (drawn above)" if again else f"{line}  [{_done(node)}]"
+    yield f"{line}  (drawn above)" if again else f"{line}  [{_done(state, number)}]"
     if again:
         return
     seen.add(number)
     deeper = indent + ("   " if last else "│  ")
     below = list(dict.fromkeys(node.inputs))
     for place, inner in enumerate(below):
-        yield from _branch(graph, inner, deeper, place == len(below) - 1, seen)
+        yield from _branch(state, inner, deeper, place == len(below) - 1, seen)
 
 
-def _done(node: Node) -> str:
-    return f"rows {node.rows:,}, {node.seconds * 1e3:.2f} ms"
+def _done(state: Committed, number: int) -> str:
+    rows, seconds = (state.rows[number], state.seconds[number]) if state.rows else (0, 0.0)
+    return f"rows {rows:,}, {seconds * 1e3:.2f} ms"
 
 
 def _called(call: AggregateCall, fields: Fields) -> str:

@@ -21,6 +21,7 @@
         │   │   └── UnsupportedSqlError    SQL that is right but not supported
         │   └── DatalogError           ... in Datalog: syntax, unsafe variable, negative cycle
         ├── StaleStepError             a prepared step is committed late or twice
+        ├── BusyCircuitError           another thread makes a step, and is not waited for longer
         └── BrokenCircuitError         a commit failed half-way; the state cannot be trusted
 
 Catch ``CircuitError`` for what this layer refuses, ``DbspWcojError`` for all.
@@ -32,6 +33,7 @@ from dbsp_wcoj.errors import DbspWcojError, LimitError, UnknownRelationError
 
 __all__ = [
     "BrokenCircuitError",
+    "BusyCircuitError",
     "CircuitError",
     "DatalogError",
     "EvaluationError",
@@ -172,6 +174,10 @@ class DatalogError(TextError):
 
 class StaleStepError(CircuitError):
     """A prepared step is committed after another one, or for the second time."""
+
+
+class BusyCircuitError(CircuitError):
+    """Another thread is making a step and was waited for long enough, or this one is within one."""
 
 
 class BrokenCircuitError(CircuitError):

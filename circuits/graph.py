@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import add
 
 from circuits.codec import Codecs
 from circuits.fixpoint import ITERATION, ITERATIONS, Cut
@@ -78,7 +80,7 @@ class Joining:
 
 @dataclass
 class Node:
-    """One operator, or an input (which has none), and what it has done so far.
+    """One operator, or an input (which has none).
 
     A node that is ``inner`` is one of a loop, which runs it.
     """
@@ -87,8 +89,6 @@ class Node:
     plan: Plan
     inputs: tuple[int, ...]
     operator: Operator | None
-    rows: int = 0
-    seconds: float = 0.0
     arranged: bool = False
     inner: bool = False
     loop: Loop | None = None
@@ -121,11 +121,11 @@ class GraphStep:
         """Make the step the state of all operators."""
         for prepared in self.prepared:
             prepared.commit()
-        self.graph.marks = self.marks
-        for node, rows, spent in zip(self.graph.nodes, self.rows, self.spent, strict=True):
-            node.rows += rows
-            node.seconds += spent
-        self.graph.steps += 1
+        graph = self.graph
+        graph.marks = self.marks
+        graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
+        graph.seconds = list(map(add, graph.seconds or repeat(0.0), self.spent))
+        graph.steps += 1
 
 
 @dataclass
@@ -135,7 +135,10 @@ class Graph:
     Args:
         codecs: The codes of values, shared by the whole circuit.
         joining: How joins are made.
-        clock: Seconds, for `Node.seconds`.
+        clock: Seconds, for ``seconds``.
+
+    ``rows`` and ``seconds`` have what each node has put out and taken over all steps; empty before
+    the first. A commit replaces them, so whoever has them may read them at any time.
     """
 
     codecs: Codecs
@@ -150,6 +153,8 @@ class Graph:
     rules: dict[str, Ruled] = field(default_factory=dict)
     # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
     retained: set[int] = field(default_factory=set)
+    rows: Sequence[int] = ()
+    seconds: Sequence[float] = ()
     _numbers: dict[object, int] = field(default_factory=dict)
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)

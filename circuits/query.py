@@ -1,8 +1,11 @@
 """One-shot queries over what a circuit keeps: plans evaluated as they mean, nothing registered.
 
-Relations are read from their traces as they are: a join reads the arrangements that exist, and
-sorts only what is arranged in no order that it needs (`dbsp_wcoj.generic_join`). What is kept is
-what is materialized, and inputs that a join of the circuit reads whole.
+Relations are read from the traces of one version: a join reads the arrangements that exist, and
+sorts for itself what is arranged in no order that it needs (`dbsp_wcoj.generic_join`). What is kept
+is what is materialized, and inputs that a join of the circuit reads whole.
+
+A query leaves nothing behind: no arrangement, and no code, for it has codecs of its own over those
+of the version (`circuits.committed`).
 
 The reference engine answers one Datalog rule by nested prefix extenders (`circuits.datalog
 .extenders`) over rows of Python values. It shares no join with the compiled one.
@@ -49,7 +52,17 @@ def answered(
     joining: Joining,
     budget: Budget,
 ) -> pa.Table:
-    """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`."""
+    """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`.
+
+    Args:
+        text: The query.
+        kept: Traces that nobody changes.
+        codecs: For this query only.
+        dialect: The dialect of a SELECT.
+        engine: What evaluates it.
+        joining: How the joins within recursions are made.
+        budget: What the query may use.
+    """
     fields = {name: columns for name, (columns, _) in kept.items()}
     datalog = is_datalog(text)
     if datalog:
@@ -88,7 +101,7 @@ def _unlike(names: Collection[str]) -> str:
 
 
 def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
-    """The rows of a view; constants and results may add to the codes."""
+    """The rows of a view; constants and results get codes of the graph's codecs."""
     values: list[ZSet | Trace] = []
     solved: dict[int, Sequence[ZSet]] = {}
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from circuits.committed import Committed
 from circuits.errors import SnapshotError
-from circuits.graph import Graph
 from circuits.state import State, Strings
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.trace import run_in_order
@@ -61,14 +61,14 @@ class Snapshot:
         return State(self.steps, traces, tables, self.marks)
 
 
-def taken(graph: Graph, belongs_to: str) -> Snapshot:
-    """The state of a graph."""
+def taken(state: Committed, belongs_to: str) -> Snapshot:
+    """The snapshot of a version."""
     traces = {}
-    for name, trace in graph.traces.items():
+    for name in state.traces:
+        trace = state.trace(name)
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
         traces[name] = (zset._rows, zset._weights)
-    tables = {name: table.arena() for name, table in graph.holdings.tables.items() if len(table)}
-    return Snapshot(FORMAT, belongs_to, graph.steps, traces, tables, dict(graph.marks))
+    return Snapshot(FORMAT, belongs_to, state.steps, traces, state.tables(), dict(state.marks))
 
 
 def restored(snapshot: Snapshot, wanted: str) -> State:

@@ -22,6 +22,7 @@ from circuits.errors import StaleStepError
 from circuits.graph import GraphStep
 from circuits.inputs.refused import Refused
 from circuits.state import StateStep, staged
+from circuits.turns import Turn
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 
@@ -47,6 +48,7 @@ class CircuitStep:
         lengths: The lengths of all tables of codes before and after preparing.
         refused: By input, the rows that its rules did not take; an input without any is not there.
         seconds: How long preparing took, by `PHASES`.
+        turn: What keeps other threads from preparing a step until this one is over.
     """
 
     outputs: dict[str, pa.Table]
@@ -57,20 +59,35 @@ class CircuitStep:
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
     refused: Mapping[str, Sequence[Refused]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+    turn: Turn | None = None
     _abandoned: bool = field(default=False, init=False)
 
     def commit(self) -> None:
-        """Make the step the state of the circuit.
+        """Make the step the state of the circuit; any thread may, also one that did not prepare it.
+
+        Other threads read the state before the step until the moment in which this returns.
 
         Raises:
             StaleStepError: Another step was committed since, or this one already was, or it was
                 abandoned.
             BrokenCircuitError: An earlier commit failed half-way.
+            BusyCircuitError: This thread is preparing another step at this moment.
         """
-        self._check()
+        self.circuit._turns.exclusively(self._commit)
+        self.circuit._turns.end_all()
+
+    def _commit(self) -> None:
         circuit = self.circuit
+        circuit._check_writable()
+        self._check()
         circuit._broken = True
-        self.step.commit()
+        try:
+            self.step.commit()
+            circuit._committed = circuit._committed.after(self.step)
+        except BaseException:
+            circuit._lost = True
+            circuit._turns.end_all()  # nothing that was prepared can be committed any more
+            raise
         circuit._version += 1  # from here on the step cannot be abandoned
         circuit._broken = False
 
@@ -94,9 +111,14 @@ class CircuitStep:
     def abandon(self) -> None:
         """Take back the codes that preparing gave; the step cannot be committed any more.
 
+        The turn of the thread that prepared the step ends, so that another one can prepare its own.
+
         Codes are kept, which does no harm, if something else has got codes since. A step that
         is the state already stays so.
         """
+        self.circuit._turns.exclusively(self._abandon)
+
+    def _abandon(self) -> None:
         circuit = self.circuit
         if self._abandoned or circuit._version != self.version or circuit._broken:
             return
@@ -104,6 +126,7 @@ class CircuitStep:
         before, after = self.lengths
         if before != after and circuit._graph.holdings.lengths() == after:
             circuit._graph.holdings.truncate(before)
+        circuit._turns.end(self.turn)
 
     @property
     def missing_deletions(self) -> Mapping[str, int]:
@@ -124,7 +147,8 @@ class CircuitStep:
         """
         self._check()
         circuit = self.circuit
-        integral = circuit.views.integral(view)
+        circuit.views.trace(view)
+        integral = circuit._integrals[view]
         delta = self.step.deltas[circuit._graph.views[view]]
         return ViewAfter(circuit.schema(view), circuit._codecs, integral, delta)
 

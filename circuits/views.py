@@ -6,58 +6,60 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from circuits.codec import Codecs
+from circuits.committed import Committed
 from circuits.errors import UnknownViewError
-from circuits.operators.integrate import Integrate
 from circuits.schema import Schema
+from dbsp_wcoj import Trace
+from dbsp_wcoj.generic_join import plain
 
 __all__ = ["Views"]
 
 
 class Views(Mapping[str, pa.Table]):
-    """What is materialized, as of the last step.
+    """What is materialized, as of one version of the circuit, whatever is committed later.
 
-    A table has the columns of the view and ``weight``, how often the row is in it.
+    A table has the columns of the view and ``weight``, how often the row is in it. Any number of
+    threads may read.
     """
 
-    __slots__ = ("_codecs", "_integrals", "_schemas")
+    __slots__ = ("_codecs", "_kept", "_schemas", "_state")
 
     def __init__(
-        self,
-        integrals: Mapping[str, Integrate],
-        schemas: Mapping[str, Schema],
-        codecs: Codecs,
+        self, state: Committed, kept: Mapping[str, str], schemas: Mapping[str, Schema]
     ) -> None:
-        self._integrals = integrals
+        self._state = state
+        # The name of the trace that keeps a view.
+        self._kept = kept
         self._schemas = schemas
-        self._codecs = codecs
+        self._codecs = state.codecs()
 
     def __getitem__(self, name: str) -> pa.Table:
-        integral = self.integral(name)
-        return self._schemas[name].to_table(integral.total, self._codecs)
+        schema, trace = self._schemas.get(name), self.trace(name)
+        assert schema is not None
+        return schema.to_table(plain(trace, schema.arity), self._codecs)
 
-    def integral(self, name: str) -> Integrate:
-        """What keeps a view.
+    def trace(self, name: str) -> Trace:
+        """The rows of a view in codes, to be read only.
 
         Raises:
             UnknownViewError: It is not there, or not materialized.
         """
-        integral = self._integrals.get(name)
-        if integral is None:
+        kept = self._kept.get(name)
+        if kept is None:
             known = ", ".join(self._schemas)
-            kept = ", ".join(self._integrals) or "none"
+            names = ", ".join(self._kept) or "none"
             what = "is not materialized" if name in self._schemas else f"is none of {known}"
             raise UnknownViewError(
-                f"{name!r} {what}; materialized are: {kept}. "
+                f"{name!r} {what}; materialized are: {names}. "
                 f"Make the circuit with materialize=[{name!r}] or materialize=True"
             )
-        return integral
+        return self._state.trace(kept)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._integrals)
+        return iter(self._kept)
 
     def __len__(self) -> int:
-        return len(self._integrals)
+        return len(self._kept)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._integrals
+        return name in self._kept

@@ -110,7 +110,7 @@ def told(
         return f"auto: {formulas[0]}, because {reason}"
     lines = [f"auto: {' or '.join(formulas)}, by proposals and intersections per changed row"]
     for changed, alternatives in chosen:
-        for digits, counted in alternatives.known.items():
+        for digits, counted in tuple(alternatives.known.items()):
             found = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
                 for formula, rate, steps in zip(formulas, counted.average, counted.ran, strict=True)

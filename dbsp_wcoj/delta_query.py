@@ -40,7 +40,7 @@ from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.run import WHOLE, Ranges, value_ranges
 from dbsp_wcoj.schedule import Schedule
 from dbsp_wcoj.small_steps import SmallSteps
-from dbsp_wcoj.trace import TraceStep
+from dbsp_wcoj.trace import Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -88,6 +88,7 @@ class DeltaQuery:
     """A maintained conjunctive query.
 
     One step at a time: a second thread that comes in between gets an error, not a wrong answer.
+    Nothing else of a view is for several threads; `circuits.Circuit` is.
 
     Args:
         query: The query, or its text.
@@ -232,10 +233,18 @@ class DeltaQuery:
         finally:
             self._lock.release()
 
-    def explain(self) -> str:
-        """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts."""
+    def explain(self, traces: Mapping[str, Trace] | None = None) -> str:
+        """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts.
+
+        Counts are of all work so far, that of a step that is being computed included.
+
+        Args:
+            traces: The relations to describe, by name; by default those that the view reads now,
+                which is for the thread that makes its steps.
+        """
         schedule = self._schedule
-        return explain(self.query, schedule.formula, schedule.terms, schedule.traces)
+        known = schedule.traces if traces is None else {n: traces[n] for n in schedule.traces}
+        return explain(self.query, schedule.formula, schedule.terms, known)
 
     @property
     def stats(self) -> Stats:

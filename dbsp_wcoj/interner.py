@@ -14,7 +14,9 @@ miss in a table beyond the caches. Whoever chooses strings that collide makes it
 Not taken: a Python dict (`dbsp_wcoj.table`, for values that come as Python objects) takes ten times
 as long and a hundred bytes more per string; Arrow's dictionary_encode begins anew with each array.
 
-One thread at a time may add; the arrays that are handed out stay as they are for good.
+One thread at a time may add; the arrays that are handed out stay as they are for good. Meanwhile
+other threads read the strings that were there at some moment through an overlay
+(`dbsp_wcoj.overlay`).
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ class Interner:
         Complexity:
             O(n + bytes) amortised.
         """
-        return self._coded(*_strings(offsets, data), valid, adding=True)
+        return self._coded(*_strings(offsets, data), valid)
 
     def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """As `intern`, but add nothing: the code of a string that is not there is `ABSENT`.
@@ -102,7 +104,7 @@ class Interner:
         >>> Interner().find(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
         [-1]
         """
-        return self._coded(*_strings(offsets, data), valid, adding=False)
+        return self._found(*_strings(offsets, data), valid)
 
     def intern_rows(self, columns: Any) -> Int64Array:
         """Return one code per row of an int64 array of shape ``(words, n)``, adding new rows.
@@ -119,11 +121,11 @@ class Interner:
         >>> pairs.rows(np.array([1, -5])).tolist()
         [[7, -5], [2, -5]]
         """
-        return self._coded(*self._row_strings(columns), None, adding=True)
+        return self._coded(*self._row_strings(columns), None)
 
     def find_rows(self, columns: Any) -> Int64Array:
         """As `intern_rows`, but add nothing: the code of a row that is not there is `ABSENT`."""
-        return self._coded(*self._row_strings(columns), None, adding=False)
+        return self._found(*self._row_strings(columns), None)
 
     def rows(self, codes: Int64Array) -> Int64Array:
         """Return the rows of codes, shape ``(words, n)``; a negative code gives itself, in each.
@@ -198,7 +200,7 @@ class Interner:
                 f"rows of {_WORD * self._words}; append what `arena` gave of such a table"
             )
         self._reserve(len(ends) - 1, int(ends[-1] - ends[0]))
-        codes = self._coded(ends, text, None, adding=True)
+        codes = self._coded(ends, text, None)
         expected = np.arange(before, before + len(codes))
         if not np.array_equal(codes, expected):
             self.truncate(before)
@@ -225,15 +227,19 @@ class Interner:
     def _end(self) -> int:
         return int(self._bounds[self._size])
 
-    def _coded(
-        self, offsets: Int64Array, data: Bytes, valid: BoolArray | None, *, adding: bool
-    ) -> Int64Array:
+    def _found(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
-        mask = _ALL_VALID if valid is None else np.ascontiguousarray(valid, np.bool_)
-        if valid is not None and mask.shape != (rows,):
-            raise ColumnTypeError(
-                f"the mask has shape {mask.shape}, there are {rows} strings; give one per string"
-            )
+        mask = _mask(valid, rows)
+        codes = np.empty(rows, np.int64)
+        given = offsets.ctypes.data, data.ctypes.data
+        # The slots first: the other arrays then hold whatever string a slot may lead to.
+        slots, bounds, arena = self._slots, self._bounds, self._arena
+        kernels.find(given, mask, slots, bounds, arena, self._size, codes)
+        return codes
+
+    def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+        rows = len(offsets) - 1
+        mask = _mask(valid, rows)
         codes = np.empty(rows, np.int64)
         given = offsets.ctypes.data, data.ctypes.data
         before = self._size
@@ -241,9 +247,7 @@ class Interner:
         try:
             while True:
                 table = self._slots, self._bounds, self._arena
-                row, self._size = kernels.intern(
-                    given, mask, row, *table, self._size, codes, adding
-                )
+                row, self._size = kernels.intern(given, mask, row, *table, self._size, codes)
                 if row == rows:
                     return codes
                 self._grow(int(offsets[row + 1] - offsets[row]))
@@ -314,6 +318,18 @@ def _read_only(codes: Int64Array) -> Int64Array:
     view = np.ascontiguousarray(codes).view()
     view.flags.writeable = False
     return view
+
+
+def _mask(valid: BoolArray | None, rows: int) -> BoolArray:
+    """Which strings to look at, as kernels read it."""
+    if valid is None:
+        return _ALL_VALID
+    mask = np.ascontiguousarray(valid, np.bool_)
+    if mask.shape != (rows,):
+        raise ColumnTypeError(
+            f"the mask has shape {mask.shape}, there are {rows} strings; give one per string"
+        )
+    return mask
 
 
 def _strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:

@@ -35,7 +35,7 @@ class Relations:
     >>> step.commit()
     """
 
-    __slots__ = ("_arities", "_kept", "_readers", "traces", "version")
+    __slots__ = ("_arities", "_kept", "_readers", "rearranged", "traces", "version")
 
     def __init__(self) -> None:
         """No relations; queries declare those that they read."""
@@ -45,6 +45,8 @@ class Relations:
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
         # How many steps have been committed.
         self.version = 0
+        # How often arrangements may have been dropped.
+        self.rearranged = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self.traces
@@ -89,6 +91,7 @@ class Relations:
             trace = self.traces[name]
             whole = {tuple(range(trace.arity))} if name in self._kept else set()
             trace.keep(wanted | whole)
+        self.rearranged += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         """A step with these deltas, for the queries to evaluate.

@@ -94,16 +94,19 @@ class Schedule:
         for one in self._formulas:
             for term in self._ahead(one):
                 self._bind(term)
+        # The terms when planning last ended, for other threads.
+        self._shown: tuple[BoundTerm, ...] = tuple(self._bound.values())
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:
-        """The terms planned so far."""
-        return tuple(self._bound.values())
+        """The terms planned so far; any thread may ask, while another one plans."""
+        return self._shown
 
     @property
     def formula(self) -> str:
         """The formula, or which ones steps choose from and why; for `explain`."""
-        return told(self._formula, self._formulas, self._reason, self._by_change.items())
+        chosen = tuple(self._by_change.items())  # at once: another thread may be planning
+        return told(self._formula, self._formulas, self._reason, chosen)
 
     @property
     def plans(self) -> dict[str, Any] | None:
@@ -250,6 +253,7 @@ class Schedule:
             batches.append(Batch(bound, self.deltas, self._stack))
         if len(self._bound) > known:
             self._plans, self._telling = None, True
+            self._shown = tuple(self._bound.values())
         return Alternatives(batches)
 
     def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
@@ -283,6 +287,7 @@ class Schedule:
         self._bound.clear()
         for term in terms:
             self._bind(term)
+        self._shown = tuple(self._bound.values())
 
     def _planned_orders(self) -> dict[Term, tuple[str, ...]]:
         """The variable orders of the terms planned so far."""

@@ -37,7 +37,10 @@ from dbsp_wcoj.kernels.spine import MOST_RUNS
 from dbsp_wcoj.run import Merge, Run
 from dbsp_wcoj.zset import LIMIT, Int64Array
 
-__all__ = ["Spine"]
+__all__ = ["Contents", "Spine", "runs_in"]
+
+# Runs, oldest first, and the newest one by its buffer, address and rows if it is not among them.
+Contents = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
 GROWTH: Final = 8
 SMALL: Final = 256
@@ -91,6 +94,24 @@ class Spine:
         """The runs, oldest first, without those laid on top; their sum is the trace."""
         tail = self._newest()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
+
+    @property
+    def contents(self) -> Contents:
+        """The runs, for a later `runs_in`: they are as they are now, whatever is added meanwhile.
+
+        Cheaper than `runs`, as the tail is only pointed at. Steps that are laid on top are not
+        part of it.
+        """
+        runs = tuple(self._runs)
+        word = self.table.item
+        rows = word(words.TAIL_ROWS)
+        if not rows:
+            return runs, None
+        address = word(words.FIRST_RUN + len(runs))
+        tail = self._tail
+        if tail is not None and tail.address == address:
+            return (*runs, tail), None
+        return runs, (self._room, address, rows)
 
     @property
     def is_empty(self) -> bool:
@@ -204,9 +225,7 @@ class Spine:
         address = int(self.table[words.FIRST_RUN + len(self._runs)])
         # What was looked at keeps its buffer, so that no other run has its address.
         if self._tail is None or self._tail.address != address:
-            start = (address - int(self._room.__array_interface__["data"][0])) // 8
-            buffer = self._room[start:]
-            self._tail = Run(buffer, address, rows, int(buffer[MAX_ABS_WEIGHT]))
+            self._tail = _tail_at(self._room, address, rows)
         return self._tail
 
     def _close_tail(self) -> None:
@@ -312,3 +331,16 @@ class Spine:
         for merge in self._merges:
             position = self._runs.index(merge.older)
             assert self._runs[position + 1] is merge.newer
+
+
+def runs_in(contents: Contents) -> tuple[Run, ...]:
+    """The runs that `Spine.contents` gave, oldest first; any thread may ask."""
+    runs, tail = contents
+    return runs if tail is None else (*runs, _tail_at(*tail))
+
+
+def _tail_at(room: Int64Array, address: int, rows: int) -> Run:
+    """The run at an address in a buffer."""
+    start = (address - int(room.__array_interface__["data"][0])) // 8
+    buffer = room[start:]
+    return Run(buffer, address, rows, int(buffer[MAX_ABS_WEIGHT]))

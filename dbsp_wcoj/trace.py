@@ -22,7 +22,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
-from dbsp_wcoj.spine import Spine
+from dbsp_wcoj.spine import Contents, Spine
 from dbsp_wcoj.trace_step import ColumnOrder, Laid, TraceStep, order_array, run_in_order
 from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, consolidated_rows
 
@@ -130,6 +130,10 @@ class Trace:
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
+
+    def contents(self) -> list[tuple[ColumnOrder, Contents]]:
+        """The runs of each arrangement as they are now; see `Spine.contents`."""
+        return [(order, a.spine.contents) for order, a in self._arrangements.items()]
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Fill the trace with runs as they are; nothing is copied or built.

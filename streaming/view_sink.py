@@ -73,6 +73,7 @@ MISSING_ROWS: Final = (
     "with a negative weight, so a later insert of the same row has no effect; Rules(strict=True) "
     "refuses such rows instead; later ones are counted in the metrics (missing_deletions)"
 )
+LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,9 @@ class ViewSink:
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
-        self.metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        self._metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
+        self._is_current = False
         self._watchers: list[Watcher] = []
         rules = self._circuit.rules.items()
         # Inputs of which it was said that they delete what is not there.
@@ -202,9 +205,16 @@ class ViewSink:
     def circuit(self) -> Circuit:
         """The views, at the state of the last micro-batch that this process has done.
 
-        Distributed, they are without state, which is on the executors.
+        Any thread may read it (``sink.circuit.query(...)``), also while a micro-batch runs: it
+        then has the state before that. Distributed, the views are without state, which is on the
+        executors.
         """
         return self._circuit
+
+    @property
+    def metrics(self) -> tuple[BatchMetrics, ...]:
+        """The last thousand micro-batches that this process has done, oldest first."""
+        return tuple(self._metrics)
 
     @property
     def last(self) -> Published | None:
@@ -220,7 +230,7 @@ class ViewSink:
         self._watchers.append(watcher)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch.
+        """Apply one micro-batch. A second thread that comes in between waits.
 
         Raises:
             BatchOrderError: The id does not follow the state's.
@@ -230,10 +240,19 @@ class ViewSink:
             MicroBatchError, CircuitError: The rows do not fit the circuit. In all these cases the
                 state has not changed.
         """
-        with self._lock, Stopwatch(batch_id) as watch:
+        with self._lock:
+            try:
+                self._apply(df, batch_id)
+            except BaseException:
+                self._is_current = False  # what is in memory may not be what is on the disk
+                raise
+
+    def _apply(self, df: DataFrame, batch_id: int) -> None:
+        with Stopwatch(batch_id) as watch:
             query_id = self._origin.query_of(df)
             with watch.phase("load", "state"):
                 done = self._versions.find(batch_id, query_id)
+                self._is_current = True
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # the columns of a frame may be a call of a server
@@ -262,7 +281,7 @@ class ViewSink:
             self._measure(now, changes, letters, done is not None, watch, missing)
             for watcher in self._watchers:
                 try:
-                    watcher(published, self.metrics[-1])
+                    watcher(published, self._metrics[-1])
                 except Exception:
                     log.warning("a watcher failed on micro-batch %d", batch_id, exc_info=True)
 
@@ -270,7 +289,8 @@ class ViewSink:
         """The whole of a materialized view, or input, as it is after the last micro-batch.
 
         With a state directory, also while another process runs the query on it: that of a Spark
-        Connect server, or a job beside a notebook. Reading takes no lock and never waits.
+        Connect server, or a job beside a notebook. Beside a micro-batch in another thread it is
+        the view before that; nobody is waited for but a sink that is still loading its state.
 
         Args:
             name: The view.
@@ -290,18 +310,26 @@ class ViewSink:
                 f"{name!r} is not kept whole, as nothing is in mode 'distributed': give on_delta a "
                 "target that holds the view"
             )
-        with self._lock:
-            self._versions.load_newest()
-            return self._circuit.views[name]
+        while not self._is_current:
+            if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
+                try:
+                    self._versions.load_newest()
+                    return self._circuit.views[name]
+                finally:
+                    self._lock.release()
+        return self._circuit.views[name]
 
     def explain(self) -> str:
         """What runs: the circuit's operators, or the stages of cells and how rows find them."""
+        if self._mode == "embedded":
+            return self._engine.explain()
         with self._lock:
             return self._engine.explain()
 
     def close(self) -> None:
         """Let go of the state directory, for another sink or process; a call takes it up again."""
         with self._lock:
+            self._is_current = False
             self._versions.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -311,17 +339,18 @@ class ViewSink:
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
                 "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
             )
-        made = (
+        own = (
             "_circuit",
             "_engine",
+            "_is_current",
             "_lock",
             "_order",
             "_versions",
             "_last",
             "_watchers",
+            "_metrics",
             "_missed",
         )
-        own = (*made, "metrics")
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
 
@@ -423,7 +452,7 @@ class ViewSink:
             arrangements=done.sizes,
             missing_deletions=dict(missing),
         )
-        self.metrics.append(metrics)
+        self._metrics.append(metrics)
         for name, rows in missing.items():
             if rows and name not in self._missed:
                 self._missed.add(name)

@@ -45,6 +45,7 @@ PUBLIC = [
 
 PUBLIC_CIRCUITS = [
     "BrokenCircuitError",
+    "BusyCircuitError",
     "Circuit",
     "CircuitError",
     "CircuitStep",

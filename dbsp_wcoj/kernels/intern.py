@@ -13,6 +13,10 @@ the caches costs about one miss per string instead of three in a row.
 What `insert` does depends on the strings in the table and their codes only: growing it inserts
 them again in the order of the codes, and `forget` takes out the latest, backwards, which under
 linear probing leaves the table as it was before them.
+
+`find` may run while another thread adds strings to the same slots or takes them back. Linear
+probing places a string behind older strings only, so what happens to newer ones does not change
+how an older one is found; `find` reads each slot once and passes over codes that are not its.
 """
 
 import numpy as np
@@ -22,7 +26,7 @@ from dbsp_wcoj.kernels.bytes import big_endian, copy, digest, same, word
 from dbsp_wcoj.kernels.compiled import compiled
 from dbsp_wcoj.kernels.memory import prefetch
 
-__all__ = ["CODES", "extents", "forget", "gather", "intern", "prefixes", "refill", "words"]
+__all__ = ["CODES", "extents", "find", "forget", "gather", "intern", "prefixes", "refill", "words"]
 
 BLOCK = 32
 #: The lower bits of a slot, which hold the code plus one.
@@ -51,8 +55,8 @@ def _probe(hashed, text, length, slots, bounds, arena):
 
 
 @compiled
-def intern(given, valid, first, slots, bounds, arena, size, codes, adding):
-    """Write the codes of the strings from ``first`` on, adding what is new if told to.
+def intern(given, valid, first, slots, bounds, arena, size, codes):
+    """Write the codes of the strings from ``first`` on, adding what is new.
 
     Args:
         given: Address of int64 offsets and address of the bytes that they are of.
@@ -62,8 +66,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes, adding):
         bounds: Offsets by code; room for more.
         arena: Bytes; room for more.
         size: The number of strings in the table.
-        codes: int64 per string; -1 for one that is not there, if not adding.
-        adding: Whether to add.
+        codes: int64 per string; -1 for one that is skipped.
 
     Returns:
         The string that there was no room for, or their number; and the new size.
@@ -103,7 +106,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes, adding):
             hashed = hashes[i - first]
             slot = _probe(hashed, data + start, length, slots, bounds, bytes_at)
             code = (slots[slot] & CODES) - 1
-            if code < 0 and adding:
+            if code < 0:
                 end = bounds[size] + length
                 if size == len(bounds) - 1 or 2 * size >= len(slots) or end > len(arena):
                     return i, size
@@ -115,6 +118,63 @@ def intern(given, valid, first, slots, bounds, arena, size, codes, adding):
             codes[i] = code
         first = stop
     return rows, size
+
+
+@njit(nogil=True)
+def _found(hashed, text, length, slots, bounds, arena, size):
+    """Return the code of a string if it is among the first ``size``, else -1."""
+    mask = len(slots) - 1
+    tag = hashed & ~CODES
+    slot = hashed & mask
+    while True:
+        entry = slots[slot]
+        if entry == 0:
+            return np.int64(-1)
+        code = (entry & CODES) - 1
+        if code < size and entry & ~CODES == tag:
+            start = bounds[code]
+            if bounds[code + 1] - start == length and same(arena + start, text, length):
+                return code
+        slot = (slot + 1) & mask
+
+
+@compiled
+def find(given, valid, slots, bounds, arena, size, codes):
+    """Write the codes of strings, -1 for those that are not among the first ``size`` of the table.
+
+    Args:
+        given: Address of int64 offsets and address of the bytes that they are of.
+        valid: bool per string, False: its code is -1; empty: all are valid.
+        slots: Hash table, as above; it may have newer strings as well.
+        bounds: Offsets by code, for the first ``size`` at least.
+        arena: Bytes, of the first ``size`` at least.
+        size: How many strings are looked at.
+        codes: int64 per string.
+    """
+    offsets, data = given
+    bytes_at = _address(arena)
+    slots_at = _address(slots)
+    mask = len(slots) - 1
+    hashes = np.empty(BLOCK, np.int64)
+    rows = len(codes)
+    masked = len(valid) > 0
+    for first in range(0, rows, BLOCK):
+        stop = min(first + BLOCK, rows)
+        for i in range(first, stop):
+            if masked and not valid[i]:
+                continue
+            start = word(offsets + 8 * i)
+            hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
+            hashes[i - first] = hashed
+            prefetch(slots_at, hashed & mask)
+        for i in range(first, stop):
+            if masked and not valid[i]:
+                codes[i] = -1
+                continue
+            start = word(offsets + 8 * i)
+            length = word(offsets + 8 * i + 8) - start
+            hashed = hashes[i - first]
+            codes[i] = _found(hashed, data + start, length, slots, bounds, bytes_at, size)
 
 
 @compiled

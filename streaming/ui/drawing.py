@@ -74,8 +74,10 @@ class Drawing:
 
     def done(self, circuit: Circuit) -> list[tuple[int, float]]:
         """Rows put out and milliseconds taken by each operator, over all steps of this process."""
-        nodes = circuit._graph.nodes
-        return [(nodes[n].rows, round(1000 * nodes[n].seconds, 3)) for n in self.numbers]
+        done = circuit.committed
+        if not done.rows:
+            return [(0, 0.0) for _ in self.numbers]
+        return [(done.rows[n], round(1000 * done.seconds[n], 3)) for n in self.numbers]
 
 
 def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:

@@ -138,9 +138,10 @@ class History:
                 if table.num_rows:
                     newest[view] = Newest.of(table, weights, batch_id, mode)
                     if view in self._matches:
-                        self._matches[view].take(
-                            table, weights, batch_id, mode=mode, keys=key_columns_of(table)
-                        )
+                        with self._lock:  # readers are shown all of a change or nothing of it
+                            self._matches[view].take(
+                                table, weights, batch_id, mode=mode, keys=key_columns_of(table)
+                            )
             sample = begin - self._sampled > self._cost / SHARE
             if sample:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)

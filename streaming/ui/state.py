@@ -14,7 +14,7 @@ _ORDER: Final = re.compile(r"(.*) \[([\d,]*)\]")
 
 
 def arrangements_of(circuit: Circuit) -> list[dict[str, Any]]:
-    """Rows, runs and bytes of each arrangement, for JSON; read between steps only.
+    """Rows, runs and bytes of each arrangement, for JSON, as of the last commit.
 
     Empty where the circuit has never been stepped in this process: then its state is elsewhere, or
     there is none.
@@ -23,10 +23,11 @@ def arrangements_of(circuit: Circuit) -> list[dict[str, Any]]:
         O(arrangements · log rows).
     """
     found: list[dict[str, Any]] = []
-    if not circuit._graph.steps:
+    state = circuit.committed
+    if not state.steps:
         return found
-    for name, trace in circuit._graph.traces.items():
-        for arrangement in trace.arrangements:
+    for name in state.traces:
+        for arrangement in state.trace(name).arrangements:
             runs = arrangement.spine.runs
             found.append(
                 {

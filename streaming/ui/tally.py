@@ -105,7 +105,7 @@ class Tally:
     def _whole(self) -> int:
         """The sum of all weights of the view; a run is added up once."""
         known, self._weights = self._weights, {}
-        trace = self._circuit.views.integral(self._view).trace
+        trace = self._circuit.views.trace(self._view)
         for run in trace.arrangements[0].spine.runs:
             found = known.get(id(run)) or (run, int(run.read()[1].sum()))
             self._weights[id(run)] = found

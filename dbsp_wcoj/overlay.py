@@ -1,0 +1,170 @@
+"""An overlay: the first strings of an interner, and private ones above them.
+
+::
+
+    codes 0 … length - 1      the strings that the interner had at some moment, never changed
+    codes length, …           strings that only this overlay has
+
+A reader gets one, so that it decodes what it reads and encodes what it compares or computes,
+while another thread adds to the interner; and what the reader adds leaves with the overlay.
+
+Invariant: the arrays of an interner keep the bytes of its first strings where they are, whatever is
+added, or taken back down to ``length``. So an overlay copies nothing: O(1) to make.
+
+Alternatives considered: a lock around the interner, which would have every query wait for every
+step; a copy per reader, which costs as much as the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dbsp_wcoj.errors import ColumnTypeError
+from dbsp_wcoj.interner import ABSENT, BoolArray, Bytes, Int64Array, Interner, _mask, _read_only
+from dbsp_wcoj.kernels import intern as kernels
+
+__all__ = ["Overlay"]
+
+
+class Overlay(Interner):
+    """The first ``length`` strings of a table, and private ones.
+
+    One thread at a time may add to an overlay, and none to take back from ``table`` what it shows.
+
+    Args:
+        table: The interner; another thread may add to it meanwhile.
+        length: How many of its strings are seen.
+
+    Raises:
+        ColumnTypeError: The table does not have so many.
+
+    >>> names = Interner()
+    >>> names.intern(np.array([0, 3]), np.frombuffer(b"ann", np.uint8)).tolist()
+    [0]
+    >>> mine = Overlay(names, 1)
+    >>> mine.intern(np.array([0, 3, 6]), np.frombuffer(b"bobann", np.uint8)).tolist()
+    [1, 0]
+    >>> mine.gather(np.array([1, 0]))[1].tobytes(), len(mine), len(names)
+    (b'bobann', 2, 1)
+    """
+
+    __slots__ = ("_own",)
+
+    def __init__(self, table: Interner, length: int) -> None:
+        table._check_length(length)
+        self._words = table._words
+        self._size = length
+        # The slots first: arrays that are read later have all strings that these lead to.
+        self._slots = table._slots
+        self._bounds = table._bounds
+        self._arena = table._arena
+        self._own = Interner(words=table._words)
+
+    def __len__(self) -> int:
+        """Number of codes, the private ones included."""
+        return self._size + len(self._own)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are reserved for private strings."""
+        return self._own.nbytes
+
+    def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
+        """As `Interner.find`, also among the private strings."""
+        codes = super().find(offsets, data, valid)
+        if not len(self._own):
+            return codes
+        return self._with_own(codes, self._own.find(offsets, data, _missing(codes, valid)))
+
+    def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
+        """As `Interner.intern`; strings that are new are private."""
+        codes = super().find(offsets, data, valid)
+        missing = _missing(codes, valid)
+        if not missing.any():
+            return codes
+        return self._with_own(codes, self._own.intern(offsets, data, missing))
+
+    def intern_rows(self, columns: Any) -> Int64Array:
+        """As `Interner.intern_rows`; rows that are new are private."""
+        return self.intern(*self._row_strings(columns))
+
+    def find_rows(self, columns: Any) -> Int64Array:
+        """As `Interner.find_rows`, also among the private rows."""
+        return self.find(*self._row_strings(columns))
+
+    def rows(self, codes: Int64Array) -> Int64Array:
+        """As `Interner.rows`."""
+        own = codes >= self._size
+        if not own.any():
+            return super().rows(codes)
+        self._check_range(codes)
+        columns = super().rows(np.where(own, ABSENT, codes))
+        columns[:, own] = self._own.rows(codes[own] - self._size)
+        return columns
+
+    def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
+        """As `Interner.gather`."""
+        own = codes >= self._size
+        if not own.any():
+            return super().gather(codes)
+        self._check_range(codes)
+        tables = (self, self._own)
+        parts = [np.where(own, ABSENT, codes), np.where(own, codes - self._size, ABSENT)]
+        given = [_read_only(part) for part in parts]
+        ends = np.empty((2, len(codes) + 1), np.int64)
+        for table, part, row in zip(tables, given, ends, strict=True):
+            kernels.extents(part, table._bounds, row)
+        offsets: Int64Array = ends[0] + ends[1]
+        data = np.empty(int(offsets[-1]), np.uint8)
+        for table, part in zip(tables, given, strict=True):
+            kernels.gather(part, table._bounds, table._arena, offsets, data)
+        return offsets, data
+
+    def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
+        """As `Interner.prefixes`."""
+        own = codes >= self._size
+        if not own.any():
+            return super().prefixes(codes, start)
+        self._check_range(codes)
+        keys = super().prefixes(np.where(own, ABSENT, codes), start)
+        keys[own] = self._own.prefixes(codes[own] - self._size, start)
+        return keys
+
+    def append(self, offsets: Any, data: Any) -> None:
+        """Not of an overlay.
+
+        Raises:
+            ColumnTypeError: Always.
+        """
+        raise ColumnTypeError("an overlay is for reading; append to the table below it")
+
+    def truncate(self, length: int) -> None:
+        """Take back private codes.
+
+        Raises:
+            ColumnTypeError: ``length`` is that of fewer codes than the table below has here.
+        """
+        if length < self._size:
+            raise ColumnTypeError(
+                f"no length {length}: an overlay keeps the {self._size} strings below it"
+            )
+        self._own.truncate(length - self._size)
+
+    def _with_own(self, codes: Int64Array, own: Int64Array) -> Int64Array:
+        """The codes, and those of private strings, as their own table has them, above."""
+        return np.where(own == ABSENT, codes, own + self._size)
+
+    def _check_range(self, codes: Int64Array) -> None:
+        if len(codes) and int(codes.max()) >= len(self):
+            raise ColumnTypeError(
+                f"code {codes.max()} is outside [0, {len(self) - 1}] of {self!r}; "
+                "decode with the table that encoded"
+            )
+
+
+def _missing(codes: Int64Array, valid: BoolArray | None) -> BoolArray:
+    """Which strings that are to be looked at have no code yet."""
+    missing: BoolArray = codes == ABSENT
+    return missing if valid is None else missing & _mask(valid, len(codes))
