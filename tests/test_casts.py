@@ -156,3 +156,35 @@ def test_a_date_that_python_does_not_have_is_shown_in_an_error():
         answer("SELECT d::TIMESTAMP_NS AS x FROM e", d=far)
     with pytest.raises(EvaluationError, match="'10000-01-01 00:00:00'"):
         answer("SELECT date_trunc('day', d) + INTERVAL 9000000 MONTHS AS x FROM e", d=far)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "year(DATE 'infinity')",
+        "hour(TIMESTAMP '-infinity')",
+        "date_trunc('year', DATE 'infinity')",
+        "DATE 'infinity' + INTERVAL 1 DAY",
+        "DATE '-infinity' - INTERVAL 1 MONTH",
+        "DATE 'infinity' + 1",
+        "DATE '-infinity' - 100",
+        "date_diff('day', DATE 'infinity', d)",
+        "date_diff('month', d, DATE '-infinity')",
+        "month(DATE '-44-03-15')",
+        "date_trunc('week', DATE '-44-03-15')",
+        "DATE '20000-05-01' + INTERVAL 1 MONTH",
+        "DATE '20000-05-01' - DATE '-44-03-15'",
+        "greatest(DATE '20000-01-01', d)",
+        "TRY_CAST(TIMESTAMP 'infinity' AS TIME)",
+    ],
+)
+def test_functions_of_infinite_and_far_dates_give_what_duckdb_gives(duck, text):
+    rows = "(SELECT DATE '1970-01-01' AS d)"
+    ((shown,),) = duck.sql(f"SELECT ({text})::VARCHAR FROM {rows}").fetchall()
+    assert answer(f"SELECT ({text})::VARCHAR AS x FROM e") == [shown]
+
+
+def test_a_sum_of_a_date_and_days_is_never_an_infinity():
+    for text in ("DATE '5881580-07-10' + 1", "DATE '5881580-07-10' + 2", "d + 2147483647"):
+        with pytest.raises(EvaluationError):
+            answer(f"SELECT {text} AS x FROM e")

@@ -102,6 +102,13 @@ def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
     All of it in 256 bits: Arrow's reader of 128 bits drops the bits that do not fit. Long texts and
     those with an exponent are read one by one.
     """
+    before = target.precision - target.scale
+    if before > 0:
+        part = rf"(\.\d{{1,{target.scale}}})?" if target.scale else ""
+        plainly = rf"^-?\d{{1,{before}}}{part}$"
+        short = pc.fill_null(pc.match_substring_regex(values, plainly), True)
+        if pc.all(short, min_count=0).as_py():
+            return pc.cast(values, target)
     valid = pc.match_substring_regex(values, _NUMBER)
     _all_valid(values, pc.or_(valid, pc.is_null(values)), wanted)
     shown = pc.replace_substring_regex(_digits(values), r"^\+", "")

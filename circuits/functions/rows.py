@@ -56,8 +56,9 @@ def fitted(decimals: pa.Array, target: pa.DataType) -> pa.Array:
     256, where the digits are counted.
     """
     source = decimals.type
-    if pa.types.is_decimal(target) and target.scale > source.scale:
-        room = 76 - (target.scale - source.scale)
+    more = target.scale - source.scale if pa.types.is_decimal(target) else 0
+    if more > 0 and source.precision + more > 38:
+        room = 76 - more
         wide = pa.decimal256(76, source.scale)
         decimals = pc.cast(decimals, wide) if source != wide else decimals
         if source.precision > room:

@@ -200,7 +200,8 @@ class _Select:
     def _item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.rank is None or node != self.rank:
             return _Item(name, node, clause.read(node))
-        self.source.mark_read(node)
+        if node is not self.rank:
+            self.source.mark_read(node)
         if self.bounds.first == self.bounds.last:
             return _Item(name, node, integer(self.bounds.first))
         refusal = (
