@@ -293,9 +293,7 @@ def of_time(text: str, **options: object) -> Circuit:
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_work_without_rows_is_bounded_by_time(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "PAUSE_AFTER", 50)
     text = (
         "SELECT e.a, x.b FROM e JOIN f x ON x.a = e.b JOIN f y ON y.a = x.b JOIN e z ON z.a = y.b"
