@@ -12,6 +12,7 @@ trial that does not end.
 
     python -m tests.state_faults 1000         # that many trials, and what came of them
     python -m tests.state_faults 1 17         # the trial of seed 17
+    python -m tests.state_faults 200 0 1      # all of them with cells
 """
 
 from __future__ import annotations
@@ -358,13 +359,14 @@ def trials(
                 outcome = "finding"
                 say(findings[-1])
             found[f"{case.name}, {outcome}"] += 1
+            if found.total() % 20 == 0:
+                say(f"{found.total()} trials: {dict(found)}")
     return found, findings
 
 
 if __name__ == "__main__":
-    number, *first = map(int, sys.argv[1:])
-    start = first[0] if first else 0
-    came, wrong = trials(range(start, start + number), say=print)
+    number, start, *cells = [*map(int, sys.argv[1:]), *([0] if len(sys.argv) < 3 else [])]
+    came, wrong = trials(range(start, start + number), cells=[0.2, *cells][-1], say=print)
     for name, times in sorted(came.items()):
         print(f"{times:6} {name}")
     sys.exit(bool(wrong))
