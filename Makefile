@@ -1,6 +1,6 @@
 # make demo        live triangle counts on a real message stream (installs what is missing)
 # make test        lint, types, import contracts, tests
-# make test-slow   the tests marked slow
+# make test-slow   the tests marked slow, and all property tests with ten times their examples
 # make bench       the benchmarks and the tables in README.md (about forty minutes)
 # make docs        the documentation as static pages, in build/site
 # make package     wheel and source archive in dist/; the wheel installed and tried in an empty environment
@@ -23,6 +23,8 @@ DEMO ?=
 PYTEST ?=
 # Processes that share the test files.
 WORKERS ?= 2
+# How many times as many examples the property tests of test-slow draw.
+EXAMPLES ?= 10
 PACKAGE ?=
 
 .PHONY: help demo test test-slow lint bench docs package package-all clean
@@ -38,7 +40,7 @@ test: lint $(VENV)/.java $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
-	$(BIN)/python -m pytest -m slow $(PYTEST)
+	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

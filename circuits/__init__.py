@@ -41,6 +41,8 @@ from circuits.errors import (
     SnapshotError,
     SqlError,
     StaleStepError,
+    StepLimitError,
+    StepMemoryError,
     TextError,
     UnknownInputError,
     UnknownViewError,
@@ -54,6 +56,7 @@ from circuits.snapshot import Snapshot
 from circuits.state import State, StateStep
 from circuits.step import CircuitStep
 from circuits.views import Views
+from dbsp_wcoj.limits import StepLimits
 
 __all__ = [
     "BrokenCircuitError",
@@ -79,6 +82,9 @@ __all__ = [
     "StaleStepError",
     "State",
     "StateStep",
+    "StepLimitError",
+    "StepLimits",
+    "StepMemoryError",
     "TextError",
     "UnknownInputError",
     "UnknownViewError",

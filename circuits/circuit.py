@@ -30,12 +30,13 @@ import pyarrow as pa
 
 from circuits.codec import Codecs
 from circuits.committed import Committed
-from circuits.definition import Definition, chosen
+from circuits.definition import Definition, SourceText, chosen
 from circuits.drawing import mermaid, tree
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     MissingRowError,
+    RuleError,
     TextError,
     UnknownInputError,
     UnknownViewError,
@@ -43,22 +44,30 @@ from circuits.errors import (
 from circuits.fixpoint import ITERATIONS
 from circuits.graph import Graph, Joining, mark_of
 from circuits.incremental import incrementalize
+from circuits.inputs.finality import group_functions
 from circuits.inputs.refused import MISSING
 from circuits.inputs.ruled import Ruled, unretained
 from circuits.inputs.rules import Rules, governing
+from circuits.limits import bounded
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
-from circuits.schema import Schema
+from circuits.schema import Schema, schemas_of
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
+from circuits.tables import tables_of
 from circuits.turns import Turn, Turns
 from circuits.views import Views
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
 
-__all__ = ["Circuit", "CircuitStep"]
+__all__ = ["Circuit", "CircuitStep", "StepObserver"]
+
+#: Is told of an operator before it is evaluated: its name, its kind, the views it is a part of.
+StepObserver = Callable[[str, str, tuple[str, ...]], object]
 
 
 class Circuit:
@@ -80,13 +89,16 @@ class Circuit:
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step.
         rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
-        clock: Seconds, for the times in `explain`.
+        source: The text that the plans were compiled from; None if there is none.
+        limits: How many rows, bytes and seconds a step, or a query, may use.
+        clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Raises:
         SchemaError: A schema has a column of a type that cannot be held.
         CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
             too deeply.
-        RuleError: Rules do not go with the schema of their input.
+        RuleError: Rules do not go with the schema of their input, or a view with the retention of
+            its inputs (`circuits.inputs.finality`).
     """
 
     def __init__(
@@ -101,16 +113,23 @@ class Circuit:
         parts: int = 1,
         iterations: int = ITERATIONS,
         rules: Mapping[str, Rules] | None = None,
+        source: SourceText | None = None,
+        limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        self.inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
+        self.inputs = schemas_of(schemas)
+        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
+        check_type("parts", parts, int, "a number of parts")
+        check_type("iterations", iterations, int, "a number of iterations")
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
-        kept = known if materialize is True else (materialize or ())
+        kept = materialize
+        if isinstance(kept, bool):
+            kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = governing(rules or {}, self.inputs)
+        self.rules = governing({} if rules is None else rules, self.inputs)
         self._joining = Joining(formula_of(formula), executor, parts, iterations)
         self.definition = Definition(
             self.plans,
@@ -121,15 +140,20 @@ class Circuit:
             parts=parts,
             iterations=iterations,
             rules=self.rules,
+            source=source,
+            limits=limits,
         )
+        self.limits = limits
         self._clock = clock
         self._version = 0
         # While a commit is under way, and for good if it fails; readers only mind the latter.
         self._broken = False
+        self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._lost = False
         self._turns = Turns()
         self._codecs = Codecs()
         try:
+            self._groups = group_functions(self.plans, self.inputs, self.rules)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
             self._committed = Committed.of(self._graph)
@@ -163,6 +187,8 @@ class Circuit:
             UnknownInputError, SchemaError: A table is refused; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
             IterationError: A recursion does not end; nothing has changed.
+            StepLimitError: The step uses more than ``limits`` allow; nothing has changed.
+            StepMemoryError: The step needs more memory than there is; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
@@ -205,7 +231,8 @@ class Circuit:
         self._check_whole()
         turn = self._turns.take(timeout)
         try:
-            return self._turns.exclusively(self._prepared, tables, watermarks or {}, turn)
+            given = {} if watermarks is None else watermarks
+            return self._turns.exclusively(self._prepared, tables, given, turn)
         except BaseException:
             self._turns.end(turn)
             raise
@@ -216,23 +243,26 @@ class Circuit:
         self._check_writable()
         known, marks = self._known(), self._graph.marks
         times = [self._clock()]
+        budget = Budget(self.limits, self._clock)
         try:
-            given, moved = self._encoded(tables, watermarks, self._codecs, self._graph.rules)
-            times.append(self._clock())
-            step = self._graph.prepare(given, moved)
-            times.append(self._clock())
-            outputs = {
-                name: self._schemas[name].to_table(
-                    step.deltas[self._graph.views[name]], self._codecs
-                )
-                for name in self.outputs
-            }
-            refused = {
-                name: [
-                    self._graph.rules[name].told(rows, marks.get(mark_of(name))) for rows in many
-                ]
-                for name, many in step.refused.items()
-            }
+            with bounded(self._graph, budget):
+                given, moved = self._encoded(tables, watermarks, self._codecs, self._graph.rules)
+                times.append(self._clock())
+                step = self._graph.prepare(given, moved, budget)
+                times.append(self._clock())
+                outputs = {}
+                for name in self.outputs:
+                    number = self._graph.views[name]
+                    budget.begin(number)
+                    delta = step.deltas[number]
+                    outputs[name] = self._schemas[name].to_table(delta, self._codecs)
+                refused = {
+                    name: [
+                        self._graph.rules[name].told(rows, marks.get(mark_of(name)))
+                        for rows in many
+                    ]
+                    for name, many in step.refused.items()
+                }
         except BaseException:
             self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
             raise
@@ -277,6 +307,7 @@ class Circuit:
         Raises:
             UnknownViewError: There is none of that name.
         """
+        check_type("name", name, str, "the name of an input or a view")
         found = self._schemas.get(name) or self.inputs.get(name)
         if found is None:
             known = ", ".join([*self.inputs, *self._schemas])
@@ -335,16 +366,26 @@ class Circuit:
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
             CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
             BrokenCircuitError: An earlier commit failed half-way.
 
         Complexity:
             That of the query: joins are worst-case optimal, and read arrangements where there are.
         """
+        check_type("text", text, str, "a SELECT or Datalog rules as a text")
+        check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+        check_type("engine", engine, str, "'compiled' or 'reference'")
         state = self.committed
         kept = self._kept(state)
         try:
             return answered(
-                text, kept, state.codecs(), dialect=dialect, engine=engine, joining=self._joining
+                text,
+                kept,
+                state.codecs(),
+                dialect=dialect,
+                engine=engine,
+                joining=self._joining,
+                budget=Budget(self.limits, self._clock),
             )
         except TextError as error:
             missing = [name for name in (*self.inputs, *self._schemas) if name not in kept]
@@ -355,6 +396,25 @@ class Circuit:
                 )
             raise
 
+    def observe(self, observer: StepObserver | None) -> None:
+        """Have a function told of each operator before a step evaluates it, or of none any more.
+
+        It is called in the thread of the step, as ``observer(name, kind, views)``: the operator's
+        name as in `explain`, what it does, and the views that it is a part of. It must not raise.
+        Complexity: O(1) for each operator of a step, O(operators · views) once.
+        """
+        if observer is None:
+            self._graph.observer = None
+            return
+        if self._observed is None:
+            views = self._graph.views_of()
+            self._observed = [
+                (node.name, type(node.plan).__name__.lower(), views[number])
+                for number, node in enumerate(self._graph.nodes)
+            ]
+        operators = self._observed
+        self._graph.observer = lambda number: observer(*operators[number])
+
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.
 
@@ -364,6 +424,7 @@ class Circuit:
         Raises:
             CircuitError: There is no such format.
         """
+        check_type("format", format, str, "'text' or 'mermaid'")
         drawings = {"text": tree, "mermaid": mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
@@ -407,6 +468,7 @@ class Circuit:
             O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
             for each arrangement that is not in the state.
         """
+        check_type("state", state, State, "a State")
         if self._broken:
             self._turns.exclusively(self._void)
         turn = self._turns.take(timeout)
@@ -441,9 +503,13 @@ class Circuit:
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, rules in self.rules.items():
-            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations))
+            groups = self._groups.get(name, ())
+            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations, groups))
         numbers = {**inputs, **graph.views}
-        return graph, {name: graph.integrate(numbers[name]) for name in self.materialized}
+        return graph, {
+            name: graph.integrate(numbers[name], retained=name in self._groups)
+            for name in self.materialized
+        }
 
     def _views(self, state: Committed) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
@@ -489,12 +555,17 @@ class Circuit:
         """
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
+        if not isinstance(watermarks, Mapping):
+            raise RuleError(
+                f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
+                'give {"name of the input": time}'
+            )
         for name, value in watermarks.items():
             self._check_input(name)
             if name not in rules:
                 raise unretained(name)
             moved[name] = rules[name].watermark(value)
-        for name, table in tables.items():
+        for name, table in tables_of(tables).items():
             self._check_input(name)
             if name not in rules:
                 given[name] = self.inputs[name].to_zset(table, codecs)

@@ -9,13 +9,17 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
+from circuits.definition import SourceText
 from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
-from circuits.schema import Schema
+from circuits.relational import Plan
+from circuits.schema import schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
-__all__ = ["compile_datalog", "compile_sql"]
+__all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
 
 def compile_sql(
@@ -31,6 +35,7 @@ def compile_sql(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
 
@@ -46,6 +51,7 @@ def compile_sql(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         SqlError: The text is no SQL, or names what is not there.
@@ -75,12 +81,12 @@ def compile_sql(
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Oslo"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': -1}, {'city': 'Oslo', 'n': 1, 'weight': 1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
-    plans = plan_sql(
-        text, {n: schema.fields for n, schema in inputs.items()}, name=name, dialect=dialect
-    )
+    check_type("text", text, str, "SQL as a text")
+    check_type("name", name, str, "the name of the view as a text")
+    check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
+    source = SourceText("sql", text, name, dialect)
     return Circuit(
-        plans,
+        plans_of(source, schemas),
         schemas,
         outputs=outputs,
         materialize=materialize,
@@ -89,6 +95,8 @@ def compile_sql(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        source=source,
+        limits=limits,
     )
 
 
@@ -103,6 +111,7 @@ def compile_datalog(
     parts: int = 1,
     iterations: int = ITERATIONS,
     rules: Mapping[str, Rules] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
 
@@ -116,6 +125,7 @@ def compile_datalog(
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step; one that still changes is refused.
         rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
         DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
@@ -135,10 +145,10 @@ def compile_datalog(
     >>> circuit.step({"closed": pa.table({"node": [3]})})["open"].to_pylist()
     [{'x': 2, 'weight': -1}]
     """
-    inputs = {relation: Schema.of(relation, schema) for relation, schema in schemas.items()}
-    plans = plan_datalog(text, {n: schema.fields for n, schema in inputs.items()})
+    check_type("text", text, str, "Datalog rules as a text")
+    source = SourceText("datalog", text)
     return Circuit(
-        plans,
+        plans_of(source, schemas),
         schemas,
         outputs=outputs,
         materialize=materialize,
@@ -147,4 +157,24 @@ def compile_datalog(
         parts=parts,
         iterations=iterations,
         rules=rules,
+        source=source,
+        limits=limits,
     )
+
+
+def plans_of(source: SourceText, schemas: Mapping[str, pa.Schema]) -> dict[str, Plan]:
+    """Compile a text to the plan of each view.
+
+    Args:
+        source: The text, its language and its dialect.
+        schemas: The input relations.
+
+    Raises:
+        SqlError, DatalogError, SchemaError: As `compile_sql` and `compile_datalog`.
+    """
+    inputs = {name: schema.fields for name, schema in schemas_of(schemas).items()}
+    if source.language == "sql":
+        plans = plan_sql(source.text, inputs, name=source.name, dialect=source.dialect)
+    else:
+        plans = plan_datalog(source.text, inputs)
+    return dict(plans)

@@ -3,8 +3,11 @@
 A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
 when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
 state depends on: the plan of every view, the columns and the rules of every input, and what is kept
-whole. Formula, parts, threads, the bound on iterations and which views are given out are not
-covered: the same state serves all of them.
+whole. Formula, parts, threads, the limits of a step, the bound on iterations and which views are
+given out are not covered: the same state serves all of them.
+
+A circuit that was compiled from a text remembers it (`SourceText`), so that the definition can be
+stored as text and compiled again. The text is not part of the fingerprints; plans are.
 
 Fingerprints are per part, so that who compares two definitions can say in what they differ.
 """
@@ -16,7 +19,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -26,12 +29,41 @@ from circuits.inputs.rules import Rules
 from circuits.relational import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.choice import FormulaName
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
 
-__all__ = ["Definition", "chosen"]
+__all__ = ["Definition", "SourceText", "chosen"]
+
+Language = Literal["sql", "datalog"]
+LANGUAGES: Final = ("sql", "datalog")
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """The text that the views of a circuit were compiled from.
+
+    Attributes:
+        language: "sql" or "datalog".
+        text: The whole text.
+        name: The name of the view of a plain SELECT.
+        dialect: The SQL dialect, as sqlglot calls it.
+
+    Raises:
+        CircuitError: ``language`` is neither of the two.
+    """
+
+    language: Language
+    text: str
+    name: str = "view"
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.language not in LANGUAGES:
+            raise CircuitError(f"language {self.language!r} is none of {', '.join(LANGUAGES)}")
 
 
 @dataclass(frozen=True)
@@ -57,6 +89,8 @@ class Definition:
     parts: int = 1
     iterations: int = ITERATIONS
     rules: Mapping[str, Rules] = field(default_factory=dict)
+    source: SourceText | None = field(default=None, compare=False)
+    limits: StepLimits = DEFAULT_LIMITS
 
     def circuit(self, executor: Executor | None = None) -> Circuit:
         """A new circuit, without state.
@@ -76,6 +110,8 @@ class Definition:
             parts=self.parts,
             iterations=self.iterations,
             rules=self.rules,
+            source=self.source,
+            limits=self.limits,
         )
 
     @cached_property
@@ -100,8 +136,9 @@ def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[s
     """The names, in the order of the known ones, so that a set names the same circuit."""
     if isinstance(names, str):
         raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    check_type(role, names, Collection, "a collection of names")
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise CircuitError(
                 f"{role}: {name!r} is not there; known are {', '.join(known)}: "
                 "add its definition or drop the name"

@@ -13,6 +13,8 @@
         ├── SnapshotError              a snapshot of other views or of another format
         ├── FunctionError              no such function, or not for arguments of these types
         ├── IterationError             a recursion does not end within the iterations allowed
+        ├── StepLimitError (LimitError)    a step uses more than its limits allow
+        │   └── StepMemoryError (MemoryError)  ... or more memory than there is
         ├── EvaluationError            an expression has no value for a row: overflow, bad cast
         ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
         │   ├── SqlError               ... in SQL
@@ -27,7 +29,7 @@ Catch ``CircuitError`` for what this layer refuses, ``DbspWcojError`` for all.
 
 from __future__ import annotations
 
-from dbsp_wcoj.errors import DbspWcojError, UnknownRelationError
+from dbsp_wcoj.errors import DbspWcojError, LimitError, UnknownRelationError
 
 __all__ = [
     "BrokenCircuitError",
@@ -43,6 +45,8 @@ __all__ = [
     "SnapshotError",
     "SqlError",
     "StaleStepError",
+    "StepLimitError",
+    "StepMemoryError",
     "TextError",
     "UnknownInputError",
     "UnknownViewError",
@@ -91,6 +95,47 @@ class FunctionError(CircuitError):
 
 class IterationError(CircuitError):
     """A recursion still changes after the largest number of iterations; the step is refused."""
+
+
+class StepLimitError(CircuitError, LimitError):
+    """A step, or a query, uses more rows, bytes or seconds than its limits allow.
+
+    The state is as it was before the step.
+
+    Args:
+        message: The view, the operator, what was used and what is allowed, and how to fix it.
+        view: The name of the view that the operator is part of.
+        operator: The operator, as `Circuit.explain` shows it.
+        limit: The name of the limit.
+        allowed: Its value.
+        reached: What was reached.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        view: str | None = None,
+        operator: str | None = None,
+        limit: str = "",
+        allowed: float | None = None,
+        reached: float | None = None,
+    ) -> None:
+        super().__init__(message, limit, allowed, reached)
+        self.args = (message, view, operator, limit, allowed, reached)
+        self.view = view
+        self.operator = operator
+
+    def renamed(self, view: str | None, where: str = "") -> StepLimitError:
+        """The same error of another view, as a part of a circuit that runs elsewhere has it."""
+        message = str(self).removeprefix(f"view {self.view!r}: ")
+        message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
+        found = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
+        found.__cause__ = self.__cause__
+        return found
+
+
+class StepMemoryError(StepLimitError, MemoryError):
+    """A step, or a query, needs more memory than there is; the state is as it was before."""
 
 
 class EvaluationError(CircuitError):

@@ -21,11 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
+from circuits.excerpt import shortened
 from circuits.expression import Call, Column, Expression, Literal
 from circuits.functions.function import Kernel, Values
 from circuits.functions.rows import filled, scattered
 from circuits.functions.table import TABLE
 from circuits.functions.types import plain
+from circuits.functions.writing import shown
 
 __all__ = ["evaluate"]
 
@@ -53,8 +55,11 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     [2, None]
     """
     frame = _Frame(lambda index: _column(columns[index]), rows)
-    values = filled(frame.value(expression), rows)
-    return values if values.type == expression.type else pc.cast(values, expression.type)
+    try:
+        values = filled(frame.value(expression), rows)
+        return values if values.type == expression.type else pc.cast(values, expression.type)
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:  # of columns, not of a row's value
+        raise _too_large(expression, error) from error
 
 
 def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -117,11 +122,13 @@ def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Value
     target = plain(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:
-        arguments = [pa.array([arguments[0].as_py()], arguments[0].type), *arguments[1:]]
+        arguments = [filled(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
     except _FAILURES as error:
         raise _failure(expression, kernel, arguments, error) from error
+    except pa.ArrowCapacityError as error:
+        raise _too_large(expression, error) from error
     return result[0] if constant and isinstance(result, pa.Array) else result
 
 
@@ -139,11 +146,22 @@ def _failure(
             start = middle
         except _FAILURES as smaller:
             stop, error = middle, smaller
-    shown = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
-    given = ", ".join(repr(scalar.as_py()) for scalar in shown)
+        except pa.ArrowCapacityError:  # together too long, but each row has a value
+            start = middle
+    values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
+    given = ", ".join(map(shown, values))
     return EvaluationError(
-        f"{expression.function}({given}) has no value of type {expression.type}: {error}; "
-        "exclude such rows, or use try_cast or a case around it"
+        f"{expression.function}({given}) has no value of type {expression.type}: "
+        f"{shortened(str(error))}; exclude such rows, or use try_cast or a case around it"
+    )
+
+
+def _too_large(expression: Expression, error: Exception) -> EvaluationError:
+    """The error for values that are fine one by one, and too large together."""
+    name = expression.function if isinstance(expression, Call) else "the column"
+    return EvaluationError(
+        f"the values of {name} do not fit one column of type {expression.type}: {error}; give "
+        "fewer rows in a step, as by smaller micro-batches"
     )
 
 

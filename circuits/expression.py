@@ -16,7 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["Call", "Column", "Expression", "Literal", "columns_of", "conjuncts", "substitute"]
+__all__ = [
+    "Call",
+    "Column",
+    "Expression",
+    "Literal",
+    "columns_of",
+    "conjuncts",
+    "size_after",
+    "substitute",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,12 @@ def columns_of(expression: Expression) -> frozenset[int]:
     >>> columns_of(Call("add", (Column(2, pa.int64()), Literal(1, pa.int64())), pa.int64()))
     frozenset({2})
     """
-    return frozenset(node.index for node in _walk(expression) if isinstance(node, Column))
+    return frozenset(reads_of(expression))
+
+
+def reads_of(expression: Expression) -> list[int]:
+    """The columns that an expression reads, each as often as it reads it, left to right."""
+    return [node.index for node in _walk(expression) if isinstance(node, Column)]
 
 
 def substitute(
@@ -84,6 +98,25 @@ def substitute(
         return expression
     arguments = tuple(substitute(a, replacement) for a in expression.arguments)
     return Call(expression.function, arguments, expression.type)
+
+
+def size_after(expressions: Iterable[Expression], replacement: Sequence[Expression]) -> int:
+    """The number of nodes of the expressions after `substitute`, counted without making them.
+
+    >>> x = Column(0, pa.int64())
+    >>> size_after([Call("add", (x, x), pa.int64())], [Call("negate", (x,), pa.int64())])
+    5
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: Expression) -> int:
+        if not isinstance(node, Column):
+            return 1
+        if node.index not in sizes:
+            sizes[node.index] = sum(1 for _ in _walk(replacement[node.index]))
+        return sizes[node.index]
+
+    return sum(size(node) for expression in expressions for node in _walk(expression))
 
 
 def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:

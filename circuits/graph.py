@@ -18,6 +18,7 @@ from circuits.codec import Codecs
 from circuits.fixpoint import ITERATION, ITERATIONS, Cut
 from circuits.holdings import Holdings
 from circuits.identity import identity
+from circuits.inputs.missing import Witnesses
 from circuits.inputs.refused import RefusedRows
 from circuits.inputs.ruled import Ruled
 from circuits.loop import Loop, LoopStep
@@ -35,6 +36,7 @@ from circuits.operators.settle_best import SettleBest
 from circuits.operators.spread import SpreadRows, TotalsRows
 from circuits.operators.top_k import TopKRows
 from circuits.operators.values import ConstantRows
+from circuits.publishing import published
 from circuits.relational import (
     Aggregate,
     Distinct,
@@ -59,6 +61,7 @@ from circuits.relational import (
 )
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.limits import Budget, StepLimits
 
 __all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
 
@@ -99,8 +102,10 @@ class Node:
 class GraphStep:
     """The computed deltas of all nodes, what commits them, and the marks after the step.
 
+    ``deltas`` are what views publish (`circuits.publishing`).
     ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``refused`` has, by input, the rows that its rules did not take.
+    ``refused`` has, by input, the rows that its rules did not take; ``missing`` how many rows of an
+    input are deleted more often than they are there (`circuits.inputs.missing`).
     """
 
     deltas: Sequence[ZSet]
@@ -110,6 +115,7 @@ class GraphStep:
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, Sequence[RefusedRows]] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
         """Make the step the state of all operators."""
@@ -145,6 +151,8 @@ class Graph:
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
     rules: dict[str, Ruled] = field(default_factory=dict)
+    # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
+    retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
     _numbers: dict[object, int] = field(default_factory=dict)
@@ -153,8 +161,11 @@ class Graph:
     # Loops by the ``id`` of their bodies, and the nodes of what recurs in the one that is made.
     _loops: dict[int, Loop] = field(default_factory=dict)
     _feeds: dict[str, int] = field(default_factory=dict)
+    # Called with the number of each node before it is evaluated.
+    observer: Callable[[int], object] | None = None
     _holdings: Holdings | None = None
     _size: tuple[int, int] = (0, 0)
+    _found_witnesses: Witnesses | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
@@ -220,35 +231,49 @@ class Graph:
         self.nodes[place].loop = loop
         return place
 
-    def integrate(self, number: int) -> Integrate:
-        """Keep the sum of a node's deltas."""
+    def integrate(self, number: int, *, retained: bool = False) -> Integrate:
+        """Keep the sum of a node's deltas; ``retained``: of an input, without expired rows."""
         plan = self.nodes[number].plan
-        key = ("integrate", number)
+        key = ("integrate", number, "retained") if retained else ("integrate", number)
         place = self._add(key, self._fresh(), plan, (number,))
+        if retained:
+            self.retained.add(place)
         operator = self.nodes[place].operator
         assert isinstance(operator, Integrate)
         return operator
 
     def prepare(
-        self, inputs: Mapping[str, ZSet], moved: Mapping[str, int] | None = None
+        self,
+        inputs: Mapping[str, ZSet],
+        moved: Mapping[str, int] | None = None,
+        budget: Budget | None = None,
     ) -> GraphStep:
         """Compute all deltas of one step; nothing changes until it is committed.
 
         Args:
             inputs: The rows given, before the rules of their inputs.
             moved: The horizons of retained inputs that rows or watermarks move to.
+            budget: What the step may use; without it there is no limit.
+
+        Raises:
+            LimitError: It uses more; ``budget.operator`` is the node that did.
         """
+        budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
         refused: dict[str, Sequence[RefusedRows]] = {}
         shared = self.relations.stage({})
-        moment = Moment(self.steps == 0, shared)
+        moment = Moment(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
         looped: dict[int, LoopStep] = {}
-        for node in self.nodes:
+        integrals: dict[int, Prepared] = {}
+        unexpired: dict[int, ZSet] = {}
+        for number, node in enumerate(self.nodes):
             start = self.clock()
+            if self.observer is not None:
+                self.observer(number)
             if node.inner:
                 delta = node.nothing
             elif node.loop is not None:
@@ -260,28 +285,53 @@ class Graph:
                     mark, move = mark_of(node.name), moved.get(node.name)
                     found = ruled.prepare(given, self.marks.get(mark), move)
                     given = found.delta
+                    if found.published is not None:
+                        unexpired[number] = found.published
                     if found.refused:
                         refused[node.name] = found.refused
                     if found.horizon is not None and move is not None:
                         marks[mark] = found.horizon
                 delta = node.nothing if given is None else given
+                budget.give(len(delta), delta.arity)
             elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
                 # Of no change comes no change, but for what is there from the first step on.
                 delta = node.nothing
             else:
+                budget.begin(number)
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                if state is not None:
+                budget.end(len(delta), delta.arity)
+                if state is not None and isinstance(node.operator, Integrate):
+                    integrals[number] = state
+                elif state is not None:
                     prepared.append(state)
             if node.arranged and len(delta):
                 shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
+        if unexpired:
+            publication = published(self, deltas, unexpired, moment)
+            deltas = list(publication.deltas)
+            spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
+            for number, change in publication.integrals.items():
+                integrals.pop(number, None)
+                if change is not None:
+                    integrals[number] = change
+        prepared += integrals.values()
         rows = [len(delta) for delta in deltas]
         for step in looped.values():
             prepared.append(step.prepared)
             for number, given_out in step.rows.items():
                 rows[number], spent[number] = given_out, step.spent[number]
-        return GraphStep(deltas, prepared, rows, spent, self, marks, refused)
+        missing = self._witnesses.missing(deltas)
+        return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
+
+    @property
+    def _witnesses(self) -> Witnesses:
+        """What shows that an input deletes rows that are not there; found once."""
+        if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
+            keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
+            self._found_witnesses = Witnesses.of(self.nodes, self.relations.traces, keyed)
+        return self._found_witnesses
 
     def _looped(
         self, node: Node, deltas: Sequence[ZSet], moment: Moment, looped: dict[int, LoopStep]
@@ -291,8 +341,24 @@ class Graph:
         assert loop is not None and isinstance(node.plan, Fixpoint)
         if id(loop) not in looped:
             shared = moment.shared
-            looped[id(loop)] = loop.prepare(self.nodes, deltas, self.relations, shared, self.clock)
+            looped[id(loop)] = loop.prepare(
+                self.nodes, deltas, self.relations, shared, moment.budget, self.clock
+            )
         return looped[id(loop)].outputs[node.plan.index]
+
+    def views_of(self) -> list[tuple[str, ...]]:
+        """The views that each node is a part of: O(nodes · views)."""
+        found: list[list[str]] = [[] for _ in self.nodes]
+        for view, top in self.views.items():
+            reached, waiting = set[int](), [top]
+            while waiting:
+                number = waiting.pop()
+                if number not in reached:
+                    reached.add(number)
+                    waiting += self.nodes[number].inputs
+            for number in reached:
+                found[number].append(view)
+        return list(map(tuple, found))
 
     def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""

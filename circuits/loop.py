@@ -46,6 +46,7 @@ from circuits.operators.operator import Moment, Prepared
 from circuits.operators.ordered_rows import Together
 from circuits.operators.settle import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.trace import Laid, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
@@ -120,6 +121,7 @@ class Loop:
         deltas: Sequence[ZSet] | Mapping[int, ZSet],
         relations: Relations,
         shared: RelationsStep,
+        budget: Budget,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> LoopStep:
         """Run the loop for a step; nothing is committed.
@@ -129,13 +131,15 @@ class Loop:
             deltas: Of the nodes ``outside``, by their numbers.
             relations: Of the graph.
             shared: The staged step of the relations; what changes within is added to it.
+            budget: What the step may use.
             clock: Seconds.
 
         Raises:
             IterationError: There is no end within the number of iterations allowed.
+            LimitError: The step uses more than the budget allows.
             CircuitError, DbspWcojError: An operator refuses the rows.
         """
-        run = _Run(self, nodes, relations, clock)
+        run = _Run(self, nodes, relations, budget, clock)
         given = {n: deltas[n] for n in self.outside if len(deltas[n])}
         try:
             if given:
@@ -159,7 +163,11 @@ class Loop:
         return LoopStep(outputs, run.rows, run.spent, Together(apart))
 
     def solution(
-        self, nodes: Sequence[Node], values: Mapping[int, ZSet], relations: Relations
+        self,
+        nodes: Sequence[Node],
+        values: Mapping[int, ZSet],
+        relations: Relations,
+        budget: Budget,
     ) -> Sequence[ZSet]:
         """The relations over whole inputs, from nothing: each iteration joins what is new only.
 
@@ -167,16 +175,18 @@ class Loop:
             nodes: Of a graph without state.
             values: Of the nodes ``outside``.
             relations: Of the graph.
+            budget: What the query may use.
 
         Raises:
             IterationError: There is no end within the number of iterations allowed.
+            LimitError: The query uses more than the budget allows.
         """
         shared = relations.stage({})
         for number in self.outside:
             name = nodes[number].name
             if name in relations and len(values[number]):
                 shared.add(name, values[number])
-        return self.prepare(nodes, values, relations, shared).outputs
+        return self.prepare(nodes, values, relations, shared, budget).outputs
 
     def meaning(self, nodes: Sequence[Node], values: Sequence[ZSet]) -> list[ZSet]:
         """The relations by iteration from nothing, as the operators mean; no state is used.
@@ -226,11 +236,13 @@ class _Run:
         loop: Loop,
         nodes: Sequence[Node],
         relations: Relations,
+        budget: Budget,
         clock: Callable[[], float],
     ) -> None:
         self.waiting = _Waiting([len(nodes[n].plan.fields) for n in loop.feeds])
         self.rows = dict.fromkeys(loop.order, 0)
         self.spent = dict.fromkeys(loop.order, 0.0)
+        self._budget = budget
         self._clock = clock
         self._loop = loop
         self._nodes = nodes
@@ -244,7 +256,8 @@ class _Run:
         nodes = self._nodes
         shared = self._relations.stage({})
         shared.by_name.update(outside)
-        moment = Moment(False, shared)
+        budget = self._budget
+        moment = Moment(False, shared, budget)
         found = dict(given)
         changes: list[TraceStep] = []
         for number, delta in given.items():
@@ -257,7 +270,9 @@ class _Run:
             assert node.operator is not None
             start = self._clock()
             inputs = [found.get(i, nodes[i].nothing) for i in node.inputs]
+            budget.begin(number, self.rows[number])
             delta, state = node.operator.prepare(inputs, moment)
+            budget.end(self.rows[number] + len(delta), delta.arity, len(delta))
             if state is not None:
                 changes.extend(state.changes)
             if len(delta):

@@ -13,9 +13,8 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -23,28 +22,35 @@ from circuits.codec import Codecs
 from circuits.datalog import plan_datalog
 from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
-from circuits.graph import Joining
+from circuits.graph import Graph, Joining
 from circuits.incremental import incrementalize
+from circuits.language import is_datalog
+from circuits.limits import bounded
 from circuits.operators.join import JoinRows
-from circuits.relational import Fields, Fixpoint, Plan
+from circuits.relational import Fields, Fixpoint
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from dbsp_wcoj import Trace, ZSet, generic_join
 from dbsp_wcoj.generic_join import plain
+from dbsp_wcoj.limits import Budget
 
 __all__ = ["Engine", "Kept", "answered"]
 
 Engine = Literal["compiled", "reference"]
-
-# Quoted, or a comment, in either language.
-ASIDE: Final = re.compile(r"""'[^']*'|"[^"]*"|(%|//|--)[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 # The columns and the rows of each relation that can be asked for.
 Kept = Mapping[str, tuple[Fields, Trace]]
 
 
 def answered(
-    text: str, kept: Kept, codecs: Codecs, *, dialect: str, engine: Engine, joining: Joining
+    text: str,
+    kept: Kept,
+    codecs: Codecs,
+    *,
+    dialect: str,
+    engine: Engine,
+    joining: Joining,
+    budget: Budget,
 ) -> pa.Table:
     """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`.
 
@@ -55,9 +61,10 @@ def answered(
         dialect: The dialect of a SELECT.
         engine: What evaluates it.
         joining: How the joins within recursions are made.
+        budget: What the query may use.
     """
     fields = {name: columns for name, (columns, _) in kept.items()}
-    datalog = _is_datalog(text)
+    datalog = is_datalog(text)
     if datalog:
         plans = plan_datalog(text, fields)
     else:
@@ -65,7 +72,9 @@ def answered(
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     if engine == "compiled":
-        return schema.to_table(_rows(plans, kept, codecs, joining), codecs)
+        graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
+        with bounded(graph, budget):
+            return schema.to_table(_rows(graph, name, kept, budget), codecs)
     if engine != "reference" or not datalog:
         raise CircuitError(
             f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
@@ -91,41 +100,41 @@ def _unlike(names: Collection[str]) -> str:
     return name
 
 
-def _is_datalog(text: str) -> bool:
-    """Whether a head and ``:-`` stand in the text, outside of quotes and comments.
-
-    >>> _is_datalog('p(x) :- q(x).'), _is_datalog("SELECT 'p(x) :- q(x).' AS rule")
-    (True, False)
-    """
-    return re.search(r"\)\s*:-", ASIDE.sub(" ", text)) is not None
-
-
-def _rows(plans: Mapping[str, Plan], kept: Kept, codecs: Codecs, joining: Joining) -> ZSet:
-    """The rows of the last plan; constants and results get codes of ``codecs``."""
-    fields = {name: columns for name, (columns, _) in kept.items()}
-    graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
+def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
+    """The rows of a view; constants and results get codes of the graph's codecs."""
     values: list[ZSet | Trace] = []
     solved: dict[int, Sequence[ZSet]] = {}
 
     def whole(number: int) -> ZSet:
         return plain(values[number], len(graph.nodes[number].plan.fields))
 
-    for node in graph.nodes:
+    for number, node in enumerate(graph.nodes):
         if node.inner:
             values.append(node.nothing)
-        elif node.loop is not None and isinstance(node.plan, Fixpoint):
+            continue
+        if node.operator is None and node.loop is None:
+            trace = kept[node.name][1]
+            budget.give(trace.rows, trace.arity)
+            values.append(trace)
+            continue
+        budget.begin(number)
+        value: ZSet
+        if node.loop is not None and isinstance(node.plan, Fixpoint):
             loop = node.loop
             if id(loop) not in solved:
                 read = {number: whole(number) for number in loop.outside}
-                solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations)
-            values.append(solved[id(loop)][node.plan.index])
-        elif node.operator is None:
-            values.append(kept[node.name][1])
+                solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations, budget)
+            value = solved[id(loop)][node.plan.index]
         elif isinstance(node.operator, JoinRows):
-            values.append(generic_join(node.operator.query, [values[i] for i in node.inputs]))
+            views = [values[i] for i in node.inputs]
+            value = generic_join(node.operator.query, views, budget=budget)
         else:
-            values.append(node.operator.meaning([whole(number) for number in node.inputs]))
-    return whole(graph.views[list(plans)[-1]])
+            assert node.operator is not None
+            value = node.operator.meaning([whole(number) for number in node.inputs])
+        budget.end(len(value), value.arity)
+        values.append(value)
+    budget.begin(graph.views[view])
+    return whole(graph.views[view])
 
 
 def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:

@@ -51,6 +51,7 @@ __all__ = [
     "AggregateCall",
     "AggregateFunction",
     "Between",
+    "Branching",
     "Cross",
     "Distinct",
     "Field",
@@ -165,11 +166,27 @@ class Outer:
         return left + _with_nulls(self.right.fields)
 
 
+class Branching:
+    """A node of several inputs that plans share, so that rewriting it path by path is exponential.
+
+    ``memo`` holds what was derived of the node, so that each result is made once for all paths.
+    """
+
+    @cached_property
+    def memo(self) -> dict[object, Any]:
+        return {}
+
+
 @dataclass(frozen=True)
-class Union:
+class Union(Branching):
     """The sum of the inputs, which have the same types; the first names the columns."""
 
     inputs: tuple[Plan, ...]
+
+    @cached_property
+    def paths(self) -> int:
+        """The number of copies of a filter that is pushed through unions and linear nodes below."""
+        return sum(map(_paths, self.inputs))
 
     @cached_property
     def fields(self) -> Fields:
@@ -257,7 +274,7 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(Branching):
     """All combinations of rows that agree on their shared variables.
 
     Column ``c`` of input ``i`` is bound to the variable ``variables[i][c]``; NULL agrees with NULL
@@ -374,6 +391,12 @@ def columns(plan: Plan) -> tuple[Column, ...]:
     (Column(index=0, type=DataType(int64)),)
     """
     return tuple(Column(index, field.type) for index, field in enumerate(plan.fields))
+
+
+def _paths(plan: Plan) -> int:
+    while isinstance(plan, Filter | Map | Negate):
+        plan = plan.input
+    return plan.paths if isinstance(plan, Union) else 1
 
 
 def _with_nulls(fields: Fields) -> Fields:

@@ -13,7 +13,7 @@ the row; without it every row has weight 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,10 +25,12 @@ from circuits.codec import Codecs
 from circuits.errors import SchemaError
 from circuits.lossless import lossless
 from circuits.relational import Field
+from circuits.tables import table_of
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["WEIGHT", "Schema"]
+__all__ = ["WEIGHT", "Schema", "schemas_of"]
 
 WEIGHT: Final = "weight"
 
@@ -82,6 +84,8 @@ name, age and may have weight
         Raises:
             SchemaError: As for the class.
         """
+        check_type("relation", relation, str, "the name of a relation")
+        check_type(f"the schema of {relation!r}", schema, pa.Schema, "a pa.Schema")
         return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in schema))
 
     @property
@@ -110,6 +114,7 @@ name, age and may have weight
         Complexity:
             O(bytes), and sorting the codes.
         """
+        table = table_of(self.relation, table)
         codes, weights = self.to_codes(table, codecs)
         if not self.fields:
             if weights is None:
@@ -125,22 +130,18 @@ name, age and may have weight
         Raises:
             SchemaError: As `to_zset`.
         """
+        table = table_of(self.relation, table)
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
         return self._encoded(arrays, codecs), weights
 
     def check_columns(self, table: pa.Table, besides: Collection[str] = ()) -> None:
-        """Refuse what is no table, and columns that are surplus or repeated.
+        """Refuse columns that are surplus or repeated.
 
         Raises:
             SchemaError: There are such.
         """
-        if not isinstance(table, pa.Table | pa.RecordBatch):
-            raise SchemaError(
-                f"relation {self.relation!r}: rows come as a pa.Table, not {type(table).__name__}: "
-                "make one with pa.table(...)"
-            )
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
         if surplus or len(set(names)) != len(names):
@@ -154,6 +155,7 @@ name, age and may have weight
         Raises:
             SchemaError: The codes are not those of these types.
         """
+        check_type("zset", zset, ZSet, "a ZSet")
         if not len(zset):
             return self.arrow.empty_table()
         arrays = []
@@ -234,6 +236,17 @@ name, age and may have weight
 
     def _refused(self, column: str, error: SchemaError) -> SchemaError:
         return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
+
+
+def schemas_of(schemas: Mapping[str, pa.Schema]) -> dict[str, Schema]:
+    """The schemas of the input relations, by name.
+
+    Raises:
+        ArgumentTypeError: They are no mapping from names to Arrow schemas.
+        SchemaError: As for the class.
+    """
+    check_type("schemas", schemas, Mapping, '{"name of the input": pa.schema(...)}')
+    return {name: Schema.of(name, schema) for name, schema in schemas.items()}
 
 
 def _null_count(column: pa.ChunkedArray) -> int:

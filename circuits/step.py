@@ -24,6 +24,7 @@ from circuits.inputs.refused import Refused
 from circuits.state import StateStep, staged
 from circuits.turns import Turn
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.arguments import check_type
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
@@ -104,6 +105,7 @@ class CircuitStep:
             O(arrangements of the circuit), and the values that are new to the tables.
         """
         self._check()
+        check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
         return staged(self.step, stored)
 
     def abandon(self) -> None:
@@ -125,6 +127,16 @@ class CircuitStep:
         if before != after and circuit._graph.holdings.lengths() == after:
             circuit._graph.holdings.truncate(before)
         circuit._turns.end(self.turn)
+
+    @property
+    def missing_deletions(self) -> Mapping[str, int]:
+        """By input, how many rows the step deletes more often than they are there.
+
+        An input without ``strict`` keeps their negative weights, each of which swallows a later
+        insert. The count is exact for an input that is materialized; of one that joins read it is
+        a lower bound; inputs with keys, and inputs that no join reads, are not in it.
+        """
+        return self.step.missing
 
     def after(self, view: str) -> ViewAfter:
         """A materialized view as it will be after the step.

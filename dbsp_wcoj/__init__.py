@@ -12,10 +12,12 @@ input or output, no clock, no threads of its own, no randomness.
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
 from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
+    ArgumentTypeError,
     ArityError,
     ColumnTypeError,
     DbspWcojError,
     FormulaError,
+    LimitError,
     QuerySyntaxError,
     UnknownRelationError,
     UnsafeVariableError,
@@ -25,6 +27,7 @@ from dbsp_wcoj.errors import (
 )
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
+from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.relations import Relations, RelationsStep
 from dbsp_wcoj.trace import Trace
@@ -32,7 +35,9 @@ from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 
 __all__ = [
+    "ArgumentTypeError",
     "ArityError",
+    "Budget",
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
@@ -40,12 +45,14 @@ __all__ = [
     "Encoded",
     "Formula",
     "FormulaError",
+    "LimitError",
     "PreparedStep",
     "Query",
     "QuerySyntaxError",
     "Relations",
     "RelationsStep",
     "Stats",
+    "StepLimits",
     "Trace",
     "UnknownRelationError",
     "UnsafeVariableError",

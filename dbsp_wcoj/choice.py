@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from dbsp_wcoj.alternatives import Alternatives
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import Formula
 
@@ -54,6 +55,7 @@ def formula_of(name: str) -> FormulaName:
     dbsp_wcoj.errors.FormulaError: unknown formula 'best'; use one of auto, expanded, collapsed, \
 flipped, recursive, recursive_collapsed, recursive_flipped
     """
+    check_type("formula", name, str, "the name of a formula")
     if name == AUTO:
         return AUTO
     try:

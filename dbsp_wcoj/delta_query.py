@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.batch import Batch
 from dbsp_wcoj.bound_term import Partial
 from dbsp_wcoj.choice import FormulaName, formula_of
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.explanation import explain
 from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM
+from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, query_of
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planner import body_of, check_constants
 from dbsp_wcoj.product import Product
 from dbsp_wcoj.query import Query
@@ -118,7 +120,8 @@ class DeltaQuery:
         parts: int = 1,
         relations: Relations | None = None,
     ) -> None:
-        self.query = Query.parse(query) if isinstance(query, str) else query
+        check_type("parts", parts, int, "a number of parts")
+        self.query = query_of(query)
         self.formula = formula_of(formula)
         check_constants(self.query)
         body = body_of(self.query)
@@ -181,20 +184,26 @@ class DeltaQuery:
         step = self._stage(deltas)
         return PreparedStep(self.evaluate(step), step)
 
-    def evaluate(self, step: RelationsStep) -> ZSet:
+    def evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         """The view's delta in a staged step of its relations; nothing changes.
 
         For views that share their relations: `Relations.stage`, evaluate each, commit.
 
+        Args:
+            step: The staged step.
+            budget: How much the step may use; without it there is no limit.
+
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
+            LimitError: The step uses more than the budget allows.
             DbspWcojError: The step is of other relations or of an earlier version of them, or
                 another step of the view is being computed.
         """
+        check_type("step", step, RelationsStep, "what Relations.stage returned")
         step.check(self._relations)
         self._enter()
         try:
-            return self._evaluate(step)
+            return self._evaluate(step, budget)
         finally:
             self._lock.release()
 
@@ -217,7 +226,7 @@ class DeltaQuery:
         self._enter()
         try:
             if self.query.head:
-                yield from self._chunks(step.by_name, parallel=False)
+                yield from self._chunks(step.by_name, None, parallel=False)
             else:
                 yield self._evaluate(step)
             step.commit()
@@ -294,35 +303,44 @@ class DeltaQuery:
                 "wait for it, or exhaust or close its chunks"
             )
 
-    def _evaluate(self, step: RelationsStep) -> ZSet:
+    def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         if not self.query.head:
-            return ZSet.scalar(self._total(step.by_name))
-        return accumulate(self._chunks(step.by_name), len(self.query.head))
+            return ZSet.scalar(self._total(step.by_name, budget))
+        return accumulate(self._chunks(step.by_name, budget), len(self.query.head))
 
-    def _total(self, steps: Mapping[str, TraceStep]) -> int:
+    def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row."""
         if self._never:
             return 0
         batch = self._schedule.ready(steps)
-        if batch.is_sum and (self._parts == 1 or not _is_large(steps)):
+        # The call that runs all terms at once does not pause for a look at the time.
+        at_once = budget is None or not budget.has_deadline
+        if batch.is_sum and at_once and (self._parts == 1 or not _is_large(steps)):
             found = batch.total()
             if found is not None:
                 self._joins += found[1]
                 self._schedule.learn()
                 return found[0]
-        products = self._products(batch, steps)
-        return sum([product.total(ranges, pool) for product, ranges, pool in products])
+        products = self._products(batch, steps, budget)
+        return sum([product.total(ranges, pool, budget) for product, ranges, pool in products])
 
-    def _chunks(self, steps: Mapping[str, TraceStep], *, parallel: bool = True) -> Iterator[ZSet]:
+    def _chunks(
+        self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
+    ) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""
         if self._never:
             return
         batch = self._schedule.ready(steps)
-        for product, ranges, executor in self._products(batch, steps, parallel=parallel):
-            yield from product.chunks(ranges, executor)
+        for product, ranges, executor in self._products(batch, steps, budget, parallel=parallel):
+            yield from product.chunks(ranges, executor, budget)
 
     def _products(
-        self, batch: Batch, steps: Mapping[str, TraceStep], *, parallel: bool = True
+        self,
+        batch: Batch,
+        steps: Mapping[str, TraceStep],
+        budget: Budget | None,
+        *,
+        parallel: bool = True,
     ) -> Iterator[tuple[Product, Ranges, Executor | None]]:
         """The products of the step that are not zero and add to ``D_n``, ready to run.
 
@@ -353,9 +371,9 @@ class DeltaQuery:
             if target == atoms:
                 yield product, ranges, executor
             elif product.plan.head:
-                partials.setdefault(target, []).extend(product.chunks(ranges, executor))
+                partials.setdefault(target, []).extend(product.chunks(ranges, executor, budget))
             else:
-                total = ZSet.scalar(product.total(ranges, executor))
+                total = ZSet.scalar(product.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
         self._schedule.learn()
 

@@ -9,10 +9,12 @@ out. Catch ``DbspWcojError`` for all of them, or the one that you can do somethi
     ├── QuerySyntaxError (ValueError)         text that is not a query; has a line and a column
     ├── UnsafeVariableError                   a variable that no atom binds
     ├── UnknownRelationError                  a relation name that the query does not use
+    ├── ArgumentTypeError (TypeError)         an argument of the wrong Python type
     ├── ArityError                            too many or too few columns, terms or views
     ├── WeightError                           weights of the wrong type, length or shape
     ├── WeightOverflowError (ArithmeticError) a weight outside int64
     ├── ColumnTypeError                       values that a column cannot hold or order
+    ├── LimitError                            a step that uses more than its limits allow
     ├── FormulaError                          a delta formula that does not exist
     └── VariableOrderError                    an order that is no permutation of the variables
 
@@ -25,10 +27,12 @@ All of them survive pickling, since Spark carries them from executors to the dri
 from __future__ import annotations
 
 __all__ = [
+    "ArgumentTypeError",
     "ArityError",
     "ColumnTypeError",
     "DbspWcojError",
     "FormulaError",
+    "LimitError",
     "QuerySyntaxError",
     "UnknownRelationError",
     "UnsafeVariableError",
@@ -77,6 +81,10 @@ class UnknownRelationError(DbspWcojError):
     """A relation is named that is not there."""
 
 
+class ArgumentTypeError(DbspWcojError, TypeError):
+    """An argument is of the wrong Python type."""
+
+
 class ArityError(DbspWcojError):
     """A row, an atom or a list has another length than its relation or query."""
 
@@ -91,6 +99,36 @@ class WeightOverflowError(DbspWcojError, ArithmeticError):
 
 class ColumnTypeError(DbspWcojError):
     """A column holds values of a type that cannot be stored or ordered there."""
+
+
+class LimitError(DbspWcojError):
+    """A computation uses more rows, bytes or seconds than it may; or a limit is none.
+
+    Args:
+        message: What was used, and what is allowed.
+        limit: The name of the limit, as in `dbsp_wcoj.limits.StepLimits`.
+        allowed: Its value.
+        reached: What was reached.
+
+    >>> error = LimitError("11 rows", "max_step_rows", 10, 11)
+    >>> str(error), error.limit, error.allowed, error.reached
+    ('11 rows', 'max_step_rows', 10, 11)
+    """
+
+    def __init__(
+        self,
+        message: str,
+        limit: str = "",
+        allowed: float | None = None,
+        reached: float | None = None,
+    ) -> None:
+        super().__init__(message, limit, allowed, reached)
+        self.limit = limit
+        self.allowed = allowed
+        self.reached = reached
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class FormulaError(DbspWcojError):

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import (
     ArityError,
     DbspWcojError,
@@ -20,6 +21,7 @@ from dbsp_wcoj.errors import (
     WeightOverflowError,
 )
 from dbsp_wcoj.kernels.program import PROPOSALS
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
 from dbsp_wcoj.product import Product, Source
 from dbsp_wcoj.query import Query
@@ -36,7 +38,14 @@ from dbsp_wcoj.zset import (
     stored,
 )
 
-__all__ = ["PARALLEL_MINIMUM", "Views", "generic_join", "generic_join_chunks", "plain"]
+__all__ = [
+    "PARALLEL_MINIMUM",
+    "Views",
+    "generic_join",
+    "generic_join_chunks",
+    "plain",
+    "query_of",
+]
 
 View = ZSet | Trace
 Views = Sequence[View] | Mapping[str, View]
@@ -57,6 +66,7 @@ def generic_join(
     engine: Engine = "compiled",
     executor: Executor | None = None,
     parts: int = 1,
+    budget: Budget | None = None,
 ) -> ZSet:
     """Join all atoms of ``query``, binding one variable at a time.
 
@@ -71,6 +81,7 @@ def generic_join(
         engine: "compiled", or "reference" for the readable join, to compare with.
         executor: Where the parts run at the same time; the kernel does not hold the GIL.
         parts: How many pieces of about equal rows to cut the work into.
+        budget: How much the compiled engine may use; without it there is no limit.
 
     Returns:
         Consolidated Z-set of arity ``len(query.head)``. A row's weight is the product of the
@@ -82,6 +93,7 @@ def generic_join(
         VariableOrderError: ``order`` is not a permutation of the variables.
         ColumnTypeError: A constant of the query is not an int64.
         WeightOverflowError: A weight leaves int64.
+        LimitError: The join uses more than the budget allows.
 
     Complexity:
         O(AGM(query) * log N) time, N = rows of the largest view; memory for the result and one
@@ -96,16 +108,20 @@ def generic_join(
     >>> generic_join("n() :- e(a, b), e(b, c)", [edges, edges]).to_dict()
     {(): 3}
     """
-    query = Query.parse(query) if isinstance(query, str) else query
+    query = query_of(query)
     given = _per_atom(query, views)
+    check_type("engine", engine, str, "'compiled' or 'reference'")
+    check_type("parts", parts, int, "a number of parts")
+    if order is not None:
+        check_type("order", order, Sequence, "names of variables")
     if engine == "reference":
         return _reference(query, given, order)
     if engine != "compiled":
         raise DbspWcojError(f"unknown engine {engine!r}; use 'compiled' or 'reference'")
     join = _OneShot(query, given, order)
     if not query.head:
-        return join.total(executor, parts)
-    return accumulate(join.chunks(executor, parts), len(query.head))
+        return join.total(executor, parts, budget)
+    return accumulate(join.chunks(executor, parts, budget), len(query.head))
 
 
 def generic_join_chunks(
@@ -120,12 +136,22 @@ def generic_join_chunks(
     >>> sum(len(chunk) for chunk in chunks)
     1000000
     """
-    query = Query.parse(query) if isinstance(query, str) else query
+    query = query_of(query)
     join = _OneShot(query, _per_atom(query, views), order)
     if not query.head:
-        yield join.total(None, 1)
+        yield join.total(None, 1, None)
     else:
-        yield from join.chunks(None, 1)
+        yield from join.chunks(None, 1, None)
+
+
+def query_of(query: Query | str) -> Query:
+    """A query, or that of a text.
+
+    Raises:
+        ArgumentTypeError: It is neither.
+        QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
+    """
+    return query if isinstance(query, Query) else Query.parse(query)
 
 
 class _OneShot:
@@ -165,17 +191,19 @@ class _OneShot:
         if moving is not None and deltas[moving]:
             product.pack(self._runs[id(views[moving]), plan.factors[moving].order])
 
-    def total(self, executor: Executor | None, parts: int) -> ZSet:
+    def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
         if self.product is None:
             return ZSet.empty(0)
         total = self.product.total
-        return ZSet.scalar(sum(total(*share) for share in self._shares(executor, parts)))
+        return ZSet.scalar(sum(total(*share, budget) for share in self._shares(executor, parts)))
 
-    def chunks(self, executor: Executor | None, parts: int) -> Iterator[ZSet]:
+    def chunks(
+        self, executor: Executor | None, parts: int, budget: Budget | None
+    ) -> Iterator[ZSet]:
         if self.product is None:
             return
         for share in self._shares(executor, parts):
-            yield from self.product.chunks(*share)
+            yield from self.product.chunks(*share, budget)
 
     def _shares(
         self, executor: Executor | None, parts: int
@@ -241,10 +269,12 @@ def _per_atom(query: Query, views: Views) -> list[View]:
                 )
         given = [views[atom.relation] for atom in query.body]
     else:
+        check_type("views", views, Sequence, "one Z-set per atom, or a mapping from relations")
         given = list(views)
     if len(given) != len(query.body):
         raise ArityError(f"{len(given)} views for {len(query.body)} atoms; give one per atom")
     for atom, view in zip(query.body, given, strict=True):
+        check_type(f"the view of '{atom}'", view, (ZSet, Trace), "a ZSet or a Trace")
         arity = max(atom.arity, 1) if isinstance(view, Trace) else atom.arity
         if view.arity != arity:
             raise ArityError(f"'{atom}' has arity {atom.arity}, its view {view.arity}")

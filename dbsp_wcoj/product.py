@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, wait
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels import program as words
 from dbsp_wcoj.kernels.join import join
 from dbsp_wcoj.kernels.packed import pack, packed_words
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planner import TermPlan
 from dbsp_wcoj.run import WHOLE, Ranges, Run
 from dbsp_wcoj.spine import Spine
@@ -130,51 +132,84 @@ class Product:
         program, sources, _ = self._arguments
         return program, sources, self._count, address_of(self._runs)
 
-    def total(self, ranges: Ranges = WHOLE, executor: Executor | None = None) -> int:
+    def total(
+        self,
+        ranges: Ranges = WHOLE,
+        executor: Executor | None = None,
+        budget: Budget | None = None,
+    ) -> int:
         """The weight of the empty row, for an empty head; exact.
 
         Args:
             ranges: Disjoint inclusive ranges of the split variable that cover what is asked for.
             executor: Runs the ranges at once when given; the kernel does not hold the GIL.
+            budget: Of whose time the join may use; it looks at it now and then.
 
         Raises:
             WeightOverflowError: The weight, or a part of it, leaves int64.
+            LimitError: The join takes too long.
         """
         self._runs[0] += 1
-        if executor is None and ranges is WHOLE:
-            return self._finish(join(*self._whole()))
+        if executor is None and ranges is WHOLE and budget is None:
+            result = join(*self._whole())
+            if result[0] != words.PAUSED:
+                return self._finish(result)
+            ((low, high),) = WHOLE
+            return self._total(low, high, self._stack, self._count, budget, resumed=1)
         total = 0
         if executor is None:
             for low, high in ranges:
-                total += self._total(low, high, self._stack, self._count)
+                total += self._total(low, high, self._stack, self._count, budget)
             return total
-        for part, counters in _at_once(executor, self._total_apart, ranges):
+        function = partial(self._total_apart, budget)
+        for part, counters in _at_once(executor, function, ranges):
             total += part
             self.counters += counters
         return total
 
-    def chunks(self, ranges: Ranges = WHOLE, executor: Executor | None = None) -> Iterator[ZSet]:
+    def chunks(
+        self,
+        ranges: Ranges = WHOLE,
+        executor: Executor | None = None,
+        budget: Budget | None = None,
+    ) -> Iterator[ZSet]:
         """The result as Z-sets of at most `CHUNK` rows each, whose sum it is.
 
         With an executor all chunks of a range are held until it is their turn.
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
+            LimitError: The result is larger, or takes longer, than the budget allows.
         """
         self._runs[0] += 1
         if executor is None:
             for low, high in ranges:
-                yield from self._chunks(low, high, self._stack, self._count)
+                yield from self._chunks(low, high, self._stack, self._count, budget)
             return
-        for pieces, counters in _at_once(executor, self._chunks_apart, ranges):
+        function = partial(self._chunks_apart, budget)
+        for pieces, counters in _at_once(executor, function, ranges):
             self.counters += counters
             yield from pieces
 
-    def _total(self, low: int, high: int, stack: Stack, counters: int) -> int:
+    def _total(
+        self,
+        low: int,
+        high: int,
+        stack: Stack,
+        counters: int,
+        budget: Budget | None,
+        *,
+        resumed: int = 0,
+    ) -> int:
         state, out, marks, sums = stack.arguments
-        return self._finish(
-            join(*self._arguments, low, high, 0, state, out, CHUNK, marks, sums, counters)
-        )
+        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
+        while True:
+            result = join(*self._arguments, low, high, resumed, *room)
+            if result[0] != words.PAUSED:
+                return self._finish(result)
+            if budget is not None:
+                budget.check_time()
+            resumed = 1
 
     def _finish(self, result: tuple[int, int, int]) -> int:
         status, _, total = result
@@ -188,33 +223,40 @@ class Product:
         if stack is not self._stack.arguments:
             stack = state, out, marks, sums = self._stack.arguments
             ((low, high),) = WHOLE
-            room = (state, out, CHUNK, marks, sums, self._count)
+            room = (state, out, CHUNK, marks, sums, self._count, words.PAUSE_AFTER)
             arguments = (*self._arguments, low, high, 0, *room)
             self._call = (stack, arguments)
         return arguments
 
-    def _chunks(self, low: int, high: int, stack: Stack, counters: int) -> Iterator[ZSet]:
+    def _chunks(
+        self, low: int, high: int, stack: Stack, counters: int, budget: Budget | None
+    ) -> Iterator[ZSet]:
         state, out, marks, sums = stack.arguments
+        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
         resumed, status = 0, words.FULL
-        while status == words.FULL:
-            status, written, _ = join(
-                *self._arguments, low, high, resumed, state, out, CHUNK, marks, sums, counters
-            )
+        while status in (words.FULL, words.PAUSED):
+            status, written, _ = join(*self._arguments, low, high, resumed, *room)
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)
+            if budget is not None:
+                budget.grow(written, len(self.plan.head))
             if written:
                 yield consolidated_rows(*stack.output(len(self.plan.head), written))
             resumed = 1
 
-    def _total_apart(self, bounds: tuple[int, int]) -> tuple[int, Int64Array]:
+    def _total_apart(
+        self, budget: Budget | None, bounds: tuple[int, int]
+    ) -> tuple[int, Int64Array]:
         counters = _zeros(self.plan)
         with self._stack.another(self._program) as stack:
-            return self._total(*bounds, stack, address_of(counters)), counters
+            return self._total(*bounds, stack, address_of(counters), budget), counters
 
-    def _chunks_apart(self, bounds: tuple[int, int]) -> tuple[list[ZSet], Int64Array]:
+    def _chunks_apart(
+        self, budget: Budget | None, bounds: tuple[int, int]
+    ) -> tuple[list[ZSet], Int64Array]:
         counters = _zeros(self.plan)
         with self._stack.another(self._program) as stack:
-            return list(self._chunks(*bounds, stack, address_of(counters))), counters
+            return list(self._chunks(*bounds, stack, address_of(counters), budget)), counters
 
 
 def _zeros(plan: TermPlan) -> Int64Array:

@@ -29,6 +29,7 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, QuerySyntaxError, UnsafeVariableError
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ class Query:
           out(a, b) :- e(a b)
                            ^
         """
+        check_type("query", text, str, "a text, as in 'q(a) :- e(a, b)'")
         from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
         try:

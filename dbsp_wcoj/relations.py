@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
 from dbsp_wcoj.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, stored
@@ -62,6 +63,8 @@ class Relations:
         Raises:
             ArityError: It was declared with another arity.
         """
+        check_type("name", name, str, "the name of a relation")
+        check_type("arity", arity, int, "a number of columns")
         known = self._arities.setdefault(name, arity)
         if known != arity:
             raise ArityError(f"relation {name!r} has arity {known}, not {arity}; rename one")
@@ -98,6 +101,7 @@ class Relations:
             ArityError: A delta of another arity than its relation.
             WeightOverflowError: The weight of a row would leave int64.
         """
+        check_type("deltas", deltas, Mapping, "a mapping from relations to Z-sets")
         step = RelationsStep(self)
         for name, delta in deltas.items():
             step.add(name, delta)
@@ -117,6 +121,7 @@ class RelationsStep:
 
     def add(self, name: str, delta: ZSet) -> None:
         """Stage the delta of one more relation; see `Relations.stage` for errors."""
+        check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
         arity = self._relations._arities.get(name)
         if arity is None:
             known = sorted(self._relations._arities)

@@ -29,6 +29,9 @@ UNBOUNDED: Final = 2**62
 # Runs of so few rows together are added up by one call, one after the other.
 FOLDED: Final = 1024
 
+# Numbers that are compared at a time, so that little memory is needed.
+CHECKED: Final = 1 << 18
+
 # Disjoint inclusive ranges of the values of one variable.
 Ranges = Sequence[tuple[int, int]]
 WHOLE: Final[Ranges] = ((-(2**63), 2**63 - 1),)
@@ -138,6 +141,46 @@ class Run:
             )
         address = int(words.__array_interface__["data"][0])
         return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
+
+    def disorder(self) -> str:
+        """In what the sections contradict each other; empty if they do not.
+
+        Kernels follow the positions in a run without looking. So a run of a file that somebody else
+        may have written is looked at once. `of_words` has compared the sections with the buffer.
+
+        Complexity:
+            O(words).
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).disorder()
+        ''
+        """
+        buffer = self.buffer
+        header = buffer[: _header_words(self.arity)].tolist()
+        starts: Int64Array | None = None  # of the children of each node of the level above
+        for level in range(self.arity):
+            entry = layout.LEVELS + layout.LEVEL_WORDS * level
+            nodes, first = header[entry + layout.LEVEL_SIZE], header[entry + layout.LEVEL_VALUES]
+            if _falls(buffer[first : first + nodes], starts):
+                return f"the values of level {level} do not rise"
+            if level < self.arity - 1:
+                place = header[entry + layout.LEVEL_OFFSETS]
+                starts = buffer[place : place + nodes + 1]
+                below = header[entry + layout.LEVEL_WORDS + layout.LEVEL_SIZE]
+                if starts[0] != 0 or starts[-1] != below or _falls(starts, None):
+                    return f"the offsets of level {level} do not lead through level {level + 1}"
+        return self._disorder_of_directory(header)
+
+    def _disorder_of_directory(self, header: Sequence[int]) -> str:
+        place, size = header[layout.DIRECTORY], header[layout.DIRECTORY_SIZE]
+        if not place:
+            return ""
+        nodes = header[layout.LEVELS + layout.LEVEL_SIZE]
+        entries = self.buffer[place : place + size]
+        if not 0 <= header[layout.SHIFT] < 64 or size < 2 or nodes < 1:
+            return f"a directory of {size} entries with shift {header[layout.SHIFT]}"
+        if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
+            return "the directory does not lead through level 0"
+        return ""
 
     def packed(self) -> Int64Array:
         """The run's words without gaps; nobody may write to them.
@@ -266,6 +309,19 @@ def _unlike_a_run(words: Int64Array) -> str:
         if start < first or length < 0 or start + length > size:
             return f"a section of {length} words at word {start}"
     return ""
+
+
+def _falls(numbers: Int64Array, starts: Int64Array | None) -> bool:
+    """Whether a number is not greater than the one before, but where a stretch starts."""
+    for begin in range(0, len(numbers), CHECKED):
+        part = numbers[begin : begin + CHECKED + 1]
+        falls = part[1:] <= part[:-1]
+        if starts is not None:
+            low, high = np.searchsorted(starts, (begin + 1, begin + len(part))).tolist()
+            falls[starts[low:high] - begin - 1] = False
+        if falls.any():
+            return True
+    return False
 
 
 def _room(older: Run, newer: Run) -> Int64Array:

@@ -58,9 +58,11 @@ class SmallSteps:
         Returns:
             The weight of the empty row and the number of joins; None if nothing has happened.
         """
-        if len(deltas) != 1:
+        if not isinstance(deltas, Mapping) or len(deltas) != 1:
             return None
         ((name, delta),) = deltas.items()
+        if not isinstance(delta, ZSet):
+            return None
         rows = len(delta._weights)
         trace = self._relations.traces.get(name)
         if trace is None or not 0 < rows <= FEW or len(delta._rows) != trace.arity:

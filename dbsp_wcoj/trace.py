@@ -18,12 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dbsp_wcoj.arena import Arena
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.lookup import row_weights
 from dbsp_wcoj.run import Run
 from dbsp_wcoj.spine import Contents, Spine
 from dbsp_wcoj.trace_step import ColumnOrder, Laid, TraceStep, order_array, run_in_order
-from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["Arrangement", "ColumnOrder", "Laid", "Trace", "TraceStep", "run_in_order"]
 
@@ -63,8 +64,9 @@ class Trace:
         Raises:
             ArityError: ``arity`` is 0; a relation without columns is just a weight.
         """
-        if arity < 1:
-            raise ArityError(f"a trace has at least 1 column, not {arity}")
+        check_type("arity", arity, int, "a number of columns")
+        if not 1 <= arity <= MAX_ARITY:
+            raise ArityError(f"a trace has from 1 to {MAX_ARITY} columns, not {arity}")
         self.arity = arity
         # How many steps have been committed.
         self.version = 0
@@ -91,6 +93,11 @@ class Trace:
         if self._arena is None and self._arrangements:
             self._arena = Arena({order: a.spine for order, a in self._arrangements.items()})
         return self._arena
+
+    @property
+    def rows(self) -> int:
+        """Rows of all runs, those counted twice that stand in two of them; O(runs)."""
+        return next((one.spine.rows for one in self._arrangements.values()), 0)
 
     @property
     def is_empty(self) -> bool:
@@ -190,6 +197,7 @@ class Trace:
             ArityError: The delta has another arity.
             WeightOverflowError: The weight of a row would leave int64.
         """
+        check_type("delta", delta, ZSet, "a ZSet")
         if delta.arity != self.arity:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
@@ -224,6 +232,7 @@ class Trace:
         Complexity:
             Amortised O(log n) row copies per row and arrangement.
         """
+        check_type("delta", delta, ZSet, "a ZSet")
         if len(delta):
             self.prepare(delta).commit()
         elif delta.arity != self.arity:
@@ -261,6 +270,7 @@ class Trace:
         Complexity:
             O(log n) per row and run.
         """
+        check_type("rows", rows, ZSet, "a ZSet")
         if rows.arity != self.arity:
             raise ArityError(
                 f"the rows have arity {rows.arity}, the trace {self.arity}; project them"

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.halves import halves
 from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
@@ -37,6 +38,8 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 
 LIMIT: Final = 2**63 - 1
+#: More columns than this are taken for a mistake.
+MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
 # Shared by small Z-sets: weights are never written to.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
@@ -99,6 +102,7 @@ class ZSet:
                     "no rows, so the arity is unknown; give arity=, or ZSet.empty(arity)"
                 )
             arity = len(listed[0])
+        check_type("arity", arity, int, "a number of columns")
         for row in listed:
             if len(row) != arity:
                 raise ArityError(
@@ -166,6 +170,9 @@ class ZSet:
         >>> len(ZSet.empty(2))
         0
         """
+        check_type("arity", arity, int, "a number of columns")
+        if not 0 <= arity <= MAX_ARITY:
+            raise ArityError(f"arity {arity}: give a number of columns from 0 to {MAX_ARITY}")
         return ZSet(np.empty((arity, 0), np.int64), np.empty(0, np.int64))
 
     @staticmethod
@@ -178,6 +185,7 @@ class ZSet:
         >>> ZSet.scalar(3).to_dict(), ZSet.scalar(0).to_dict()
         ({(): 3}, {})
         """
+        check_type("weight", weight, (int, np.integer), "an integer")
         if weight == 0:
             return ZSet.empty(0)
         if abs(weight) > LIMIT:
@@ -311,7 +319,10 @@ def _integers(values: Any, column: int) -> Int64Array:
             f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
             f"or encode them with dbsp_wcoj.Dictionary"
         )
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ColumnTypeError(f"{what} does not hold integers ({error}); encode it") from None
     if array.ndim != 1:
         raise ColumnTypeError(
             f"{what} has shape {array.shape}; give one one-dimensional array per column"
@@ -336,7 +347,10 @@ def _weights(values: Any) -> Int64Array:
     """Return weights as an int64 array, each of which has a negative."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return _negatable(values.copy())  # a copy: the caller may write to the original
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise WeightError(f"weights are not integers ({error}); give one integer per row") from None
     if array.ndim != 1:
         raise WeightError(f"weights have shape {array.shape}; give one integer per row")
     if len(array) == 0:

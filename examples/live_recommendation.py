@@ -52,7 +52,7 @@ def main(minutes: int = 180) -> None:
     circuit = compile_sql(
         VIEWS,
         SCHEMAS,
-        rules={"likes": Rules(retain=Retain("ts", HOUR))},
+        rules={"likes": Rules(retain=Retain("ts", HOUR, on_expiry="retract"))},
         outputs=["recommended"],
         materialize=["recommended"],
     )

@@ -43,7 +43,7 @@ def main() -> None:
     circuit = compile_sql(
         VIEW,
         {"messages": pa.schema(columns)},
-        rules={"messages": Rules(retain=Retain("ts", WEEK))},
+        rules={"messages": Rules(retain=Retain("ts", WEEK, on_expiry="retract"))},
         outputs=["triangles"],
     )
     target = MemoryTarget()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
     from streaming.targets.parquet import ParquetTarget
+    from streaming.targets.retry import Retry
     from streaming.targets.sql import SqlTarget
     from streaming.targets.target import Target, ViewDelta
     from streaming.view_sink import Published, ViewSink
@@ -62,6 +63,7 @@ __all__ = [
     "ParquetTarget",
     "Published",
     "ReplayError",
+    "Retry",
     "RowError",
     "SqlTarget",
     "StateDamagedError",
@@ -124,6 +126,7 @@ _MODULES: Final = {
     "streaming.targets.delta": ("DeltaTarget",),
     "streaming.targets.memory": ("MemoryTarget",),
     "streaming.targets.parquet": ("ParquetTarget",),
+    "streaming.targets.retry": ("Retry",),
     "streaming.targets.sql": ("SqlTarget",),
     "streaming.targets.target": (
         "Target",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from streaming.errors import StateError
-from streaming.state.files import files_of
+from streaming.state.files import files_of, read_small
 
 __all__ = ["Checkpoint"]
 
@@ -35,7 +35,10 @@ class Checkpoint:
         Raises:
             StateError: This is no checkpoint.
         """
-        return str(json.loads(self._read("metadata"))["id"])
+        try:
+            return str(json.loads(self._read("metadata"))["id"])
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
+            raise self._unlike("metadata", error) from error
 
     def watermark(self, batch_id: int) -> datetime | None:
         """The watermark of a micro-batch; None if the stream has none.
@@ -43,13 +46,23 @@ class Checkpoint:
         Raises:
             StateError: This is no checkpoint of a query that has come to this micro-batch.
         """
-        _, settings, *_ = self._read(f"offsets/{batch_id}").splitlines()
-        milliseconds = int(json.loads(settings).get("batchWatermarkMs", 0))
-        return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+        name = f"offsets/{batch_id}"
+        try:
+            _, settings, *_ = self._read(name).splitlines()
+            milliseconds = int(json.loads(settings).get("batchWatermarkMs", 0))
+            return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            raise self._unlike(name, error) from error
+
+    def _unlike(self, name: str, error: Exception) -> StateError:
+        return StateError(
+            f"checkpoint {self._location}: {name} is not as Spark writes it "
+            f"({type(error).__name__}: {error}): put a copy of the checkpoint back"
+        )
 
     def _read(self, name: str) -> str:
         try:
-            return bytes(files_of(self._location).read(name)).decode()
+            return read_small(files_of(self._location), name).decode()
         except OSError as error:
             raise StateError(
                 f"checkpoint {self._location} has no file {name} ({error}): give ViewSink("

@@ -148,6 +148,7 @@ def engine_of(
     mode: ExecutionMode,
     cells: int | None,
     state_dir: Any,
+    state_mode: int,
     keep: int,
 ) -> Engine:
     """The engine of a sink, as `streaming.ViewSink` says.
@@ -173,11 +174,12 @@ def engine_of(
                 "mode='distributed' without cells: give ViewSink(cells=...), a few for each core "
                 "of the executors"
             )
-        return Distributed(circuit, cells=cells, files=files_of(state_dir), keep=keep)
+        files = files_of(state_dir, state_mode)
+        return Distributed(circuit, cells=cells, files=files, keep=keep)
     if cells is not None:
         raise StreamingError(
             f"cells={cells} in mode 'embedded', which has none: give mode='distributed' as well"
         )
     if state_dir is None:
         return Embedded(circuit, Volatile(circuit))
-    return Embedded(circuit, Store(files_of(state_dir), circuit, keep=keep))
+    return Embedded(circuit, Store(files_of(state_dir, state_mode), circuit, keep=keep))

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
+from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.changes.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
 from streaming.changes.misfits import fitted
@@ -118,7 +119,7 @@ def changes_of(
     if enveloped and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))
         letters += Letters.of_texts(
-            failed.column(RELATION),
+            _shown(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
             _plain_weights(failed),
@@ -145,7 +146,7 @@ def changes_of(
 
 def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -> Letters:
     """The letters of rows whose relation is NULL or no input."""
-    tags = table.column(RELATION)
+    tags = _shown(table.column(RELATION))
     known = f" is no input; inputs are {', '.join(inputs)}"
     reasons = pc.fill_null(
         pc.binary_join_element_wise("relation ", tags, known, ""),
@@ -318,6 +319,11 @@ def _narrow(whole: pa.ChunkedArray) -> pa.ChunkedArray:
     inside = pc.and_(pc.greater_equal(whole, lowest), pc.less_equal(whole, highest))
     kept = pc.if_else(pc.fill_null(inside, False), whole, pa.scalar(None, whole.type))
     return kept.cast(pa.int64())
+
+
+def _shown(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Names of relations that come from outside, without the end of long ones."""
+    return pc.utf8_slice_codeunits(names, 0, MAX_EXCERPT_CHARACTERS)
 
 
 def _plain_weights(table: pa.Table) -> pa.ChunkedArray | None:

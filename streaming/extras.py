@@ -9,16 +9,31 @@ from typing import Final
 __all__ = ["run"]
 
 REFUSED: Final = 2
+INTERRUPTED: Final = 130
 
 
 def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]) -> None:
-    """Import a command and run it; exit status 2 if a package of its extra is not installed.
+    """Import a command and run it.
+
+    Exit status 2: a package of its extra is not installed. 130: it was interrupted, perhaps while
+    it was imported, which takes a moment.
 
     Args:
         load: Imports the command and returns it.
         extra: The extra that has what it needs.
         packages: Top-level packages of the extra that may be missing.
     """
+    try:
+        _load_and_run(load, extra, packages)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
+
+
+def _load_and_run(
+    load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]
+) -> None:
+    """As `run`, but an interrupt passes through."""
     try:
         command = load()
     except ModuleNotFoundError as error:

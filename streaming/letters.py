@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from circuits.excerpt import excerpt, shortened
 from streaming.errors import RowError, StreamingError
 
 __all__ = ["LETTERS", "POLICIES", "BadRows", "Letters", "check_policy", "judged", "rows_as_json"]
@@ -46,6 +47,10 @@ LETTERS: Final = pa.schema(
     ]
 )
 SHOWN: Final = 500  # characters of a row in a message
+#: Bytes of rows that become JSON at once; a character takes up to six in JSON.
+MAX_JSON_BYTES: Final = 2**27
+#: Characters of a reason in a message.
+MAX_REASON_CHARACTERS: Final = 2000
 _BY_VALUE: Final = (
     types.is_nested,
     types.is_null,
@@ -147,14 +152,15 @@ def judged(letters: Letters, *, bad_rows: BadRows, batch_id: int) -> Letters:
     if not len(letters) or bad_rows == "dead_letter":
         return letters.stamped(batch_id)
     first = letters.table.slice(0, 1).to_pylist()[0]
-    where = f"relation {first['relation']!r}" if first["relation"] else "of no relation"
-    text = first["row"] or ""
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+    relation = first["relation"]
+    where = f"relation {excerpt(relation)}" if relation else "of no relation"
+    shown = shortened(first["row"] or "", SHOWN)
+    reason = shortened(first["reason"] or "", MAX_REASON_CHARACTERS)
     more = len(letters) - 1
     others = f", and {more} more rows cannot be taken" if more else ""
     raise RowError(
         f"micro-batch {batch_id}: row {shown} with weight {first['weight']}, {where}: "
-        f"{first['reason']}{others}; nothing of the micro-batch was applied: correct the source, "
+        f"{reason}{others}; nothing of the micro-batch was applied: correct the source, "
         'or give bad_rows="dead_letter" to keep such rows aside and go on'
     )
 
@@ -165,6 +171,10 @@ def rows_as_json(rows: pa.Table) -> pa.ChunkedArray:
     >>> rows_as_json(pa.table({"a": [1.5, None], "b": ["x\\ty", "z"]})).to_pylist()
     ['{"a": 1.5, "b": "x\\\\ty"}', '{"a": null, "b": "z"}']
     """
+    if rows.nbytes > MAX_JSON_BYTES and rows.num_rows > 1:  # one array holds up to 2 GiB of text
+        half = rows.num_rows // 2
+        parts = [rows_as_json(part) for part in (rows.slice(0, half), rows.slice(half))]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
     if not rows.num_columns:
         return pa.chunked_array([pa.array(["{}"] * rows.num_rows, pa.string())])
     pieces = []

@@ -13,19 +13,23 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from streaming.progress import PHASES, Progress, Work
+
 __all__ = ["OBSERVED", "BatchMetrics", "Stopwatch", "observe"]
 
 #: The name of the observed metrics in Spark's progress events.
 OBSERVED: Final = "dbsp_wcoj"
-#: Seconds after which a phase that is still running is logged, and again after as many.
-PATIENCE: Final = 10.0
+#: Seconds after which a micro-batch that is not done is logged; again after twice as many, ...
+SLOW_SECONDS: Final = 5.0
+#: ... but at least this often.
+SILENT_SECONDS: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,10 @@ class BatchMetrics:
             (making the step the state), ``publish`` (targets), and in ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes of the durable state of each arrangement and table.
+        missing_deletions: Of each input, the rows that were deleted more often than they were
+            there, each of which swallows a later insert. Exact for inputs that are materialized, a
+            lower bound for others that joins read; the rest, inputs with keys, and distributed
+            circuits are not counted (`circuits.CircuitStep.missing_deletions`).
     """
 
     batch_id: int
@@ -59,6 +67,7 @@ class BatchMetrics:
     seconds: Mapping[str, float]
     bytes_written: int
     arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    missing_deletions: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line.
@@ -70,15 +79,20 @@ class BatchMetrics:
 
 
 class Stopwatch:
-    """The seconds of the phases of a micro-batch; a phase that lasts is logged while it does."""
+    """The seconds of the phases of a micro-batch; one that takes long is logged while it does.
 
-    def __init__(self, batch_id: int, patience: float = PATIENCE) -> None:
+    Args:
+        batch_id: The micro-batch.
+        slow: Seconds after which it is logged first; then after growing pauses.
+    """
+
+    def __init__(self, batch_id: int, slow: float = SLOW_SECONDS) -> None:
         self._batch_id = batch_id
-        self._patience = patience
+        self._slow = slow
         self._seconds: dict[str, float] = {}
         self._start = time.perf_counter()
-        self._phase = "start"
-        self._what = ""
+        self._work = Work("start", self._start)
+        self._operator: tuple[str, str, tuple[str, ...]] | None = None
         self._done = threading.Event()
         self._watcher: threading.Thread | None = None
 
@@ -101,12 +115,46 @@ class Stopwatch:
     def phase(self, name: str, what: str = "") -> Iterator[None]:
         """Measure a phase; ``what`` is what it works on, for the log."""
         start = time.perf_counter()
-        self._phase, self._what = name, what
+        self._work, self._operator = Work(name, start, what), None
         try:
             yield
         finally:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
+            if log.isEnabledFor(logging.DEBUG):
+                self._tell_phase(name, what, spent)
+
+    def _tell_phase(self, name: str, what: str, spent: float) -> None:
+        fields = {
+            "event": "phase",
+            "batch_id": self._batch_id,
+            "phase": name,
+            "subject": what,
+            "seconds": round(spent, 6),
+        }
+        log.debug(
+            *("micro-batch %d: %s: %.3f s", self._batch_id, PHASES.get(name, name), spent),
+            extra={"fields": fields},
+        )
+
+    def subject(self, text: str) -> None:
+        """Note what the phase works on now."""
+        self._work = replace(self._work, subject=text)
+
+    def operator(self, name: str, kind: str, views: tuple[str, ...]) -> None:
+        """Note the operator that a step evaluates now, as `circuits.Circuit.observe` tells it."""
+        self._operator = name, kind, views
+
+    @property
+    def progress(self) -> Progress:
+        """What is done now; may be asked for by any thread."""
+        work, operator, now = self._work, self._operator, time.perf_counter()
+        subject = work.subject
+        if operator is not None:
+            name, kind, views = operator
+            of = f", of view {', '.join(views)}" if views else ""
+            subject = f"operator {name} {kind}{of}"
+        return Progress(self._batch_id, work.phase, subject, now - work.begun, now - self._start)
 
     def split(self, name: str, parts: Mapping[str, float]) -> None:
         """Count some of the seconds of a phase as those of others."""
@@ -122,14 +170,11 @@ class Stopwatch:
         return {name: round(spent, 6) for name, spent in (*self._seconds.items(), ("all", total))}
 
     def _watch(self) -> None:
-        while not self._done.wait(self._patience):
-            log.info(
-                "micro-batch %d: %s%s, %.0f s so far",
-                self._batch_id,
-                self._phase,
-                f" ({self._what})" if self._what else "",
-                time.perf_counter() - self._start,
-            )
+        pause = self._slow
+        while not self._done.wait(pause):
+            progress = self.progress
+            log.info("%s", progress, extra={"fields": progress.fields()})
+            pause = min(SILENT_SECONDS, progress.seconds)
 
 
 def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:

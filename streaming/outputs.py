@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.codec import Codecs
+from circuits.functions.writing import readable
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 
@@ -170,7 +171,7 @@ of it; columns are nr, items
         bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
         if not len(bad):
             return
-        rows = now.take(np.flatnonzero(groups == groups[bad[0]])[:2]).to_pylist()
+        rows = readable(now.take(np.flatnonzero(groups == groups[bad[0]])[:2])).to_pylist()
         key = ", ".join(f"{name} = {_shown(rows[0][name])}" for name in self.keys)
         others = [name for name in now.column_names if name not in (*self.keys, WEIGHT)]
         raise TargetError(

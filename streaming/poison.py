@@ -21,6 +21,11 @@ Cost: of p rows that are poison by themselves, steps of O(rows · log p) rows in
 only together, O(p · log(rows / p)) steps of up to all rows. That can be hours, so there is an end:
 `MOST` rows, and `EFFORT`. Who has more of them has a view or a source to correct. Nothing is
 committed. An error that is there without any row is not that of a row, and raised as it is.
+
+A row whose step alone passes the limits on rows or bytes (`circuits.StepLimits`) is poison as any
+other. Rows that pass them only together are not, since nothing is wrong with any of them: that
+error is raised, as are those of time and of memory. Trying such steps is slow, so after
+`MAX_LIMIT_HITS` of them the search ends.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from circuits import StepLimitError
 from dbsp_wcoj.errors import DbspWcojError
 
 __all__ = ["MOST", "Isolated", "Poisoned", "isolated"]
@@ -42,6 +48,9 @@ MOST: Final = 1000  # poisoned rows of a micro-batch
 EFFORT: Final = 100  # times the rows, that steps may have in all
 LEAST_EFFORT: Final = 20_000_000  # and for few rows, this many
 STEP: Final = 2000  # rows that a step costs without any
+MAX_LIMIT_HITS: Final = 50  # steps that may pass a limit of rows or bytes
+#: Limits that a single row may pass on each attempt.
+LIMITS_OF_ROWS: Final = ("max_step_rows", "max_step_bytes")
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
 
     Raises:
         DbspWcojError: The step cannot be made without any rows.
+        StepLimitError: Rows pass a limit only together, or one of time or memory.
 
     >>> def attempt(tables):
     ...     if 0 in tables["r"].column("x").to_pylist():
@@ -91,7 +101,7 @@ def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
     rows = sum(table.num_rows for table in tables.values())
     search = _Search(attempt, most, max(EFFORT * rows, LEAST_EFFORT))
     left = {name: search.taken(nothing, name, table, alone=True) for name, table in tables.items()}
-    if not search.complete or search.fits(left) is None:
+    if not search.complete or search.fits(left, alone=False) is None:
         return Isolated(left, search.bad, search.complete)
     good = dict(nothing)
     for name, table in left.items():
@@ -107,17 +117,27 @@ class _Search:
     most: int
     effort: int
     bad: list[Poisoned] = field(default_factory=list)
+    limit_hits: int = 0
 
     @property
     def complete(self) -> bool:
         """Whether nothing was left out so far."""
-        return len(self.bad) < self.most and self.effort > 0
+        return len(self.bad) < self.most and self.effort > 0 and self.limit_hits <= MAX_LIMIT_HITS
 
-    def fits(self, tables: Tables) -> DbspWcojError | None:
-        """The error of a step; None when it can be made."""
+    def fits(self, tables: Tables, *, alone: bool) -> DbspWcojError | None:
+        """The error of a step; None when it can be made.
+
+        Raises:
+            StepLimitError: It is not the error of a row.
+        """
         self.effort -= STEP + sum(table.num_rows for table in tables.values())
         try:
             self.attempt(tables)
+        except StepLimitError as error:
+            if not alone or error.limit not in LIMITS_OF_ROWS:
+                raise
+            self.limit_hits += 1
+            return error
         except DbspWcojError as error:
             return error
         return None
@@ -130,7 +150,7 @@ class _Search:
             start, rows = waiting.pop()
             piece = table.slice(start, rows)
             given = piece if alone else pa.concat_tables([*taken, piece])
-            error = self.fits({**others, name: given}) if rows else None
+            error = self.fits({**others, name: given}, alone=alone) if rows else None
             if error is None:
                 taken.append(piece)
             elif rows == 1:

@@ -11,13 +11,13 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from circuits import BrokenCircuitError, Circuit, CircuitStep
+from circuits import BrokenCircuitError, Circuit, CircuitStep, StepLimitError
 from circuits.inputs import Refused
 from circuits.schema import WEIGHT
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import RowError
 from streaming.letters import BadRows, Letters, judged
-from streaming.poison import MOST, Poisoned, isolated
+from streaming.poison import LIMITS_OF_ROWS, MOST, Poisoned, isolated
 
 __all__ = ["PreparedBatch", "prepared"]
 
@@ -60,6 +60,8 @@ def prepared(
 
     Raises:
         RowError: There are such rows, and the policy is to fail.
+        StepLimitError: The step uses more than its limits allow; with "dead_letter" only if no
+            row alone does.
         CircuitError: The rows together do not fit the circuit.
     """
     digests: Mapping[str, int] = {}
@@ -69,7 +71,9 @@ def prepared(
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:
-        good, poison = _without_poison(circuit, tables, bad_rows, watermarks, batch_id)
+        if isinstance(error, StepLimitError) and not _may_be_of_a_row(error, bad_rows):
+            raise
+        good, poison = _without_poison(circuit, tables, error, bad_rows, watermarks, batch_id)
         if not len(poison):
             raise error
         letters = judged(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
@@ -83,9 +87,15 @@ def prepared(
         raise
 
 
+def _may_be_of_a_row(error: StepLimitError, bad_rows: BadRows) -> bool:
+    """Whether to look for a row whose step alone passes the limit: it takes many long steps."""
+    return bad_rows == "dead_letter" and error.limit in LIMITS_OF_ROWS
+
+
 def _without_poison(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
+    error: DbspWcojError,
     bad_rows: BadRows,
     watermarks: Mapping[str, datetime],
     batch_id: int,
@@ -105,6 +115,8 @@ def _without_poison(
         pa.concat_tables([Letters.none().table, *(_letter(one).table for one in found.bad)])
     )
     if bad_rows == "dead_letter" and not found.complete:
+        if not found.bad and isinstance(error, StepLimitError):
+            raise error
         first = str(found.bad[0].error) if found.bad else "together"
         raise RowError(
             f"micro-batch {batch_id}: more rows make the step fail than are looked for one by one "

@@ -16,8 +16,8 @@ Grids are chosen by what is there: the sizes of the relations, and the values th
 that they have to be spread (`streaming.hypercube.planning`). So a state that has grown may be
 rescaled to the same number of cells.
 
-The views are read from the directory (`streaming.state.definition`). It takes the memory of one
-stage's state, or of all of it where it becomes embedded.
+The views are compiled from the text in the directory (`streaming.state.definition`). It takes the
+memory of one stage's state, or of all of it where it becomes embedded.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from circuits import Circuit
+from circuits.definition import Definition
 from circuits.transfer import (
     Filling,
     OperatorState,
@@ -37,6 +38,7 @@ from circuits.transfer import (
     state_of,
     tables_of,
 )
+from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError
 from streaming.hypercube.cell import definition_of, feeds_of
 from streaming.hypercube.distributed import check_distributable, stages_in
@@ -48,9 +50,16 @@ from streaming.hypercube.stage_cells import StageCells
 from streaming.hypercube.stages import Stage
 from streaming.state.cells import Cells
 from streaming.state.definition import kept_definition
-from streaming.state.files import Files
+from streaming.state.files import Files, LocalFiles, mode_of
 from streaming.state.identity import identity_of
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name
+from streaming.state.manifest import (
+    FOLDER,
+    Manifest,
+    manifest_name,
+    numbers_in,
+    read_manifest,
+)
+from streaming.state.ownership import check_owner, take_over
 from streaming.state.verified import state_of as stored_state
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
@@ -81,52 +90,64 @@ class Rescaled:
     bytes_written: int
 
 
-def rescaled(files: Files, *, cells: int | None) -> Rescaled:
+def rescaled(files: Files, *, cells: int | None, definition: Definition | None = None) -> Rescaled:
     """Bring the newest version of a state directory into another form.
 
     Args:
-        files: The directory.
+        files: The directory. Without a mode of their own, new files have that of the old ones.
         cells: Over how many cells the state is to be spread; None to embed it.
+        definition: The views, of a circuit that was built from plans; None to compile the text that
+            the directory has.
 
     Raises:
         StateLockedError: A sink is using the directory.
-        StateError: There is no version, it is not whole, or the disk refused; the directory is as
-            it was.
+        StateError: There is no version, it is not whole, the text of the views is missing, or the
+            disk refused; the directory is as it was.
         StreamingError: The views cannot be distributed, or not over so many cells.
     """
     try:
-        if not any(batch_of(name) is not None for name in files.names(FOLDER)):
+        if isinstance(files, LocalFiles) and files.mode is None:
+            files = LocalFiles(files.location, mode_of(files, FOLDER))
+        if not numbers_in(files):
             raise StateError(
                 f"state directory {files.location} has no version: there is nothing to move, start "
                 "the query in the mode that it is to have"
             )
         files.lock()
         try:
-            return _Move(files, cells).run()
+            return _Move(files, cells, definition).run()
         finally:
             files.unlock()
     except OSError as error:
         raise StateError(
             f"state directory {files.location} cannot be rescaled: {error}; it is as it was"
         ) from error
+    except (DbspWcojError, MemoryError):
+        raise
+    except Exception as error:  # whatever a file says that somebody else wrote
+        raise StateDamagedError(
+            f"state directory {files.location} cannot be rescaled ({type(error).__name__}: "
+            f"{error}): it is not as it was written; restore it from a copy"
+        ) from error
 
 
 class _Move:
     """The newest version of a directory on its way."""
 
-    def __init__(self, files: Files, cells: int | None) -> None:
+    def __init__(self, files: Files, cells: int | None, definition: Definition | None) -> None:
         self._files = files
         self._wanted = cells
-        numbers = map(batch_of, files.names(FOLDER))
-        self._number = max(number for number in numbers if number is not None)
-        name = manifest_name(self._number)
-        self._before = Manifest.of(bytes(files.read(name)), f"{files.location}/{name}")
-        self._circuit = kept_definition(files).circuit()
+        self._circuit = (definition or kept_definition(files)).circuit()
         identity = identity_of(files, self._circuit)
-        if identity is None or self._before.state_id != identity.id:
+        if identity is None:
             raise StateDamagedError(
-                f"{files.location}/{name} is of another state directory: restore it from a copy"
+                f"state directory {files.location} has no identity: restore it from a copy"
             )
+        self._owner = take_over(files)
+        self._number = max(numbers_in(files))
+        self._before = read_manifest(files, self._number, state_id=identity.id)
+        if self._before.epoch >= self._owner.epoch:
+            self._owner = take_over(files, self._before.epoch)
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = stages_in(self._circuit)
@@ -250,15 +271,17 @@ class _Move:
             cells=cells,
         )
         given_out = {name: before.files[name] for some in before.outputs.values() for name in some}
-        return replace(found, files={**found.files, **given_out})
+        return replace(found, files={**found.files, **given_out}, parent=before.parent)
 
     def _commit(self, after: Manifest) -> None:
-        """Have the version be this one."""
+        """Make this the version."""
         files, name = self._files, manifest_name(self._number)
+        after = replace(after, epoch=self._owner.epoch, owner=self._owner.token)
         temporary = f"{name}.{_attempt()}.tmp"
         files.write(temporary, [after.to_bytes()])
         files.sync(temporary)
         files.sync_folder("")
+        check_owner(files, self._owner)
         files.rename(temporary, name)
         files.sync_folder(FOLDER)
 

@@ -58,6 +58,14 @@ class Routes:
             tables[view] = table.replace_schema_metadata({FORM: str(output)})
         return tables
 
+    def kind_of(self, view: str) -> str:
+        """The target of a view, for messages."""
+        target = self.targets.get(view)
+        if target is None:
+            return "no target"
+        name = getattr(target, "__name__", "a function") if callable(target) else ""
+        return name or type(target).__name__
+
     def publish(
         self,
         view: str,

@@ -38,8 +38,9 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from threading import RLock
 from types import MappingProxyType
 from typing import Any, Final
@@ -49,6 +50,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.changes import Feed, feed_of
+from streaming.changes.order import OrderCheck
 from streaming.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.envelope import Changes, changes_of
 from streaming.errors import StateError
@@ -59,12 +61,18 @@ from streaming.outputs import Output
 from streaming.preparing import prepared
 from streaming.routes import OnDelta, routes_of
 from streaming.state.done import Done
+from streaming.state.files import STATE_MODE, check_mode
 from streaming.targets.frame import frame_of
 from streaming.targets.target import Target, ViewDelta
 
 __all__ = ["Published", "ViewSink", "Watcher"]
 
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
+MISSING_ROWS: Final = (
+    "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
+    "with a negative weight, so a later insert of the same row has no effect; Rules(strict=True) "
+    "refuses such rows instead; later ones are counted in the metrics (missing_deletions)"
+)
 LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
 
 log = logging.getLogger(__name__)
@@ -92,6 +100,9 @@ class ViewSink:
             outputs of the circuit, one after another.
         state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
             system and path, or `Files`. Without it, in memory.
+        state_mode: The permission bits of the state directory, its folders and, without the execute
+            bits, its files, dead letters among them, when they are created on a local disk. What
+            exists keeps its own. Only the user of this process may read them by default.
         keep: How many versions of the state stay in the directory, at least 2.
         outputs: How the changes of a view are given out, where not as its delta
             (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
@@ -117,8 +128,8 @@ class ViewSink:
         UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
         TargetError: A mode does not go with its view.
         FeedError: There is no such feed.
-        StateError: ``keep`` is too small, the location is no place for files, or there is none to
-            keep dead letters in.
+        StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
+            place for files, or there is none to keep dead letters in.
     """
 
     def __init__(
@@ -127,6 +138,7 @@ class ViewSink:
         on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None = None,
         *,
         state_dir: Any = None,
+        state_mode: int = STATE_MODE,
         keep: int = 3,
         outputs: Mapping[str, Output] = MappingProxyType({}),
         relation: str | None = None,
@@ -151,12 +163,14 @@ class ViewSink:
             )
         mode, cells = place_of(circuit, mode, cells)
         check_outputs(mode, outputs)
+        _tell_expiry(circuit)
         self._circuit = circuit
         self._routes = routes_of(circuit, on_delta, outputs)
         self._relation = relation
         self._feed = None if feed is None else feed_of(feed)
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
+        self._state_mode = check_mode(state_mode)
         self._keep = keep
         self._mode = mode
         self._cells = cells
@@ -171,6 +185,7 @@ class ViewSink:
             mode=self._mode,
             cells=self._cells,
             state_dir=self._state_dir,
+            state_mode=self._state_mode,
             keep=self._keep,
         )
         self._versions = self._engine.versions
@@ -179,6 +194,12 @@ class ViewSink:
         # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
         self._is_current = False
         self._watchers: list[Watcher] = []
+        rules = self._circuit.rules.items()
+        # Inputs of which it was said that they delete what is not there.
+        self._missed: set[str] = set()
+        self._order = OrderCheck(
+            self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
+        )
 
     @property
     def circuit(self) -> Circuit:
@@ -234,11 +255,14 @@ class ViewSink:
                 self._is_current = True
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
+                if self._order.is_pending:  # the columns of a frame may be a call of a server
+                    self._order.check_columns(df.columns)
                 if self._feed is not None:
                     schemas, keys = self._circuit.definition.schemas, self._keys
                     frame = self._feed.envelope(df, schemas, keys=keys)
                 table = frame.toArrow()  # the one action on df
-            with watch.phase("decode", f"{table.num_rows} rows"):
+                self._order.check_rows(table)
+            with watch.phase("decode", f"{table.num_rows:,} rows"):
                 changes = changes_of(
                     table,
                     self._circuit.inputs,
@@ -246,15 +270,15 @@ class ViewSink:
                     rules=self._circuit.rules,
                 )
             if done is None:
-                now, letters = self._stepped(df, changes, batch_id, query_id, watch)
+                now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
             else:
                 if done.digests:
                     done.check_same(self._engine.circuit.digests(changes.tables))
-                now, letters = done, 0
+                now, letters, missing = done, 0, {}
             self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
-                self._publish(df, now)
-            self._measure(now, changes, letters, done is not None, watch)
+                self._publish(df, now, watch)
+            self._measure(now, changes, letters, done is not None, watch, missing)
             for watcher in self._watchers:
                 try:
                     watcher(published, self._metrics[-1])
@@ -320,10 +344,12 @@ class ViewSink:
             "_engine",
             "_is_current",
             "_lock",
+            "_order",
             "_versions",
             "_last",
             "_watchers",
             "_metrics",
+            "_missed",
         )
         settings = {name: value for name, value in vars(self).items() if name not in own}
         return {**settings, "definition": self._circuit.definition}
@@ -346,12 +372,12 @@ class ViewSink:
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
-    ) -> tuple[Done, int]:
+    ) -> tuple[Done, int, Mapping[str, int]]:
         """Prepare the step, write it, make it the state."""
         circuit = self._circuit
         judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
         rows = sum(table.num_rows for table in changes.tables.values())
-        with watch.phase("step", f"{rows} rows"):
+        with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
             batch = prepared(
                 self._engine.circuit,
                 changes.tables,
@@ -381,10 +407,21 @@ class ViewSink:
         except BaseException:
             step.abandon()
             raise
-        return done, letters.num_rows
+        return done, letters.num_rows, step.missing_deletions
 
-    def _publish(self, df: DataFrame, done: Done) -> None:
+    @contextmanager
+    def _observed(self, watch: Stopwatch) -> Iterator[None]:
+        """Have the circuit tell a stopwatch which operator it evaluates."""
+        circuit = self._engine.circuit
+        circuit.observe(watch.operator)
+        try:
+            yield
+        finally:
+            circuit.observe(None)
+
+    def _publish(self, df: DataFrame, done: Done, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():
+            watch.subject(f"{self._routes.kind_of(view)} of view {view}, {table.num_rows:,} rows")
             self._routes.publish(
                 view,
                 done.batch_id,
@@ -401,6 +438,7 @@ class ViewSink:
         letters: int,
         replayed: bool,
         watch: Stopwatch,
+        missing: Mapping[str, int],
     ) -> None:
         metrics = BatchMetrics(
             batch_id=done.batch_id,
@@ -412,8 +450,13 @@ class ViewSink:
             seconds=watch.seconds,
             bytes_written=0 if replayed else self._versions.bytes_written,
             arrangements=done.sizes,
+            missing_deletions=dict(missing),
         )
         self._metrics.append(metrics)
+        for name, rows in missing.items():
+            if rows and name not in self._missed:
+                self._missed.add(name)
+                log.warning(MISSING_ROWS, name, done.batch_id, rows)
         if letters:
             log.warning(
                 "micro-batch %d: %d rows were not taken, and are %s",
@@ -422,8 +465,26 @@ class ViewSink:
                 self._versions.fate_of_letters(done.batch_id),
             )
         line = metrics.to_json()
-        log.info("%s", line)
+        if log.isEnabledFor(logging.INFO):
+            fields = {"event": "metrics", "metrics": asdict(metrics)}
+            log.info("%s", line, extra={"fields": fields})
         try:
             self._versions.note(f"{line}\n")
         except OSError as error:
             log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
+
+
+def _tell_expiry(circuit: Circuit) -> None:
+    """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
+    for name, rules in circuit.rules.items():
+        retain = rules.retain
+        if retain is not None and not retain.chosen:
+            log.warning(
+                "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
+                "then deleted from the views and from their targets (on_expiry=retract, the "
+                "default); give on_expiry=keep beside retain to keep published results, or "
+                "on_expiry=retract to say that this is meant",
+                name,
+                retain.column,
+                retain.shown,
+            )

@@ -1,4 +1,9 @@
-"""For all tests: one Spark session for the whole run, and no deadline for a first call."""
+"""For all tests: one Spark session for the whole run, and how Hypothesis draws its examples.
+
+A plain run draws the same examples every time, so that a failure is due to a change. With
+``--examples N`` (``make test-slow``) every property test draws N times as many, from random seeds;
+what it finds becomes an ``@example`` or a test of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,39 @@ from pyspark.sql import SparkSession
 
 from streaming import start_session
 from streaming.demo.command import QUICK
-from tests.databases import database, postgres
+from tests.databases import database, postgres, postgres_server
 
-__all__ = ["database", "postgres"]  # fixtures of all modules
+__all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 
 # The first call of a kernel loads it, or compiles it, within some test's time.
-settings.register_profile("engine", deadline=None)
-settings.load_profile("engine")
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--examples",
+        type=int,
+        metavar="N",
+        help="draw N times as many examples in each property test, from random seeds",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("random" if config.getoption("examples") else "fixed")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    factor = config.getoption("examples")
+    done: set[object] = set()  # the items of a parametrized test share its function
+    for item in items if factor else []:
+        function = getattr(item, "obj", None)
+        function = getattr(function, "__func__", function)
+        own = getattr(function, "_hypothesis_internal_use_settings", None)
+        if own is not None and function not in done:
+            done.add(function)
+            more = settings(own, max_examples=factor * own.max_examples)
+            function._hypothesis_internal_use_settings = more
 
 
 @pytest.fixture(scope="session")

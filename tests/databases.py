@@ -113,6 +113,36 @@ def postgres(tmp_path_factory):
     server.cleanup()
 
 
+class PostgresServer:
+    """A server of one's own, that can be stopped and started."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.address = server.get_uri()
+
+    def stop(self) -> None:
+        from pgserver._commands import pg_ctl
+
+        server = self._server
+        pg_ctl(["-m", "fast", "-w", "stop"], pgdata=server.pgdata, user=server.system_user)
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+
+@pytest.fixture
+def postgres_server(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
+    pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
+    try:
+        server = pgserver.get_server(tmp_path / "pg", cleanup_mode="stop")
+    except Exception as error:
+        pytest.skip(f"the PostgreSQL server of the wheel pgserver does not start: {error}")
+    yield PostgresServer(server)
+    server.cleanup()
+
+
 class Database:
     """A database, its faults, and how to look into it without the target."""
 

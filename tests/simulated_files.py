@@ -307,6 +307,16 @@ class SimulatedFiles:
 
         self._run(f"rename {old} {new}", moved)
 
+    def rename_new(self, old: str, new: str) -> None:
+        def moved() -> None:
+            inode = self._disk.inode(old)
+            if new in self._disk._names:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
+            self._disk.link(new, inode)
+            self._disk.link(old, None)
+
+        self._run(f"rename_new {old} {new}", moved)
+
     def sync_folder(self, folder: str) -> None:
         self._run(f"sync_folder {folder!r}", lambda: self._disk.sync_names(folder))
 

@@ -52,6 +52,7 @@ from streaming.outputs import Output
 from streaming.state import parquet, pieces, writer
 from streaming.state.files import LOCK
 from streaming.state.manifest import FOLDER, Manifest, batch_of
+from streaming.state.ownership import NAME as EPOCH
 from streaming.targets.target import ViewDelta
 from tests.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.simulated_streams import CASES, Stream, given_out, stream
@@ -90,6 +91,10 @@ class Frame:
         self._files = files
         context = SimpleNamespace(getLocalProperty=lambda key: "query")
         self.sparkSession = SimpleNamespace(sparkContext=context)
+
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
 
     def toArrow(self) -> pa.Table:  # Spark's name
         self._files.point("read the rows")
@@ -231,7 +236,7 @@ class Schedule:
         return self.damage is not None and self.damage.explains(error, self.committed)
 
     def _harm(self) -> None:
-        names = [name for name in self.disk.names() if name != LOCK]
+        names = [name for name in self.disk.names() if name not in (LOCK, EPOCH)]
         if (
             names
             and not self.harmless

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 from circuits import compile_datalog
 from streaming.cli import main
 from streaming.cli.app import app
+from streaming.cli.source import read_file
 from streaming.errors import EventsError
 from streaming.profiling import measure
-from streaming.profiling.rows import generated, read, stream_of
+from streaming.profiling.rows import generated, stream_of
 
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)."
 SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
@@ -74,7 +75,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
     pq.write_table(pa.table({"k": list(range(9)) * 4, "y": range(36)}), tmp_path / "b.parquet")
     (tmp_path / "q.sql").write_text("SELECT x, y FROM a JOIN b USING (k)")
     inputs = [
-        f"--input={name}={tmp_path / file}" for name, file in (("a", "a.csv"), ("b", "b.parquet"))
+        f"--source={name}={tmp_path / file}" for name, file in (("a", "a.csv"), ("b", "b.parquet"))
     ]
 
     found = profiled(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
@@ -89,8 +90,12 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         (["SELECT x FROM e"], "unknown column 'x'"),
         (["q(x) :- f(x)."], "there is no relation or rule 'f'"),
         (["none.sql"], "none.sql: No such file"),
-        ([TRIANGLES, "--input", "e"], "give a name and a file, NAME=FILE"),
-        ([TRIANGLES, "--input", "e=no.parquet"], "no.parquet is no readable Parquet or CSV"),
+        ([TRIANGLES, "--source", "e"], "write NAME=PATH"),
+        ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: there is no such file"),
+        ([TRIANGLES, "--input", "e=a.csv"], "No such option: --input: it is --source NAME=FILE"),
+        ([TRIANGLES, "--source", "e=format=kafka"], "reads files without Spark"),
+        ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "there is no feed="),
+        ([TRIANGLES, "--source", "e=README.md,keys=src,schema=a int"], "leave keys="),
         ([TRIANGLES, "--rows", "10"], "too few for 20 steps of 1,000"),
         ([TRIANGLES, "--formula", "best"], "unknown formula 'best'"),
         ([TRIANGLES, "--state-dir", "."], "not empty; name a new directory"),
@@ -132,8 +137,8 @@ def test_a_generated_graph_is_distinct_and_without_loops() -> None:
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no table")
 
-    with pytest.raises(EventsError, match=r"a\.parquet is no readable Parquet or CSV file"):
-        read(tmp_path / "a.parquet")
+    with pytest.raises(EventsError, match=r"a\.parquet is no readable Parquet, CSV or JSON file"):
+        read_file(tmp_path / "a.parquet")
 
 
 def test_without_its_packages_the_command_says_how_to_install_them(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -22,8 +23,11 @@ from streaming import StateLockedError, StateMismatchError, ViewSink
 from streaming.cli import bench as bench_module
 from streaming.cli import declared
 from streaming.cli.app import EXAMPLES, app
+from streaming.cli.checks import check_free
+from streaming.cli.command import GONE
 from streaming.cli.options import FORMULAS, PAGE_PORT
-from streaming.cli.run import check_free
+from streaming.demo.command import app as demo
+from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.fed import feed, views, written
 from tests.tables import EDGE, edges
@@ -79,7 +83,7 @@ def test_every_command_has_help_with_an_example_that_can_be_parsed() -> None:
 
 def test_a_replay_gives_the_counts_at_the_end(moves: Path, tmp_path: Path) -> None:
     status, out, errors = run(
-        "replay", moves, TRIANGLES, "--batch", 2, "--output", tmp_path / "out", "--json"
+        "replay", TRIANGLES, "--source", moves, "--batch", 2, "--output", tmp_path / "out", "--json"
     )
     assert (status, errors) == (0, "")
     found = json.loads(out)
@@ -93,7 +97,7 @@ def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
         "CREATE VIEW far AS SELECT src, dst FROM e WHERE dst > src + 1; CREATE VIEW n AS "
         + TRIANGLES
     )
-    status, out, _ = run("replay", moves, query)
+    status, out, _ = run("replay", query, "--source", moves)
     assert status == 0
     assert "6 changes in 1 step and" in out
     assert re.search(r"far +2 rows", out) and re.search(r"\bn +1 ", out)
@@ -102,19 +106,57 @@ def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
 def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
     path = tmp_path / "changes.csv"
     path.write_text("src,dst,tx\n1,2,a\n2,3,a\n1,3,a\n3,4,b\n")
-    options = ("--relation", "e", "--by", "tx", "--columns", "src,dst", "--batch", 1)
-    status, out, _ = run("replay", path, TRIANGLES, *options, "--json")
+    options = ("--by", "tx", "--columns", "src,dst", "--batch", 1)
+    status, out, _ = run("replay", TRIANGLES, f"--source=e={path}", *options, "--json")
     assert status == 0
     assert json.loads(out)["steps"] == 2
-    said = refused("replay", path, TRIANGLES)
-    assert "the rows of changes.csv are relation 'changes'; --relation renames" in said
+    said = refused("replay", TRIANGLES, "--source", path)
+    assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in said
 
 
 def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")
-    said = refused("replay", path, "SELECT CAST(t AS int) AS n FROM r", "--batch", 2, status=1)
+    said = refused(
+        *("replay", "SELECT CAST(t AS int) AS n FROM r", "--source", path, "--batch", 2), status=1
+    )
     assert "after 2 changes:" in said
+
+
+def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
+    moves: Path, tmp_path: Path
+) -> None:
+    query = tmp_path / "pairs.sql"
+    query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
+    said = refused("replay", moves, query, "--max-step-rows", 3, status=1)
+    assert "view 'pairs': " in said and "max_step_rows=3 allows" in said
+    assert run("replay", moves, query, "--max-step-rows", 0, "--max-step-bytes", "1G")[0] == 0
+    said = refused("replay", moves, query, "--max-step-bytes", "8", status=1)
+    assert "max_step_bytes=8 allows" in said
+
+
+@pytest.mark.parametrize("command", ["replay", "explain", "run"])
+def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_path: Path) -> None:
+    query = tmp_path / "q.sql"
+    query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
+    words = {"replay": [moves, query]}
+    said = refused(
+        command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
+    )
+    assert "q.sql: byte 9 (0xfc) is not UTF-8: save the file as UTF-8" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [("e.csv", 1, "UTF8"), ("e.json", 1, "UTF8"), ("e.parquet", 2, "e.parquet is no readable")],
+)
+def test_a_file_of_rows_that_is_not_utf_8_is_refused(
+    name: str, status: int, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
+    said = refused("replay", path, "SELECT t || 'x' AS t FROM e", status=status)
+    assert message in said
 
 
 def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: Path) -> None:
@@ -146,7 +188,11 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "--windw", "7d"], "No such option: --windw"),
         (["bench", "--rows", "1"], "greater than or equal to 10; see"),
-        (["replay", "none.parquet", "SELECT 1"], "none.parquet is no readable"),
+        (["replay", "SELECT 1", "--source", "none.parquet"], "none.parquet: there is no such file"),
+        (["replay", "a.parquet", "SELECT 1"], "the file of changes is --source NAME=FILE"),
+        (["replay", "SELECT 1", "--relation", "e"], "name the relation in --source NAME=FILE"),
+        (["replay", "SELECT 1", "--source", "a", "--source", "b"], "2 times --source"),
+        (["replay", "SELECT 1", "--source", "e=format=kafka"], "reads files without Spark"),
         (["bench", "--rows", "100", "--formula", "best"], "--formula 'best' is none of auto"),
         (["bench", "--rows", "100", "--batch", "200"], "too few for"),
         (["run", "SELECT 1", "--source", "e=none"], "there is no such file or folder"),
@@ -156,6 +202,8 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--bad-rows", "skip"], "bad_rows is 'skip'"),
         ([*RUN, "--bad-rows", "dead_letter"], "add --state DIR"),
         ([*RUN, "--cells", "2"], "--cells needs a place for files"),
+        ([*RUN, "--max-step-bytes", "much"], "--max-step-bytes 'much': write a number"),
+        ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
         ([*RUN, "--every", "often"], "write a number and a unit"),
         ([*RUN, "--every", "5 s", "--once"], "leave --every out"),
         ([*RUN, "--state", "s3://bucket/state"], "keeps state on a local disk"),
@@ -163,6 +211,10 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         ([*RUN, "--sink", "v=console"], "there is no view 'v'; views are view"),
         ([*RUN, "--sink", "kafka:t"], "there is no sink 'kafka'"),
         ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "open to others on 0.0.0.0: give a token"),
+        ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
+        (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token-file", "README.md"], "others may read or change it"),
         ([*RUN, "--formula", "best"], "unknown formula 'best'"),
         (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
         (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "there is no feed 'nonsense'"),
@@ -172,7 +224,9 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
 )
 def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
     """Nothing of it starts Spark."""
-    assert said in refused(*arguments)
+    found = refused(*arguments)
+    assert said in found
+    assert "a-secret" not in found
 
 
 def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
@@ -300,9 +354,36 @@ def test_declared_words_are_those_of_the_work() -> None:
     assert tuple(FORMULAS) == ("auto", *map(str, Formula))
     assert PAGE_PORT == PORT
     for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
-        words = set(signature(getattr(declared, name)).parameters) - {"debug"}
+        words = set(signature(getattr(declared, name)).parameters) - {"debug", *GONE}
         work = getattr(import_module(f"streaming.cli.{name}"), name)
         assert words == set(signature(work).parameters), name
+
+
+def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
+    moves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["replay", moves, TRIANGLES, "--ui", "--ui-port", 0]
+    path = tmp_path / "token"
+    status, _, errors = run(*arguments, "--ui-token-file", path)
+    assert status == 0, errors
+    token = path.read_text().strip()
+    assert re.search(r"^Live page: http://127\.0\.0\.1:\d+/$", errors, re.MULTILINE)
+    assert f"Sign in there with the token in the file {path}" in errors
+    assert token not in errors
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret-of-many-characters")
+    status, _, errors = run(*arguments)
+    assert status == 0, errors
+    assert f"with the token in the variable {TOKEN_VARIABLE}" in errors
+    assert "a-secret" not in errors
+    assert TOKEN_VARIABLE not in os.environ
+    monkeypatch.setenv(TOKEN_VARIABLE, "few")
+    assert "the token has 3 characters" in refused(*arguments)
+
+
+def test_the_demo_takes_no_token_as_an_argument_either() -> None:
+    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert found.exit_code == 2
+    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
 
 
 def test_help_imports_nothing_that_is_slow() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -17,10 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming.cli.frames import frame_of
-from streaming.cli.query import interval_of, run_query
+from streaming.cli.query import interval_of, run_query, signals_deferred
 from streaming.cli.source import Source
 from streaming.errors import EventsError, FailedError
 
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
 QUERY = """
 CREATE VIEW rings AS
     SELECT x.src AS a, y.src AS b, z.src AS c
@@ -92,6 +94,22 @@ def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
     assert 'For input string: "x"' in text and len(text) < 400
 
 
+def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not():
+    before, seen = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append("ended")
+    assert seen == ["said", "ended"]
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append("not reached")
+    assert seen == ["said", "ended", "said"]
+    with signals_deferred(lambda: seen.append("no")):
+        pass
+    assert signal.getsignal(signal.SIGINT) is before and len(seen) == 3
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
     """About 25 seconds: a Spark of its own for each run."""
@@ -131,7 +149,7 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
         for line in process.stderr:
             if "Live page: " in line:
                 address = line.partition("Live page: ")[2].strip()
-            if line.startswith("micro-batch 0:"):
+            if re.match(TIME + "micro-batch 0:", line):
                 break
         put(tmp_path / "in", 1, (1, 2), weight=-1)
         end = time.monotonic() + 60
@@ -149,6 +167,29 @@ def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> No
         process.kill()
         process.stderr.close()
         process.wait()
+
+
+@pytest.mark.slow
+def test_a_run_in_json_is_one_object_a_line_from_phases_to_the_error(tmp_path: Path) -> None:
+    """About 15 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), (2, 3))
+    put(tmp_path / "in", 1, (7, 7), weight=-1)
+    arguments = command(
+        *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true,maxFilesPerTrigger=1"),
+        *("--once", "--verbose", "--log-format", "json", "--state", tmp_path / "state"),
+    )
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 1, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all({"time", "level", "event", "message"} <= set(line) for line in lines)
+    by_event = {line["event"]: line for line in lines}
+    assert {"note", "phase", "metrics", "micro_batch", "offsets", "error"} <= set(by_event)
+    phases = {line["phase"] for line in lines if line["event"] == "phase"}
+    assert {"load", "read", "decode", "step", "write", "merge", "publish"} <= phases
+    assert by_event["micro_batch"]["rows_in"] == {"e": 2}
+    assert by_event["offsets"]["batch_id"] == 0 and by_event["offsets"]["sources"]
+    assert (lines[-1]["event"], lines[-1]["status"]) == ("error", 1)
+    assert lines[-1]["message"].startswith("micro-batch 1: row")
 
 
 @pytest.mark.slow

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import Retain, Rules, compile_sql
+from circuits import DatalogError, Retain, Rules, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
 from streaming.cli.changes_file import ChangesFile
 from streaming.cli.ddl import schema_of_ddl
 from streaming.cli.sink import JsonLines, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, rows_of_files, sources_of
+from streaming.cli.views import circuit_of
 from streaming.targets.parquet import ParquetTarget
 from tests.tables import EDGE
 
@@ -56,6 +57,18 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     assert (kafka.path, kafka.format) == (None, "kafka")
     assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
     assert kafka.rules() is None and kafka.schema() is None
+
+
+def test_a_source_says_what_becomes_of_results_whose_rows_expire():
+    for on_expiry in ("keep", "retract"):
+        rules = Source.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        assert rules == Rules(retain=Retain("ts", "7 days", on_expiry=on_expiry))
+        assert rules.retain.chosen
+    assert not Source.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
+        Source.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+    with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
+        Source.parse("e=in/e,on_expiry=keep").rules()
 
 
 @pytest.mark.parametrize(
@@ -162,10 +175,15 @@ def test_json_lines_are_one_for_each_changed_row(capsys):
     ]
 
 
+def test_json_lines_show_dates_that_python_does_not_have(capsys):
+    far = pa.array([3 * 10**6, None], pa.int32()).view(pa.date32())
+    JsonLines().write(ViewDelta("v", 3, pa.table({"d": far, "weight": [1, 1]})))
+    rows = [json.loads(line)["row"] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [{"d": "10183-09-21"}, {"d": None}]
+
+
 def changes(tmp_path, table, **options):
-    path = tmp_path / "moves.parquet"
-    pq.write_table(table, path)
-    return ChangesFile.read(path, **options)
+    return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
 
 
 def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):
@@ -217,3 +235,20 @@ def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
 def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said):
     with pytest.raises(EventsError, match=said):
         changes(tmp_path, pa.table(columns), **options)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELEC src FROM e", "src FROM e", "EXPLAIN SELECT 1", "VALUES (1)"]
+)
+def test_what_is_no_rules_is_read_as_sql(text):
+    try:
+        circuit_of(text, {"e": EDGE})
+    except SqlError:
+        return
+    assert text.startswith("VALUES")
+
+
+def test_rules_are_read_as_rules():
+    assert circuit_of("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
+    with pytest.raises(DatalogError):
+        circuit_of("p(x) :- e(x, y), not q(", {"e": EDGE})

@@ -12,7 +12,15 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from circuits import EvaluationError, Retain, Rules, UnknownViewError, compile_sql
+from circuits import (
+    EvaluationError,
+    Retain,
+    Rules,
+    StepLimitError,
+    StepLimits,
+    UnknownViewError,
+    compile_sql,
+)
 from circuits.definition import Definition
 from streaming import (
     BatchOrderError,
@@ -65,6 +73,10 @@ class Frame:
     def __init__(self, spark: Any, table: pa.Table) -> None:
         self.sparkSession = spark
         self._table = table
+
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
 
     def toArrow(self) -> pa.Table:  # Spark's name
         return self._table
@@ -149,10 +161,10 @@ class Failing(LocalFiles):
 
     fails = False
 
-    def rename(self, old: str, new: str) -> None:
-        if Failing.fails and new.startswith("manifests/"):
+    def rename_new(self, old: str, new: str) -> None:
+        if Failing.fails:
             raise OSError("no room")
-        super().rename(old, new)
+        super().rename_new(old, new)
 
 
 def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tmp_path):
@@ -160,7 +172,7 @@ def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tm
     sink = distributed(Failing(tmp_path), cells=2)
     for number, table in enumerate(batches(2, "commit")):
         Failing.fails = True
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(StateError, match="no room"):
             sink(Frame(spark, table), number)
         Failing.fails = False
         embedded(Frame(spark, table), number)
@@ -272,7 +284,7 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
     rows = [*hub(2400), *({"relation": "p", "id": number} for number in range(40))]
     first = batch_of(*rows)
     Failing.fails = True
-    with pytest.raises(OSError, match="no room"):
+    with pytest.raises(StateError, match="no room"):
         sink(Frame(spark, first), 0)
     Failing.fails = False
     layouts = []
@@ -345,3 +357,30 @@ def test_a_session_of_spark_connect_is_refused(tmp_path):
     with pytest.raises(StreamingError, match="classic Spark driver"):
         distributed(tmp_path)(frame, 0)
     assert not list((tmp_path / "manifests").glob("*"))
+
+
+@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
+    spark, tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(pipeline, "FEW", few)
+    circuit = compile_sql(
+        "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst",
+        {"e": SCHEMAS["e"]},
+        limits=StepLimits(max_step_rows=200),
+    )
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+    star = [{"src": n, "dst": 0} for n in range(1, 60)] + [
+        {"src": 0, "dst": n} for n in range(1, 60)
+    ]
+
+    def frame(rows):
+        return Frame(spark, pa.Table.from_pylist(rows, SCHEMAS["e"]))
+
+    with pytest.raises(
+        StepLimitError, match=r"^view 'paths': cell \d of stage 0: .*max_step_rows=200"
+    ):
+        sink(frame(star), 0)
+    sink(frame(star[50:70]), 0)  # nothing of it has happened
+    assert sink.last is not None
+    assert sink.last.outputs["paths"].num_rows == 9 * 11

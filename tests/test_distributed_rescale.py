@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from circuits import compile_sql
-from streaming import ReplayError, ViewSink
+from circuits import Circuit, compile_sql
+from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.hypercube.stage_cells import StageCells
+from streaming.rescaling import rescaled
+from streaming.state.files import files_of
 from streaming.state.manifest import Manifest, manifest_name
 from tests.test_distributed import (
     SCHEMAS,
@@ -98,17 +100,50 @@ def test_what_cannot_be_moved_is_one_line_and_the_directory_is_as_it_was(tmp_pat
         status, said = rescale(place, "--cells", "4")
     assert status == 2 and "no room; it is as it was" in said
     assert {path: path.read_bytes() for path in place.glob("*/*")} == before
-    (place / "views.pickle").write_bytes(pickle.dumps(Evil()))
-    status, said = rescale(place, "--cells", "4")
-    assert status == 2 and "no part of a definition" in said
-    (place / "views.pickle").unlink()
-    status, said = rescale(place, "--cells", "4")
-    assert status == 2 and "start the query once" in said
+
+
+def test_a_directory_of_an_earlier_version_says_what_to_do_and_its_pickle_is_not_read(tmp_path):
+    started(tmp_path)
+    (tmp_path / "views.json").unlink()
+    (tmp_path / "views.pickle").write_bytes(pickle.dumps(Evil()))
+    status, said = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "views.json is missing" in said and "start the query once" in said
+    assert "views.pickle, of an earlier version, is not read" in said and "never" not in said
+    (tmp_path / "views.json").write_bytes(pickle.dumps(Evil()))
+    status, said = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "does not have the checksum" in said and "never" not in said
+    sink = sink_of(tmp_path, None)  # which writes the file again
+    sink(Frame(None, batches(2, "cli")[1]), 1)
+    sink.close()
+    assert rescale(tmp_path, "--cells", "4")[0] == 0
 
 
 class Evil:
     def __reduce__(self) -> Any:
         return print, ("never",)
+
+
+def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_command(tmp_path):
+    circuit = definition().circuit()
+    plain = Circuit(circuit.plans, circuit.definition.schemas, outputs=circuit.outputs)
+    sink = ViewSink(plain, state_dir=tmp_path)
+    for number, table in enumerate(batches(2, "cli")):
+        sink(Frame(None, table), number)
+    sink.close()
+    status, said = rescale(tmp_path, "--cells", "4")
+    assert status == 2 and "the views were built from plans" in said
+    moved = rescaled(files_of(tmp_path), cells=4, definition=plain.definition)
+    assert (moved.before, moved.after) == (None, 4)
+
+
+def test_a_running_sink_is_fenced_by_a_rescale_that_it_did_not_keep_out(tmp_path):
+    started(tmp_path)
+    running = sink_of(tmp_path, None)
+    running(Frame(None, batches(2, "cli")[1]), 1)
+    (tmp_path / "lock").unlink()
+    assert rescale(tmp_path, "--cells", "4")[0] == 0
+    with pytest.raises(StateLockedError, match="taken over by another sink"):
+        running(Frame(None, batches(3, "cli")[2]), 2)
 
 
 def test_views_that_are_kept_whole_cannot_be_distributed(tmp_path):

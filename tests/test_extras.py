@@ -33,3 +33,13 @@ def test_a_command_that_is_there_is_run():
     ran = []
     extras.run(lambda: lambda: ran.append("it"), "cli", ("rich",))
     assert ran == ["it"]
+
+
+def test_an_interrupt_while_a_command_is_imported_is_one_line_and_status_130(capsys):
+    def load():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        extras.run(load, "cli", ("rich",))
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import stat
 import subprocess
 import sys
 import threading
@@ -80,6 +81,67 @@ def test_a_rename_takes_the_place_of_what_had_the_name(files):
     files.write("d/b", [b"two"])
     files.rename("d/a", "d/b")
     assert (bytes(files.read("d/b")), files.names("d")) == (b"one", ["d/b"])
+
+
+def test_a_new_name_is_given_once_and_never_taken_from_another_file(files):
+    files.write("d/a", [b"one"])
+    files.write("d/b", [b"two"])
+    files.rename_new("d/a", "d/c")
+    assert (bytes(files.read("d/c")), files.names("d")) == (b"one", ["d/b", "d/c"])
+    with pytest.raises(FileExistsError, match="d/c"):
+        files.rename_new("d/b", "d/c")
+    assert (bytes(files.read("d/c")), bytes(files.read("d/b"))) == (b"one", b"two")
+    with pytest.raises(FileNotFoundError):
+        files.rename_new("d/none", "d/new")
+
+
+def test_a_file_system_without_hard_links_looks_before_it_renames(tmp_path, monkeypatch):
+    def refused(*given, **options):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    test_a_new_name_is_given_once_and_never_taken_from_another_file(LocalFiles(tmp_path))
+
+
+def test_of_many_processes_that_give_a_new_name_one_succeeds(tmp_path):
+    files = LocalFiles(tmp_path)
+    for number in range(8):
+        files.write(f"d/{number}", [b"%d" % number])
+    won = []
+
+    def give(number: int) -> None:
+        try:
+            LocalFiles(tmp_path).rename_new(f"d/{number}", "d/manifest")
+        except FileExistsError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=give, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [bytes(files.read("d/manifest"))] == [b"%d" % number for number in won]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0])
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o2770])
+def test_what_is_created_has_the_mode_that_was_asked_for_whatever_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        files = LocalFiles(tmp_path / "above" / "state", mode)
+        files.lock()
+        files.write("data/a", [b"x"])
+        files.append("metrics", "x\n")
+        files.unlock()
+    finally:
+        os.umask(before)
+    place = tmp_path / "above" / "state"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place / "data")} == {mode}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*") if path.is_file()} == {
+        mode & 0o666
+    }
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o777 & ~umask
 
 
 def test_names_are_sorted_and_of_one_folder(files):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from circuits import RuleError, Rules, SchemaError, UpsertError
+from circuits import RuleError, Rules, SchemaError, UpsertError, compile_sql
 from tests.tables import INT, bag_of
 from tests.test_input_rules import COLUMNS, KEYED, circuit_of
 
@@ -114,3 +114,37 @@ def test_a_key_of_a_year_that_python_has_not_is_named_all_the_same():
     times = pa.array([3 * 10**17, 3 * 10**17], pa.int64()).cast(pa.timestamp("us"))
     with pytest.raises(UpsertError, match=r"the key \{'t': '11476-08-15 05:20:00"):
         circuit_of(Rules(keys=("t",)), schema).step({"r": pa.table({"t": times, "n": [1, 2]})})
+
+
+def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
+    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    tied = pa.table({"k": [1, 1, 2], "g": [5, 6, 0], "ts": [9, 9, 9]})
+    with pytest.raises(UpsertError) as caught:
+        circuit.step({"r": tied})
+    for part in ("{'k': 1}", "'g': 5", "'g': 6", "another value in a column 'ts'"):
+        assert part in str(caught.value)
+    gone = pa.table({"k": [1, 1], "g": [5, 5], "ts": [9, 9], "weight": [1, -1]})
+    with pytest.raises(UpsertError, match=r"the row .*'g': 5.* and a deletion"):
+        circuit.step({"r": gone})
+
+
+def test_equal_rows_with_the_same_sequence_are_one_row():
+    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    equal = pa.table({"k": [1, 1, 1], "g": [5, 5, 4], "ts": [9, 9, 8]})
+    assert bag_of(circuit.step({"r": equal})["view"]) == {(1, 5, 9): 1}
+
+
+def test_a_change_in_a_later_step_wins_whatever_its_sequence():
+    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    circuit.step({"r": pa.table({"k": [1], "g": [5], "ts": [9]})})
+    later = circuit.step({"r": pa.table({"k": [1], "g": [6], "ts": [3]})})
+    assert bag_of(later["view"]) == {(1, 5, 9): -1, (1, 6, 3): 1}
+
+
+def test_long_values_are_shortened_in_the_error_of_a_tie():
+    schema = pa.schema([("k", pa.string()), ("s", pa.string())])
+    circuit = compile_sql("SELECT s FROM r", {"r": schema}, rules={"r": Rules(keys=("k",))})
+    key = "k" * 10**6
+    with pytest.raises(UpsertError) as caught:
+        circuit.step({"r": pa.table({"k": [key, key], "s": ["a" * 10**6, "b" * 10**6]})})
+    assert len(str(caught.value)) < 2500

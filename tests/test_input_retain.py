@@ -135,8 +135,9 @@ def test_late_and_untimed_rows_are_refused_and_told():
     step = circuit.prepare({"r": table_of(type, NOON - 9 * DAY, None, NOON)})
     late, untimed = step.refused["r"]
     assert (late.reason, bag_of(late.table)) == ("late", {(0, NOON - 9 * DAY): 1})
-    assert "before the horizon 2024-02-22 12:00:00" in late.message
-    assert "kept for 7 days, retain longer" in late.message
+    assert "with 't' before 2024-02-22 12:00:00, the greatest time or watermark of" in late.message
+    assert "of earlier steps less 7 days" in late.message
+    assert "retain longer to take later ones" in late.message
     assert (untimed.reason, bag_of(untimed.table)) == ("untimed", {(1, None): 1})
     assert bag_of(step.outputs["view"]) == {(2, NOON): 1}
 

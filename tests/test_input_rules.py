@@ -306,3 +306,10 @@ def test_explain_shows_the_rules_at_their_input():
 def test_rules_that_do_not_fit_are_refused(rules, words):
     with pytest.raises(RuleError, match=words):
         rules()
+
+
+@pytest.mark.parametrize("text", ["9" * 20 + " days", "9" * 400 + " days", "1" * 5000 + " weeks"])
+def test_a_duration_that_no_calendar_holds_is_an_error_that_shows_a_part_of_it(text):
+    with pytest.raises(RuleError, match="is longer than 999999999 days; give a shorter") as caught:
+        Retain("ts", text)
+    assert len(str(caught.value)) < 500

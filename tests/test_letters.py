@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streaming.letters as letters_module
 from streaming import RowError, StreamingError
 from streaming.letters import LETTERS, Letters, check_policy, judged, rows_as_json
 
@@ -78,3 +79,19 @@ def test_a_long_row_is_shortened_in_the_message_and_whole_in_the_letter():
         judged(letters, bad_rows="fail", batch_id=0)
     assert len(str(caught.value)) < 1000
     assert len(letters.table["row"][0].as_py()) == 9000
+
+
+def test_rows_that_are_too_long_for_one_array_of_texts_become_json_in_pieces(monkeypatch):
+    rows = pa.table({"s": ["x" * 50, None, "z" * 9], "n": [1, 2, 3]})
+    whole = rows_as_json(rows).to_pylist()
+    monkeypatch.setattr(letters_module, "MAX_JSON_BYTES", 20)
+    found = rows_as_json(rows)
+    assert (found.num_chunks, found.to_pylist()) == (3, whole)
+
+
+def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
+    long = "x" * 10**7
+    letters = Letters.of_texts(long, pa.array([long]), long)
+    with pytest.raises(RowError, match=r"\(10000000 characters\)") as caught:
+        judged(letters, bad_rows="fail", batch_id=0)
+    assert len(str(caught.value)) < 4000

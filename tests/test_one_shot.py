@@ -189,3 +189,46 @@ def test_the_reference_engine_gives_the_same_rows_and_is_for_datalog_only(graph)
     for engine, text in (("reference", "SELECT * FROM e"), ("fastest", rules)):
         with pytest.raises(CircuitError, match=f"no engine '{engine}'"):
             circuit.query(text, engine=engine)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["SELEC src FROM link", "SELEC(src) FROM link", "src FROM link", "", "p(x) : link(x, y)"],
+)
+def test_a_text_that_is_neither_language_is_refused_as_sql(text):
+    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+    with pytest.raises(SqlError):
+        circuit.query(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT src FROM link; DROP TABLE link",
+        "SELECT src FROM link; SELECT dst FROM link",
+        "DROP TABLE link; SELECT src FROM link",
+        "WITH x AS (DELETE FROM link) SELECT src FROM link",
+        "INSERT INTO link VALUES (1, 2) RETURNING src",
+    ],
+)
+def test_a_query_changes_nothing_and_says_so(text):
+    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+    with pytest.raises(SqlError):
+        circuit.query(text)
+
+
+def test_columns_of_one_name_are_numbered_as_in_duckdb():
+    circuit = compile_sql(KEPT, INPUTS, materialize=True)
+    circuit.step({"link": edges((1, 2))})
+    found = circuit.query("SELECT x.*, y.dst, x.src AS DST FROM link x JOIN link y USING (src)")
+    assert found.to_pylist() == [{"src": 1, "dst": 2, "dst_1": 2, "DST_2": 1, "weight": 1}]
+    inner = "SELECT src AS a, dst AS a, 1 AS a_1, 2 AS a FROM link"
+    expected = [{"a": 1, "a_1": 2, "a_1_1": 1, "a_2": 2, "weight": 1}]
+    for text in (
+        inner,
+        f"SELECT * FROM ({inner}) q",
+        f"WITH q AS ({inner}) SELECT * FROM q",
+        f"SELECT a, a_1, a_1_1, a_2 FROM ({inner}) q",
+        f"CREATE VIEW v AS {inner}; SELECT * FROM v",
+    ):
+        assert circuit.query(text).to_pylist() == expected

@@ -88,6 +88,14 @@ def test_two_rows_of_a_key_are_named_with_the_view_the_key_and_the_way_out():
     assert "delta() or complete()" in message and "item" in message
 
 
+def test_two_rows_of_a_key_are_named_where_python_has_no_such_date():
+    far = pa.array([3 * 10**6, -800_000], pa.int32()).view(pa.date32())
+    here = pa.table({"nr": [7, 7], "due": far, "weight": [1, 1]})
+
+    with pytest.raises(TargetError, match=r"10183-09-21.*0222-09-04 \(BC\)"):
+        of(here.slice(1))(here)
+
+
 def test_a_row_that_is_there_twice_or_less_than_not_at_all_is_refused():
     for weight in (2, -1):
         rows = pa.table(

@@ -13,6 +13,7 @@ from circuits.operators.operator import Moment
 from circuits.operators.settle import SettleAll, SettleSet
 from circuits.operators.settle_best import SettleBest
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from dbsp_wcoj.leading import leading
 
 MOMENT = Moment(False, Relations().stage({}))
 ITERATIONS = range(5)
@@ -136,3 +137,35 @@ def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
     }
     with pytest.raises(WeightOverflowError, match="too close to what int64 holds"):
         step(settle, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
+
+
+class OfAllHistories(SettleBest):
+    """Reads all that there ever was of each key."""
+
+    def _histories(self, candidates, keys, staged):
+        return leading(self.trace, keys, signed=True, step=staged)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 4), st.integers(-1, 2)),
+            min_size=1,
+            max_size=5,
+        ),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_what_is_read_of_a_history_is_enough_for_the_best(steps, least):
+    some, whole = SettleBest(3, 1, least=least), OfAllHistories(3, 1, least=least)
+    for number, rows in enumerate(steps):
+        delta = ZSet.from_rows(
+            [(key, value, number + later) for key, value, later, _ in rows],
+            [weight for *_, weight in rows],
+        )
+        found, expected = some.prepare([delta], MOMENT), whole.prepare([delta], MOMENT)
+        assert found[0] == expected[0]
+        for _, state in (found, expected):
+            if state is not None:
+                state.commit()

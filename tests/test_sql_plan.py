@@ -17,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from circuits.errors import SqlError
 from circuits.relational import Field, Filter, Scan, Values
 from circuits.sql import plan_sql
 from tests import tpch_queries
@@ -190,6 +191,20 @@ def test_limit_without_order_takes_some_rows(databases):
 SPARK = {
     "SELECT a / b AS n FROM s": "SELECT a / b AS n FROM s",
     "SELECT year(d) AS n FROM t": "SELECT year(d) AS n FROM t",
+    # CAST fails, as in Spark 4, and cuts fractions off.
+    "SELECT CAST(x AS INT) AS n FROM s": "SELECT CAST(x AS INT) AS n FROM s",
+    "SELECT x::DATE AS n, TRY_CAST(x AS DATE) AS p FROM s": (
+        "SELECT x::DATE AS n, TRY_CAST(x AS DATE) AS p FROM s"
+    ),
+    "SELECT CAST(f AS INT) AS n, CAST(m AS BIGINT) AS p FROM t": (
+        "SELECT CAST(trunc(f) AS INT) AS n, CAST(trunc(m) AS BIGINT) AS p FROM t"
+    ),
+    "SELECT substring(x, a) AS n FROM s": (
+        "SELECT substring(x, CASE WHEN a = 0 THEN 1 ELSE a END) AS n FROM s"
+    ),
+    "SELECT CAST(2.5 AS INT) AS n, TRY_CAST('1.5' AS INT) AS p, substring('abc', 0, 2) AS q": (
+        "SELECT 2::INT AS n, NULL::INT AS p, 'ab' AS q"
+    ),
     "SELECT a FROM s LEFT ANTI JOIN e ON src = a": "SELECT a FROM s ANTI JOIN e ON src = a",
     "SELECT a FROM s LEFT SEMI JOIN e ON src = a": "SELECT a FROM s SEMI JOIN e ON src = a",
     "SELECT a FROM s ORDER BY a, b, x LIMIT 2": (
@@ -205,3 +220,18 @@ def test_a_text_of_spark_is_planned_as_its_twin_of_duckdb(text):
         for name, schema in TABLES.items()
     }
     assert repr(plan_sql(text, fields, dialect="spark")) == repr(plan_sql(SPARK[text], fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT CAST('1.5' AS INT) AS n", "'1.5' is no int32"),
+        ("SELECT CAST('x' AS DATE) AS n", "'x' is no date32"),
+        ("SELECT CAST(300 AS TINYINT) AS n", "300 is no int8"),
+        ("SELECT CAST(f AS STRING) AS n FROM t", "a float as text"),
+        ("SELECT c || f AS n FROM t", "a float as text"),
+    ],
+)
+def test_a_cast_that_fails_in_spark_or_reads_otherwise_there_is_an_error(text, words):
+    with pytest.raises(SqlError, match=words):
+        plan_sql(text, RELATIONS, dialect="spark")

@@ -27,6 +27,7 @@ QUIET = (  # it would look up hosts of its maker
     "--disable-sync",
     "--no-first-run",
 )
+TOKEN = "a-token-of-the-test"
 SIZES = {"light": (1280, 900), "dark": (1280, 900), "narrow": (390, 844)}
 
 
@@ -158,6 +159,122 @@ def test_no_window_scrolls_sideways(browser, live, look):
     if folder:
         page.screenshot(path=f"{folder}/{look}.png", full_page=True)
     assert page.wrong == []
+
+
+def test_areas_of_charts_stay_within_them(browser):
+    views = """
+        CREATE VIEW falling AS SELECT min(-src) AS low, max(src) AS high, -max(src) AS one FROM e;
+        CREATE VIEW pairs AS SELECT src, dst FROM e;
+        CREATE VIEW some AS SELECT sum(src - 50) AS s FROM e;
+    """
+    sink = ViewSink(compile_sql(views, {"e": EDGE}))
+    live = sink, serve(sink, port=0)
+    try:
+        page = opened(browser, live)
+        for batch in range(8):
+            sink(Frame(edges((10 * batch + 3, 1))), batch)
+        expect(number(page, "pairs"), "8")
+        found = page.eval_on_selector_all(
+            "#views svg.plot",
+            """plots => plots.flatMap(plot => [...plot.querySelectorAll("path")].map(path => {
+                const box = path.getBBox(), height = plot.height.baseVal.value;
+                return [box.y >= 0, box.y + box.height <= height];
+            }))""",
+        )
+        assert len(found) >= 10 and all(top and bottom for top, bottom in found)
+        marks = page.locator("#views svg.plot text").all_text_contents()
+        assert not [mark for mark in marks if "." in mark and "K" not in mark]
+        assert page.wrong == []
+    finally:
+        live[1].stop()
+
+
+def test_a_number_of_rows_that_is_unknown_is_not_shown(browser, tmp_path):
+    first = ViewSink(compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"]), state_dir=tmp_path)
+    first(Frame(edges(*ring(1), *ring(10))), 0)
+    first.close()
+    circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
+    sink = ViewSink(circuit, state_dir=tmp_path)
+    live = sink, serve(sink, port=0)
+    try:
+        page = opened(browser, live)
+        sink(Frame(edges((1, 2), weights=[-1])), 1)
+        expect(number(page, "degrees"), "5")
+        rings = page.locator("article.view", has=page.get_by_role("heading", name="rings"))
+        assert rings.locator("b").first.is_hidden()
+        assert rings.locator("svg").is_hidden()
+        assert "number of rows unknown" in rings.inner_text()
+        assert "−3" in rings.inner_text()
+        assert page.locator("#state .holding", has_text="view degrees").count() == 1
+        assert page.wrong == []
+    finally:
+        live[1].stop()
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_a_circuit_opens_at_its_inputs(browser, size):
+    views = ";".join(f"CREATE VIEW v{n} AS SELECT src + {n} AS s FROM e" for n in range(16))
+    sink = ViewSink(compile_sql(views, {"e": EDGE}))
+    live = sink, serve(sink, port=0)
+    try:
+        page = opened(browser, live, size=size)
+        page.wait_for_selector("#circuit g.op")
+        is_in = page.evaluate("""() => {
+            const room = document.querySelector("#circuit .drawing").getBoundingClientRect();
+            const box = document.querySelector("#circuit g.input").getBoundingClientRect();
+            return [room.left <= box.left, box.right <= room.right,
+                    room.top <= box.top, box.bottom <= room.bottom];
+        }""")
+        assert all(is_in)
+        assert page.wrong == []
+    finally:
+        live[1].stop()
+
+
+@pytest.fixture
+def secret():
+    sink = ViewSink(compile_sql(VIEWS, {"e": EDGE}))
+    page = serve(sink, port=0, token=TOKEN, name="payments")
+    yield sink, page
+    page.stop()
+
+
+def test_a_visitor_signs_in_with_the_token_and_again_when_the_session_is_over(browser, secret):
+    sink, served = secret
+    sink(Frame(edges(*ring(1))), 0)
+    page = browser.new_page()
+    page.goto(served.address)
+    page.fill("#token", "another-token")
+    page.click("button")
+    expect(page.get_by_role("alert"), "This is not the token.")
+    page.fill("#token", TOKEN)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".tile")
+    expect(number(page, "total"), "3")
+    assert page.url == served.address
+    assert TOKEN not in str(page.context.cookies())
+    assert page.evaluate("document.cookie") == ""
+    page.context.clear_cookies()
+    page.reload()
+    page.wait_for_selector("#token")
+    page.close()
+
+
+def test_a_page_that_is_told_to_come_later_does(browser, live, monkeypatch):
+    sink, served = live
+    streams = served._server.streams
+    monkeypatch.setattr(streams, "most", 0)
+    page = browser.new_page()
+    page.clock.install()
+    page.goto(served.address)
+    expect(page.locator("#status"), "connecting")
+    page.wait_for_timeout(300)
+    monkeypatch.setattr(streams, "most", 1)
+    page.clock.run_for(6000)
+    page.wait_for_selector(".tile")
+    sink(Frame(edges(*ring(1))), 0)
+    expect(number(page, "total"), "3")
+    page.close()
 
 
 def test_values_of_rows_are_texts_and_never_markup(browser):

@@ -9,17 +9,20 @@ from itertools import combinations, pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog, compile_sql
-from streaming import ViewSink, complete, upsert
+from streaming import ViewSink, complete, delta, upsert
 from streaming.ui import history as history_module
+from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
-from streaming.ui.history import COURSE, RECENT, ROWS, History
+from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
 from streaming.ui.layout import laid_out
-from streaming.ui.matches import MOST
-from streaming.ui.pattern import pattern_of
+from streaming.ui.matches import MOST, Matches
+from streaming.ui.page import Page
+from streaming.ui.pattern import Pattern, pattern_of
+from streaming.ui.shown import weights_of
 from tests.tables import EDGE, edges
 from tests.test_view_sink import Frame
 
@@ -33,6 +36,8 @@ VIEWS = f"""
     CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
 """
 
+EDGES = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))
+
 
 def shown(circuit, sink=None, **options):
     """A history, and the function that feeds it micro-batches."""
@@ -40,9 +45,9 @@ def shown(circuit, sink=None, **options):
     history = History(circuit, name="test", timer=time.thread_time)
     sink.watch(history.take)
 
-    def feed(*rows, weight=1, batch=None):
+    def feed(*rows, weight=1, weights=None, batch=None):
         number = len(sink.metrics) if batch is None else batch
-        sink(Frame(edges(*rows, weights=[weight] * len(rows))), number)
+        sink(Frame(edges(*rows, weights=weights or [weight] * len(rows))), number)
 
     return history, feed
 
@@ -116,7 +121,7 @@ def test_rows_are_counted_in_every_form_of_output(output):
     assert [moment["values"]["degrees"] for moment in course] == [[2], [3], [2]]
 
 
-def test_after_a_restart_materialized_views_go_on_and_others_say_since_when(tmp_path):
+def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_unknown(tmp_path):
     def circuit():
         return compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
 
@@ -128,8 +133,47 @@ def test_after_a_restart_materialized_views_go_on_and_others_say_since_when(tmp_
     feed((1, 2), weight=-1, batch=1)
     found = now(history)
     values = found["course"][-1]["values"]
-    assert (values["degrees"], values["rings"]) == ([2], [-3])
+    assert (values["degrees"], values["rings"]) == ([2], [None])
     assert found["partial"] == ["rings"]
+    feed((1, 2), (5, 5), batch=2)
+    values = now(history)["course"][-1]["values"]
+    assert (values["degrees"], values["rings"]) == ([4], [None])
+    again, feed = shown(views, first)  # stepped before the page was there
+    feed((5, 5), weight=-1, batch=3)
+    found = now(again)
+    assert found["course"][-1]["values"]["rings"] == [None]
+    assert found["partial"] == ["rings"]
+
+
+@given(st.lists(st.lists(EDGES, max_size=6), max_size=6), st.booleans(), st.booleans())
+@settings(max_examples=25)
+def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late):
+    """Also where rows are deleted that were never inserted: a count is never negative."""
+    query = "CREATE VIEW pairs AS SELECT src, dst FROM e; CREATE VIEW few AS {}".format(
+        "SELECT count(*) AS n FROM e HAVING count(*) > 2"
+    )
+    circuit = compile_sql(query, {"e": EDGE}, materialize=is_kept)
+    sink = ViewSink(circuit)
+    there: Counter = Counter()
+    history = None if is_late else History(circuit, name="test")
+    for number, changes in enumerate(steps):
+        if number == 1 and is_late:
+            history = History(circuit, name="test")
+        if history is not None and number == is_late:
+            sink.watch(history.take)
+        step: Counter = Counter()
+        for a, b, weight in changes:
+            step[a, b] += weight
+        there.update(step)
+        sink(Frame(edges(*step, weights=list(step.values()))), number)
+        if history is None:
+            continue
+        values = now(history)["course"][-1]["values"]
+        total = sum(there.values())
+        is_known = total >= 0 and (is_kept or not is_late)
+        assert values["pairs"] == [total if is_known else None]
+        if not is_late:
+            assert values["few"] == [total if total > 2 else None]
 
 
 def test_a_micro_batch_that_comes_again_is_counted_once():
@@ -140,27 +184,117 @@ def test_a_micro_batch_that_comes_again_is_counted_once():
     assert now(history)["recent"][-1]["replayed"]
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))))
+@given(st.lists(EDGES))
+@example([(0, 0, 1), (0, 0, 1), (0, 0, -1)])
 @settings(max_examples=25)
 def test_matches_shown_are_matches_that_are_there(changes):
+    check_matches([[change] for change in changes])
+
+
+@given(st.lists(st.lists(EDGES, max_size=12), max_size=8), st.booleans())
+@settings(max_examples=25)
+def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:  # all deltas are large ones
+            patch.setattr(matches_module, "MOST", 3)
+        check_matches(steps)
+
+
+def check_matches(steps):
+    """Matches that are drawn are in the view; all of them are, if there were never too many."""
     history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
     there: Counter = Counter()
-    for a, b, weight in changes:
-        if weight < 0 and not there[a, b]:
-            continue
-        there[a, b] += weight
-        feed((a, b), weight=weight)
-    nodes = range(5)
-    rings = {
-        tuple(map(str, (a, b, c)))
-        for a in nodes
-        for b in nodes
-        for c in nodes
-        if there[a, b] and there[b, c] and there[c, a]
-    }
-    drawn = {tuple(match["nodes"]) for match in now(history)["matches"]["rings"]}
-    assert drawn <= rings
-    assert len(drawn) == min(len(rings), MOST) or len(rings) > MOST
+    most = 0
+    for changes in steps:
+        delta: Counter = Counter()
+        for a, b, weight in changes:
+            if there[a, b] + delta[a, b] + weight >= 0:
+                delta[a, b] += weight
+        there.update(delta)
+        feed(*delta, weights=list(delta.values()))
+        nodes = range(5)
+        rings = {
+            tuple(map(str, (a, b, c)))
+            for a in nodes
+            for b in nodes
+            for c in nodes
+            if there[a, b] and there[b, c] and there[c, a]
+        }
+        most = max(most, len(rings))
+        drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
+        assert len(set(drawn)) == len(drawn) <= matches_module.MOST
+        assert set(drawn) <= rings
+        assert set(drawn) == rings or most > matches_module.MOST
+
+
+TICKETS = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("id", "src", "dst", "back")]
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(0, 5),
+            st.none() | st.tuples(st.integers(0, 2), st.integers(0, 2)),
+            min_size=1,
+        ),
+        max_size=6,
+    ),
+    st.sampled_from((delta(), upsert("id"), complete())),
+    st.integers(0, 1),
+    st.booleans(),
+)
+@settings(max_examples=25)
+def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
+    steps, form, is_long, is_small
+):
+    """Several rows of a view may be the same match; values may differ behind what is shown."""
+    pair = "SELECT x.id AS id, x.src AS a, x.dst AS b, y.id AS other FROM t x JOIN t y "
+    circuit = compile_sql(
+        pair + "ON y.src = x.dst AND y.dst = x.src AND y.id = x.id AND y.back = x.back",
+        {"t": TICKETS},
+        name="pairs",
+        materialize=True,
+    )
+    pattern = Pattern((1, 2), ((0, 1), (1, 0)))
+    found = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
+    sink = ViewSink(circuit, outputs={"pairs": form})
+    there: dict = {}
+
+    def take(published, metrics):
+        table = published.outputs["pairs"]
+        mode, keys = mode_of(table), key_columns_of(table)
+        found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
+
+    sink.watch(take)
+    prefix = "x" * (70 * is_long)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:
+            patch.setattr(matches_module, "MOST", 4)
+        for number, step in enumerate(steps):
+            rows, weights = [], []
+            for key, nodes in step.items():
+                for weight, ends in ((-1, there.pop(key, None)), (1, nodes)):
+                    if ends is None:
+                        continue
+                    if weight > 0:
+                        there[key] = ends
+                    # An edge and the one back, so that each ticket is a pair of matches.
+                    a, b = (f"{prefix}{end}" for end in ends)
+                    rows.append((str(key), a, a, b))
+                    weights.append(weight)
+            columns = list(zip(*rows, strict=True)) or [()] * 4
+            table = pa.table([*columns, weights], [*TICKETS.names, "weight"]).cast(
+                pa.schema([*TICKETS, pa.field("weight", pa.int64())])
+            )
+            sink(Frame(table), number)
+            expected = {a for a, _ in there.values()}
+            drawn = Counter(match["nodes"][0] for match in found.shown())
+            if is_long:  # all are cut to the same text
+                assert bool(drawn) == bool(expected)
+            elif len(there) <= 4 or not is_small:
+                assert drawn == Counter(map(str, expected))
 
 
 def test_retractions_are_found_in_large_deltas():
@@ -244,6 +378,18 @@ def test_a_watcher_that_fails_does_not_stop_the_sink(caplog):
     assert "a watcher failed on micro-batch 0" in caplog.text
 
 
+def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
+    pytest.importorskip("uvicorn")
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+    with Page(sink.circuit, port=0) as page:
+        monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
+        sink.watch(page.take)
+        sink(Frame(edges((1, 2))), 0)
+        page.take(sink.last, sink.metrics[-1])
+    assert sink.last.batch_id == 0
+    assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
+
+
 def test_taking_a_micro_batch_costs_less_than_a_millisecond():
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(30):
@@ -282,6 +428,7 @@ def test_the_drawing_tells_of_each_operator_in_the_order_of_its_boxes():
     done = drawing.done(circuit)
     boxes = drawing.picture["boxes"]
     assert len(done) == sum(box["kind"] != "view" for box in boxes)
+    assert set(drawing.picture["kept"].values()) == {"rings", "total", "degrees"}
     assert (
         dict(zip((box["name"] for box in boxes), (rows for rows, _ in done), strict=False))["e"]
         == 2

@@ -34,6 +34,10 @@ class Frame:
         context = SimpleNamespace(getLocalProperty=lambda key: query_id)
         self.sparkSession = SimpleNamespace(sparkContext=context)
 
+    @property
+    def columns(self):
+        return self.table.column_names
+
     def toArrow(self):  # Spark's name
         self.reads += 1
         return self.table

@@ -3,7 +3,8 @@
 ``date_add`` adds months first (the day of the month is cut to the month's last), then days, both by
 the clock of the timestamp's zone, then microseconds of elapsed time. ``date_diff`` counts the
 borders of the unit between two moments; for weeks, whole weeks of days (both as DuckDB does).
-``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB.
+``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB. An infinite moment
+stays infinite, and is no number of borders away from any other: NULL.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from circuits.expression import Expression, Literal
 from circuits.functions.coercion import cast_to
 from circuits.functions.dates import moment
 from circuits.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.functions.rows import filled
+from circuits.functions.ticks import infinite_rows
 from circuits.functions.types import common_type
 
 __all__ = ["FUNCTIONS"]
@@ -77,13 +80,24 @@ def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
     unit, values = arguments
     if isinstance(unit, pa.Array):
         unit = unit[0]
-    return pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
+    found = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
+    infinite = infinite_rows(filled(values, 1))
+    if infinite is None:
+        return found
+    return pc.if_else(infinite[0] if isinstance(values, pa.Scalar) else infinite, values, found)
 
 
 def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
     unit, start, end = arguments
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
-    return pc.subtract(_border(end, start, name), _border(start, start, name))
+    found = pc.subtract(_border(end, start, name), _border(start, start, name))
+    for side in (start, end):
+        infinite = infinite_rows(filled(side, 1))
+        if infinite is not None:
+            # A scalar is infinite for all rows.
+            mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
+            found = pc.if_else(mask, pa.scalar(None, pa.int64()), found)
+    return found
 
 
 def _border(values: Values, origin: Values, unit: str) -> Values:
@@ -122,8 +136,14 @@ def _ticks(values: Values, unit: str) -> Values:
 
 
 def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    values = arguments[0]
+    given = arguments[0]
     months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
+    infinite = infinite_rows(given)
+    if infinite is not None:
+        moment_ = pa.array([0]).view(of)[0]
+        moved = _add([pc.if_else(infinite, moment_, given), *arguments[1:]], of)
+        return pc.if_else(infinite, given, moved)
+    values = given
     if months or days:
         local = values if of.tz is None else pc.local_timestamp(values)
         moved = _moved(local, months, days)

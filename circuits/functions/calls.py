@@ -1,7 +1,8 @@
 """Building a typed call of a function by its name: ``call``.
 
 A call of literals is a literal, unless it fails (``1 // 0`` does not, it is NULL; an overflow
-does): then it stays a call and fails when a row reaches it, so a guarded branch may hold it.
+does): then it stays a call and fails when a row reaches it, so a guarded branch may hold it. A call
+also stays where Python has no such value, as for a date of the year 20000.
 Text that an implicit cast cannot read fails here, see `circuits.functions.coercion`.
 """
 
@@ -79,5 +80,5 @@ def _folded(function: Function, arguments: Arguments, result: pa.DataType) -> Li
         value = function.kernel(values, plain(result))
         scalar = value[0] if isinstance(value, pa.Array) else value
         return Literal(scalar.cast(result).as_py(), result)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
         return None

@@ -31,6 +31,8 @@ __all__ = ["adapt", "cast_to", "constant", "unify"]
 def cast_to(expression: Expression, target: pa.DataType) -> Expression:
     """The expression in the type ``target``; a literal is converted at once.
 
+    A literal stays a call where Python has no such value, as for a date of the year 20000.
+
     Raises:
         FunctionError: A literal has no value of that type.
     """
@@ -41,6 +43,8 @@ def cast_to(expression: Expression, target: pa.DataType) -> Expression:
             return constant(expression, target)
         except EvaluationError as error:
             raise FunctionError(str(error)) from error
+        except (ValueError, OverflowError):  # of as_py()
+            return Call("cast", (expression,), target)
     return Call("cast", (expression,), target)
 
 
@@ -82,7 +86,7 @@ def _adapted(literal: Literal, target: pa.DataType) -> Expression:
     try:
         converted = constant(literal, target)
         back = constant(converted, literal.type)
-    except EvaluationError:
+    except (EvaluationError, ValueError, OverflowError):
         return literal
     if arrow.is_float32(target) or arrow.is_float16(target):
         return converted

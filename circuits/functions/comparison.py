@@ -81,7 +81,7 @@ def _common(arguments: Sequence[Values]) -> list[Values]:
 
 def _converted(values: Values, target: pa.DataType) -> Values:
     if isinstance(values, pa.Scalar):
-        return convert(pa.array([values.as_py()], values.type), target)[0]
+        return convert(pa.repeat(values, 1), target)[0]
     return convert(values, target)
 
 

@@ -1,10 +1,14 @@
 """Casts: ``cast`` fails for a value that the target cannot hold, ``try_cast`` gives NULL for it.
 
-As in DuckDB a float becomes an integer by rounding to the nearest, half to even; a decimal, and a
-text with a point, half away from zero; a timestamp becomes a date by dropping the time.
+As in DuckDB a float becomes an integer by rounding to the nearest, half to even; a decimal, a text
+with a point, and a float that becomes a decimal, half away from zero; so does a timestamp in a
+coarser unit. A timestamp becomes a date by dropping the time.
 
 Deviations from DuckDB: bytes and text become each other as UTF-8, without ``\\x`` escapes; a
-timestamp with a zone becomes one without by the wall clock of its own zone, not of a session.
+timestamp with a zone becomes one without by the wall clock of its own zone, not of a session; a
+float in a decimal of more than 18 digits is exact (DuckDB says 2.5 is 2.49999999999999969 in
+DECIMAL(38, 29)), and true fits no decimal without digits before the point (DuckDB makes it the
+least one).
 """
 
 from __future__ import annotations
@@ -16,17 +20,17 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.errors import EvaluationError, FunctionError
+from circuits.excerpt import shortened
 from circuits.expression import Literal
 from circuits.functions.function import Arguments, Function, Typed, Values, refuse, require
 from circuits.functions.reading import read_text
-from circuits.functions.rows import unscaled
+from circuits.functions.rows import fitted, relabelled, unscaled
+from circuits.functions.ticks import clock_of, moved
 from circuits.functions.types import is_binary, is_number, is_text, plain
 from circuits.functions.writing import write_text
 
 __all__ = ["FUNCTIONS", "cast_scalar", "convert", "rounded"]
 
-_NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
-_UNITS = tuple(_NAMES)
 _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
@@ -50,7 +54,11 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_timestamp(target):
         return _to_timestamp(values, target)
     if arrow.is_timestamp(source) and source.tz is not None:
-        return convert(pc.local_timestamp(values), target)
+        return convert(_local(values), target)
+    if arrow.is_timestamp(source) and arrow.is_date32(target):
+        return moved(values, target)
+    if arrow.is_timestamp(source) and arrow.is_time(target):
+        return clock_of(values, target)
     if arrow.is_floating(target):
         return _to_float(values, target)
     return pc.cast(values, target, safe=not (arrow.is_time(target) or arrow.is_duration(target)))
@@ -90,12 +98,34 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
             values = pc.round(values, round_mode="half_to_even")
         elif arrow.is_decimal(source) and source.scale > 0:
             values = rounded(values, 0)
-    elif arrow.is_integer(source):
+        return pc.cast(values, target)
+    if arrow.is_floating(source):
+        return _float_to_decimal(values, target)
+    if arrow.is_integer(source):
         digits = 20 if arrow.is_uint64(source) else 19
         values = pc.cast(values, pa.decimal128(digits, 0))
-    elif arrow.is_decimal(source) and source.scale > target.scale:
+    elif source.scale > target.scale:
         values = rounded(values, target.scale)
-    return pc.cast(values, target)
+    return fitted(values, target)
+
+
+def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Half away from zero, of the product with a power of ten in a float64, as in DuckDB.
+
+    Beyond 53 bits and 18 digits the float's own digits, all exact, where DuckDB's drift.
+    """
+    floats = pc.cast(values, pa.float64())
+    product = pc.multiply(floats, 10.0**target.scale)
+    whole = pc.round(product, round_mode="half_towards_infinity")
+    exact = pc.less(pc.abs(product), 2.0**63 if target.precision <= 18 else 2.0**53)
+    exact = pc.fill_null(exact, True)
+    digits = pc.cast(pc.if_else(exact, whole, 0.0), pa.int64())
+    near = relabelled(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
+    result = pc.cast(near, target)
+    if pc.all(exact, min_count=0).as_py():
+        return result
+    far = pc.cast(floats.filter(pc.invert(exact)), target)
+    return pc.replace_with_mask(result, pc.invert(exact), far)
 
 
 def rounded(values: pa.Array, digits: int) -> pa.Array:
@@ -109,15 +139,18 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     zone = source.tz if arrow.is_timestamp(source) else None
     if zone is None and target.tz is not None:
-        local = convert(values, pa.timestamp(target.unit))
-        return pc.assume_timezone(local, target.tz)
+        local = moved(values, pa.timestamp(target.unit))
+        return local.view(target) if target.tz == "UTC" else pc.assume_timezone(local, target.tz)
     if zone is not None and target.tz is None:
-        values = pc.local_timestamp(values)
-    if arrow.is_date(source):
-        return pc.cast(values, target)
-    if _UNITS.index(target.unit) < _UNITS.index(source.unit):
-        values = pc.floor_temporal(values, unit=_NAMES[target.unit])
-    return pc.cast(values, target)
+        values = _local(values)
+    return moved(values, target)
+
+
+def _local(values: pa.Array) -> pa.Array:
+    """The clock of a timestamp's zone, as a timestamp without one."""
+    if values.type.tz == "UTC":
+        return values.view(pa.timestamp(values.type.unit))
+    return pc.local_timestamp(values)
 
 
 def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
@@ -131,13 +164,16 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         return convert(array, plain(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
-            f"{literal} of type {literal.type} has no value of type {target}: {error}"
+            f"{shortened(str(literal))} of type {literal.type} has no value of type {target}: "
+            f"{shortened(str(error))}"
         ) from error
 
 
 def _lenient(values: pa.Array, target: pa.DataType) -> pa.Array:
     """NULL where `convert` fails; found by halving, so that good stretches stay whole columns."""
     try:
+        if is_text(values.type):
+            return read_text(values, target, lenient=True)
         return convert(values, target)
     except _FAILURES:
         if len(values) == 1:

@@ -1,7 +1,7 @@
 """The parts of dates and times: year … second, the day of the week, the ISO week.
 
 All give int64. Of a timestamp with a zone they are read from the clock of its zone. Sunday is day 0
-of the week. Text literals are read as timestamps.
+of the week. Text literals are read as timestamps. An infinite date has no parts: they are NULL.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from circuits.functions.function import (
     refuse,
     require,
 )
+from circuits.functions.ticks import infinite_rows
 from circuits.functions.types import is_temporal, is_text
 
 __all__ = ["FUNCTIONS", "moment"]
@@ -55,7 +56,10 @@ def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Type
 
 def _part(function: Callable[..., Any], **options: Any) -> Kernel:
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
-        return pc.cast(function(arguments[0], **options), of)
+        values = arguments[0]
+        found = pc.cast(function(values, **options), of)
+        infinite = infinite_rows(values) if is_temporal(values.type) else None
+        return found if infinite is None else pc.if_else(infinite, None, found)
 
     return kernel
 

@@ -22,6 +22,7 @@ from pyarrow import types as arrow
 from circuits.expression import Expression
 from circuits.functions.coercion import adapt, cast_to
 from circuits.functions.function import Arguments, Typed, Values, refuse
+from circuits.functions.ticks import MAX_DAY
 from circuits.functions.types import common_type, is_temporal
 
 __all__ = ["days_linear", "of_time", "sum_rule"]
@@ -71,7 +72,11 @@ def days_linear(function: Any, left: Values, right: Values, of: pa.DataType) -> 
     days = _days(left)
     if arrow.is_date(right.type):
         return function(days, _days(right))
-    return pc.cast(pc.cast(function(days, right), pa.int32()), of)
+    infinite = pc.equal(pc.abs(days), MAX_DAY)
+    sums = function(pc.if_else(infinite, 0, days), pc.if_else(infinite, 0, right))
+    if pc.any(pc.greater_equal(pc.abs(sums), MAX_DAY)).as_py():
+        raise pa.ArrowInvalid("the date is out of range")
+    return pc.cast(pc.cast(pc.if_else(infinite, days, sums), pa.int32()), of)
 
 
 def _days(dates: Values) -> Values:

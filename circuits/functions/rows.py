@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.functions.function import Kernel, Values
+from circuits.functions.limits import MAX_COLUMN_BYTES
+from circuits.functions.types import is_text
 
-__all__ = ["by_constants", "filled", "relabelled", "scattered", "unscaled"]
+__all__ = ["by_constants", "filled", "fitted", "relabelled", "scattered", "unscaled"]
 
 
 def filled(values: Values, rows: int) -> pa.Array:
@@ -47,6 +49,32 @@ def relabelled(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     )
 
 
+def fitted(decimals: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals in a decimal or integer type; ArrowInvalid for one that has too many digits.
+
+    Arrow drops the high bits of a decimal that it scales up within 128 bits, so that is done in
+    256, where the digits are counted.
+    """
+    source = decimals.type
+    more = target.scale - source.scale if pa.types.is_decimal(target) else 0
+    if more > 0 and source.precision + more > 38:
+        room = 76 - more
+        wide = pa.decimal256(76, source.scale)
+        decimals = pc.cast(decimals, wide) if source != wide else decimals
+        if source.precision > room:
+            _check_digits(decimals, room, target)
+            decimals = relabelled(decimals, room, source.scale)
+        decimals = pc.cast(decimals, pa.decimal256(76, target.scale))
+    return pc.cast(decimals, target)
+
+
+def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
+    most = relabelled(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
+    over = pc.fill_null(pc.greater(pc.abs(decimals), most[0]), False)
+    if pc.any(over).as_py():
+        raise pa.ArrowInvalid(f"{decimals.filter(over)[0]} does not fit {target}")
+
+
 def by_constants(function: Callable[..., pa.Array]) -> Kernel:
     """A kernel of ``function(column, parameter, …)``, whose parameters are Python values.
 
@@ -66,13 +94,18 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
         order = np.argsort(codes, kind="stable")
         distinct, starts = np.unique(codes[order], return_index=True)
         bounds = [*starts.tolist(), rows]
-        places, parts = [], []
+        places, parts, made = [], [], 0
         for i, combination in enumerate(zip(*np.unravel_index(distinct, sizes), strict=True)):
             place = pa.array(order[bounds[i] : bounds[i + 1]])
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
             places.append(place)
             parts.append(applied(column.take(place), constants, of))
+            made += parts[-1].nbytes
+            if made > MAX_COLUMN_BYTES and is_text(of):
+                raise pa.ArrowCapacityError(
+                    f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
+                )
         return scattered(places, parts)
 
     def applied(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:

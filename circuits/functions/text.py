@@ -2,15 +2,17 @@
 
 Deviations from DuckDB: ``reverse`` turns code points, not clusters of them with their accents;
 ``lpad`` and ``rpad`` pad with a space if nothing is given; ``concat`` with a NULL is NULL, as
-``||`` is. Bounds, needles and pads may be columns; that costs one pass per distinct value.
+``||`` is. Bounds, needles and pads may be columns; that costs one pass per distinct value. A text
+that would be longer than `circuits.functions.limits` allows is an error of its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
@@ -27,10 +29,19 @@ from circuits.functions.function import (
     refuse,
     require,
 )
+from circuits.functions.limits import (
+    MAX_STRING_BYTES,
+    byte_lengths,
+    check_lengths,
+    upper_bound,
+)
 from circuits.functions.rows import by_constants, filled
 from circuits.functions.types import common_type, is_text, plain
 
 __all__ = ["FUNCTIONS", "text_rule"]
+
+#: Characters that a text of Arrow's strings never has.
+MAX_CHARACTERS: Final = 2**31
 
 
 def text_rule(kinds: str, least: int, result: pa.DataType | None = None) -> Rule:
@@ -70,6 +81,9 @@ def _concat_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typ
 
 
 def _concat(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
+    if sum(upper_bound(values, rows) for values in arguments) > MAX_STRING_BYTES:
+        check_lengths(np.sum([byte_lengths(values, rows) for values in arguments], axis=0))
     return pc.binary_join_element_wise(*arguments, pa.scalar("", of))
 
 
@@ -82,6 +96,10 @@ def _unary(function: Callable[..., Any], **options: Any) -> Kernel:
 
 
 def _slice(values: pa.Array, start: int, stop: int | None) -> pa.Array:
+    # No text is longer than MAX_CHARACTERS, so a position beyond is as good as the last one.
+    start = min(max(start, -MAX_CHARACTERS), MAX_CHARACTERS)
+    if stop is not None:
+        stop = min(max(stop, -MAX_CHARACTERS), MAX_CHARACTERS)
     return pc.utf8_slice_codeunits(values, start, stop)
 
 
@@ -117,6 +135,11 @@ def _trimmer(function: Callable[..., Any]) -> Kernel:
 def _replace(values: pa.Array, pattern: str, replacement: str) -> pa.Array:
     if not pattern:  # Arrow would find it without end
         return values
+    old, new = len(pattern.encode()), len(replacement.encode())
+    if new > old and upper_bound(values, len(values)) // old * new > MAX_STRING_BYTES:
+        found = pc.fill_null(pc.count_substring(values, pattern=pattern), 0)
+        count = np.asarray(found.to_numpy(), np.int64)
+        check_lengths(byte_lengths(values, len(values)) + count * (new - old))
     return pc.replace_substring(values, pattern=pattern, replacement=replacement)
 
 
@@ -139,10 +162,10 @@ def _split_part(values: pa.Array, separator: str, index: int) -> pa.Array:
     if not separator:
         return _substring(values, index, 1)
     parts = pc.split_pattern(values, separator)
-    counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy()
+    counts = pc.fill_null(pc.list_value_length(parts), 0).to_numpy().astype(np.int64)
     place = index - 1 if index > 0 else counts + index
     inside = (place >= 0) & (place < counts)
-    offsets = parts.offsets.to_numpy()[:-1]
+    offsets = parts.offsets.to_numpy()[:-1].astype(np.int64)
     found = parts.values.take(pa.array(np.where(inside, offsets + place, 0), mask=~inside))
     return pc.if_else(pc.is_valid(values), pc.fill_null(found, ""), None)
 
@@ -154,21 +177,39 @@ def _padder(*, before: bool) -> Kernel:
         missing = np.maximum(pc.fill_null(missing, 0).to_numpy(), 0)
         if not padding and missing.any():
             raise pa.ArrowInvalid(f"nothing to pad with, {missing.max()} characters are missing")
-        distinct, which = np.unique(missing, return_inverse=True)
-        pieces = [(padding * int(n))[: int(n)] for n in distinct]
-        added = pa.array(pieces, values.type).take(pa.array(which))
         cut = _slice(values, 0, length)
+        distinct, which = np.unique(np.minimum(missing, MAX_STRING_BYTES + 1), return_inverse=True)
+        added_bytes = np.array([_padding_bytes(padding, int(n)) for n in distinct], np.int64)
+        check_lengths(byte_lengths(cut, len(cut)) + added_bytes[which])
+        pieces = [(padding * (int(n) // max(len(padding), 1) + 1))[: int(n)] for n in distinct]
+        added = pa.array(pieces, values.type).take(pa.array(which))
         both = (added, cut) if before else (cut, added)
         return pc.binary_join_element_wise(*both, pa.scalar("", values.type))
 
     return by_constants(pad)
 
 
+def _padding_bytes(padding: str, characters: int) -> int:
+    """The bytes of so many characters of a padding that is repeated."""
+    if not padding:
+        return 0
+    times, rest = divmod(characters, len(padding))
+    return times * len(padding.encode()) + len(padding[:rest].encode())
+
+
 def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
-    text, count = arguments
     rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
-    times = pc.max_element_wise(count, pa.scalar(0), skip_nulls=False)
-    return pc.binary_repeat(filled(text, rows), filled(times, rows))
+    text, count = (filled(values, rows) for values in arguments)
+    lengths = byte_lengths(text, rows)
+    times = np.asarray(pc.fill_null(count, 0).to_numpy(), np.int64)
+    # An empty text stays empty, and no other can be repeated more often than it has room.
+    times = np.where(lengths, np.clip(times, 0, MAX_STRING_BYTES + 1), 0)
+    check_lengths(lengths * times)
+    return pc.binary_repeat(text, pa.array(times, pa.int64(), mask=~_is_valid(count)))
+
+
+def _is_valid(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), np.bool_)
 
 
 _BOOL, _INT = pa.bool_(), pa.int64()

@@ -39,6 +39,7 @@ import pyarrow as pa
 from circuits.codec import Codecs
 from circuits.codec_buffers import NULL, BoolArray
 from circuits.errors import RuleError, SchemaError, UpsertError
+from circuits.excerpt import MAX_MESSAGE_CHARACTERS, excerpt
 from circuits.inputs.refused import first_row
 from circuits.inputs.rules import Rules
 from circuits.lossless import lossless
@@ -185,15 +186,26 @@ class Keyed:
         shown = first_row(self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
         del shown["weight"]
         changes = int(last[place] - first[place]) + 1
+        two = " and ".join(self._shown(events[:, at : at + 1]) for at in (place - 1, place))
         name = self._sequence
         if name is None:
             way_out = "name the column that orders them, Rules(keys=..., sequence=...)"
         else:
             way_out = f"give each another value in a column {name!r}, an integer or a time"
         raise UpsertError(
-            f"input {self._schema.relation!r}: {changes} different changes of the key {shown} in "
-            f"one step, and nothing says which is the last: {way_out}, or one change per key"
+            f"input {self._schema.relation!r}: {changes} different changes of the key "
+            f"{excerpt(shown)} in one step, {two}, and nothing says which is the last: {way_out}, "
+            "or one change per key"
         )
+
+    def _shown(self, event: Int64Array) -> str:
+        """One event for a message: the row that it says, or a deletion."""
+        if self.gone(event)[0]:
+            return "a deletion"
+        row = ZSet(self.rows(event), np.ones(1, np.int64))
+        shown = first_row(self._schema.to_table(row, self._codecs))
+        del shown["weight"]
+        return f"the row {excerpt(shown, MAX_MESSAGE_CHARACTERS)}"
 
     def _old(self, keys: Int64Array, trace: Trace) -> tuple[Int64Array, Int64Array]:
         """The rows of sorted keys in the relation: which key each is of, and its columns."""

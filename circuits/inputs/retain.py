@@ -28,7 +28,9 @@ source, as Spark has it. A caller who has one gives it to ``prepare``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -37,7 +39,9 @@ from pyarrow import types
 
 from circuits.codec import Codecs
 from circuits.codec_buffers import NULL, BoolArray
-from circuits.errors import RuleError
+from circuits.errors import EvaluationError, RuleError
+from circuits.evaluation import evaluate
+from circuits.expression import Expression
 from circuits.inputs.rules import Retain
 from circuits.schema import Schema
 from dbsp_wcoj import Trace, ZSet
@@ -55,11 +59,20 @@ _DAY: Final = 86_400 * 10**9
 class Retained:
     """The column of times of an input, and how long its rows are kept.
 
+    Args:
+        schema: The input's columns.
+        retain: The column and the duration.
+        codecs: The codes of values.
+        groups: Functions of the time, which is their column 0, that never fall as it grows; rows
+            for which one of them has the same value expire together.
+
     Raises:
         RuleError: There is no such column, or it does not go with the duration.
     """
 
-    def __init__(self, schema: Schema, retain: Retain, codecs: Codecs) -> None:
+    def __init__(
+        self, schema: Schema, retain: Retain, codecs: Codecs, groups: Sequence[Expression] = ()
+    ) -> None:
         if retain.column not in schema.columns:
             raise RuleError(
                 f"input {schema.relation!r}: no column {retain.column!r} to retain by among "
@@ -67,9 +80,12 @@ class Retained:
             )
         self.place = schema.columns.index(retain.column)
         self.type = schema.fields[self.place].type
+        self.keeps = retain.keeps
         self._relation = schema.relation
         self._units = retain.units(self.type)
         self._codecs = codecs
+        self._groups = tuple(groups)
+        self.expired_before = lru_cache(maxsize=4)(self._expired_before)
 
     def order(self, arity: int) -> ColumnOrder:
         """The time, then the other columns."""
@@ -105,6 +121,53 @@ class Retained:
         if horizon <= low:
             return ZSet.empty(trace.arity)
         return between(trace, self.order(trace.arity), low, horizon - 1)
+
+    def _expired_before(self, horizon: int) -> int:
+        """The time before which rows leave the state: the horizon, or the start of its groups.
+
+        Complexity:
+            About ten evaluations of each function, on at most 64 times each.
+        """
+        while True:
+            found = horizon
+            for function in self._groups:
+                found = self._first_of_group(function, found)
+            if found == horizon:
+                return found
+            horizon = found
+
+    def _first_of_group(self, function: Expression, time: int) -> int:
+        """The least time of which a function has the value that it has of this one."""
+        last, step = time, 1
+        while last > _LEAST:  # gallop down until the value is another one
+            times = [max(last - (step << k), _LEAST) for k in range(16)]
+            same = self._same(function, time, times)
+            if not all(same):
+                first = same.index(False)
+                low, last = times[first], times[first - 1] if first else last
+                break
+            last, step = times[-1], step << 16
+        else:
+            return _LEAST
+        while last - low > 1:  # the value at ``low`` differs, that at ``last`` does not
+            times = sorted({low + (last - low) * k // 64 for k in range(1, 64)} - {low, last})
+            same = self._same(function, time, times)
+            first = same.index(True) if True in same else len(times)
+            low = times[first - 1] if first else low
+            last = times[first] if first < len(times) else last
+        return last
+
+    def _same(self, function: Expression, time: int, times: Sequence[int]) -> list[bool]:
+        """For which times a function has the value that it has of one; where it has none: not."""
+        codes = np.array([time, *times])
+        try:
+            values = evaluate(function, [self._codecs.codec(self.type).decode(codes)], len(codes))
+        except EvaluationError:
+            if len(times) <= 1:
+                return [False] * len(times)
+            return [same for one in times for same in self._same(function, time, [one])]
+        found = self._codecs.codec(function.type).encode(values)
+        return [bool(same) for same in found[1:] == found[0]]
 
     def shown(self, horizon: int) -> Any:
         """A horizon as a value."""

@@ -8,6 +8,8 @@
 `read` is the edge, where values get codes; `prepare` works on codes and changes nothing. The rules
 go one after the other: rows that are late or have no time are refused; upserts become changes;
 what a strict input cannot lose is refused; rows before the new horizon leave or do not come.
+Late is what is before the horizon that there was before the step: rows of one step never make each
+other late.
 
 Invariant: the relation's trace, which joins share, holds the relation as it was before the step,
 arranged in the orders that the rules ask for. It is all their state but the horizon.
@@ -15,6 +17,7 @@ arranged in the orders that the rules ask for. It is all their state but the hor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +27,7 @@ import pyarrow as pa
 from circuits.codec import Codecs
 from circuits.codec_buffers import NULL, BoolArray
 from circuits.errors import RuleError
+from circuits.expression import Expression
 from circuits.inputs.keyed import Keyed
 from circuits.inputs.refused import LATE, MISSING, UNTIMED, Refused, RefusedRows, first_row
 from circuits.inputs.retain import Retained, late
@@ -39,11 +43,20 @@ __all__ = ["Ruled", "RuledDelta", "unretained"]
 
 @dataclass(frozen=True)
 class RuledDelta:
-    """What the rules make of the rows given: the change of the relation, and what is left over."""
+    """What the rules make of the rows given: the change of the relation, and what is left over.
+
+    Attributes:
+        delta: The change of the relation.
+        refused: Rows that were not taken.
+        horizon: That after the step; None if there is none yet.
+        published: With ``on_expiry="keep"``, the change before rows expire, of which views publish
+            their results; None where no row expires.
+    """
 
     delta: ZSet
     refused: tuple[RefusedRows, ...]
     horizon: int | None
+    published: ZSet | None = None
 
 
 class Ruled:
@@ -54,17 +67,27 @@ class Ruled:
         rules: At least one rule.
         codecs: The codes of values.
         relations: Where the relation's trace is; it is arranged as the rules need.
+        groups: Functions of the event time that views group by (`circuits.inputs.finality`).
 
     Raises:
         RuleError: The rules do not go with the schema.
     """
 
-    def __init__(self, schema: Schema, rules: Rules, codecs: Codecs, relations: Relations) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        rules: Rules,
+        codecs: Codecs,
+        relations: Relations,
+        groups: Sequence[Expression] = (),
+    ) -> None:
         self.rules = rules
         self._schema = schema
         self._codecs = codecs
         self._keyed = Keyed(schema, rules, codecs) if rules.keys else None
-        self._retained = Retained(schema, rules.retain, codecs) if rules.retain else None
+        self._retained = None
+        if rules.retain is not None:
+            self._retained = Retained(schema, rules.retain, codecs, groups)
         self.trace: Trace = relations.declare(schema.relation, schema.arity, keep_rows=False)
         orders: list[ColumnOrder] = []
         if self._keyed is not None:
@@ -130,13 +153,20 @@ class Ruled:
                 changes = self._upserted(self._keyed, timely._rows, horizon, refused)
         if self._retained is None:
             return RuledDelta(changes, tuple(refused), None)
+        retained = self._retained
         after = horizon if moved is None else moved if horizon is None else max(horizon, moved)
-        if after is not None:
-            changes = _kept(changes, ~late(changes._rows[self._retained.place], after))
-            expired = self._retained.expired(self.trace, horizon, after)
-            if len(expired):
-                changes = changes - expired
-        return RuledDelta(changes, tuple(refused), after)
+        if after is None or after == horizon:
+            return RuledDelta(changes, tuple(refused), after)
+        before, limit = horizon, after
+        if retained.keeps:
+            before = None if horizon is None else retained.expired_before(horizon)
+            limit = retained.expired_before(after)
+        delta = _kept(changes, ~late(changes._rows[retained.place], limit))
+        expired = retained.expired(self.trace, before, limit)
+        if len(expired):
+            delta = delta - expired
+        published = changes if retained.keeps and delta is not changes else None
+        return RuledDelta(delta, tuple(refused), after, published)
 
     def told(self, refused: RefusedRows, horizon: int | None) -> Refused:
         """What was refused, for those who gave it.
@@ -168,9 +198,9 @@ class Ruled:
         else:
             assert self._retained is not None and retain is not None and horizon is not None
             message = (
-                f"{many} with {retain.column!r} before the horizon "
-                f"{self._retained.shown(horizon)}, expired by now: {first}; kept for "
-                f"{retain.shown}, retain longer to take later ones"
+                f"{many} with {retain.column!r} before {self._retained.shown(horizon)}, the "
+                f"greatest time or watermark of earlier steps less {retain.shown}: {first}; retain "
+                "longer to take later ones"
             )
         return Refused(refused.reason, f"input {relation!r}: {message}", table)
 

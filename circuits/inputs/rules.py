@@ -6,6 +6,7 @@ are otherwise, and say so here::
     Rules(keys=("nr",))                     rows are upserts: the last row of a key is its row
     Rules(strict=True)                      what is not there cannot be deleted
     Rules(retain=Retain("ts", "7 days"))    rows leave when they are older than the newest by that
+    Retain("ts", "7 days", on_expiry="keep")    and what they have published stays
 
 They can be combined. What each means is in `circuits.inputs.keyed`, `circuits.inputs.strict`,
 `circuits.inputs.retain`; here is only what a user writes, checked as far as it can be without the
@@ -16,16 +17,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, get_args
 
 import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import RuleError
+from circuits.excerpt import excerpt
+from dbsp_wcoj.arguments import check_type
 
-__all__ = ["Retain", "Rules", "governing"]
+__all__ = ["OnExpiry", "Retain", "Rules", "governing"]
+
+#: What becomes of published results when a row they are made of expires.
+OnExpiry = Literal["retract", "keep"]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _UNITS: Final = {
@@ -54,6 +60,12 @@ class Retain:
     wrong, 9999-12-31 for "open") expires all rows before it, and makes later ones late. Filter
     such rows before the input, or put them aside.
 
+    ``on_expiry`` decides what happens to published results when a row that they are made of
+    expires. "retract": they are deleted with it, so a view is always the query over the rows that
+    are retained (a sliding window). "keep": the row leaves the state and its results stay, as with
+    a watermark in Spark or a state TTL in Flink; only views whose results cannot change any more
+    are accepted (`circuits.inputs.finality`).
+
     Args:
         column: The column: a timestamp, a date or an integer.
         duration: A text as "7 days" or "1 day 12 hours", a timedelta; for a column of integers
@@ -62,18 +74,27 @@ class Retain:
         hours: Hours.
         minutes: Minutes.
         seconds: Seconds.
+        on_expiry: "retract" or "keep"; "retract" when not given.
+
+    Attributes:
+        chosen: Whether ``on_expiry`` was given; not part of the value.
 
     Raises:
-        RuleError: The duration is not there, below zero, or cannot be read.
+        RuleError: The duration is not there, below zero, or cannot be read; or there is no such
+            ``on_expiry``.
 
     >>> Retain("ts", "7 days") == Retain("ts", days=7)
     True
     >>> Retain("ts", 604800).duration
     604800
+    >>> Retain("ts", 604800, on_expiry="keep")
+    Retain(column='ts', duration=604800, on_expiry='keep')
     """
 
     column: str
     duration: timedelta | int
+    on_expiry: OnExpiry = "retract"
+    chosen: bool = field(default=True, compare=False)
 
     def __init__(
         self,
@@ -84,8 +105,10 @@ class Retain:
         hours: float = 0,
         minutes: float = 0,
         seconds: float = 0,
+        on_expiry: OnExpiry | None = None,
     ) -> None:
-        named = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        check_type("column", column, str, "the name of a column")
+        named = _sum_of(days, hours, minutes, seconds)
         found = _read(duration) if isinstance(duration, str) else duration
         if found is None:
             found = named
@@ -103,11 +126,29 @@ class Retain:
             raise RuleError(f"retain {column!r}: for how long? Give Retain({column!r}, '7 days')")
         if found < (0 if integer else timedelta()):  # type: ignore[operator]
             raise RuleError(f"retain {column!r}: {found} is below zero; give a longer duration")
+        if on_expiry is not None and on_expiry not in get_args(OnExpiry):
+            raise RuleError(
+                f"retain {column!r}: on_expiry={on_expiry!r} is neither 'retract' (results are "
+                "deleted with their rows) nor 'keep' (published results stay)"
+            )
         object.__setattr__(self, "column", column)
         object.__setattr__(self, "duration", found)
+        object.__setattr__(self, "on_expiry", on_expiry or "retract")
+        object.__setattr__(self, "chosen", on_expiry is not None)
+
+    def __repr__(self) -> str:
+        # Fingerprints of states are made of this text, and "retract" had none of its own.
+        kept = f", on_expiry={self.on_expiry!r}" if self.keeps else ""
+        return f"Retain(column={self.column!r}, duration={self.duration!r}{kept})"
 
     def __str__(self) -> str:
-        return f"{self.column} for {self.shown}"
+        kept = ", results are kept" if self.keeps else ""
+        return f"{self.column} for {self.shown}{kept}"
+
+    @property
+    def keeps(self) -> bool:
+        """Whether published results stay when their rows expire."""
+        return self.on_expiry == "keep"
 
     @property
     def shown(self) -> str:
@@ -181,12 +222,24 @@ class Rules:
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
             raise RuleError(f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)")
+        check_type("keys", self.keys, Collection, "names of columns")
         object.__setattr__(self, "keys", tuple(self.keys))
+        for key in self.keys:
+            check_type("a key", key, str, "the name of a column")
+        if self.sequence is not None:
+            check_type("sequence", self.sequence, str, "the name of a column")
         if len(set(self.keys)) != len(self.keys):
             raise RuleError(f"keys {self.keys}: a column occurs twice; give each once")
         if self.retain is not None and not isinstance(self.retain, Retain):
             raise RuleError(
                 f"retain={self.retain!r}: of which column? Give Retain(column, '7 days')"
+            )
+        kept = self.retain if self.retain is not None and self.retain.keeps else None
+        if kept is not None and self.keys and kept.column not in self.keys:
+            raise RuleError(
+                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
+                "another row, and the published results of the first would stay beside it: add "
+                f"{kept.column!r} to the keys, or take on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
             raise RuleError(
@@ -210,6 +263,7 @@ def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, 
     Raises:
         RuleError: Rules of what is no input, or what are no rules.
     """
+    check_type("rules", rules, Mapping, '{"name of the input": Rules(...)}')
     for name, given in rules.items():
         if name not in inputs:
             raise RuleError(
@@ -219,6 +273,16 @@ def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, 
         if not isinstance(given, Rules):
             raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
     return {name: rules[name] for name in inputs if rules.get(name)}
+
+
+def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise RuleError(
+            f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds make no duration "
+            f"({error}); give finite numbers of up to 999,999,999 days in all"
+        ) from None
 
 
 def _read(text: str) -> timedelta:
@@ -235,10 +299,16 @@ def _read(text: str) -> timedelta:
         if unit is None:
             whole = None
             break
-        total += float(number) * unit
+        try:
+            total += float(number) * unit
+        except OverflowError:
+            raise RuleError(
+                f"{excerpt(text)} is longer than {timedelta.max.days} days; give a shorter "
+                "duration, or no retention to keep rows for ever"
+            ) from None
     if whole is None:
         raise RuleError(
-            f"{text!r} is no duration; give numbers with units, as '7 days' or '1 hour 30 minutes' "
-            f"(units are {', '.join(_UNITS)})"
+            f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
+            f"'1 hour 30 minutes' (units are {', '.join(_UNITS)})"
         )
     return total

@@ -10,7 +10,9 @@ once, whoever uses it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
+from circuits.expression import size_after
 from circuits.lowering.block import Block
 from circuits.lowering.join import finish
 from circuits.lowering.outer import as_left_joins, left_outer
@@ -43,6 +45,10 @@ from circuits.relational import (
 )
 
 __all__ = ["lowered"]
+
+# Expressions that would have more nodes than this read computed columns instead: a query that
+# reads each computed column twice in the next one would double them at every level.
+MAX_NODES: Final = 4096
 
 
 def lowered(plan: Plan) -> Plan:
@@ -102,7 +108,10 @@ class _Lowering:
                     return self.block(below).where(predicate)
                 return self.block(antijoin)
             case Map(below, expressions):
-                return self.block(below).select(expressions)
+                block = self.block(below)
+                if size_after(expressions, block.outputs) > MAX_NODES:
+                    block = Block.of(finish(block))
+                return block.select(expressions)
             case Semi(left, right, predicate, is_anti):
                 return (anti if is_anti else semi)(self.block(left), self.plan(right), predicate)
             case Outer(left, right, predicate, "left"):

@@ -7,6 +7,7 @@ from typing import Final
 from circuits.expression import Call, Column, Expression, Literal, conjuncts
 from circuits.relational import (
     Aggregate,
+    Branching,
     Cross,
     Distinct,
     Field,
@@ -50,6 +51,15 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
         if expression.function == "cast":
             return is_nullable(plan, expression.arguments[0])
         return expression.function not in ("is_null", "is_true", "same")
+    if not isinstance(plan, Branching):
+        return _is_nullable(plan, expression)
+    key = "nullable", expression.index
+    if key not in plan.memo:
+        plan.memo[key] = _is_nullable(plan, expression)
+    return bool(plan.memo[key])
+
+
+def _is_nullable(plan: Plan, expression: Column) -> bool:
     column = expression.index
     match plan:
         case Scan(_, fields) | Recur(_, fields):

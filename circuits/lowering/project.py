@@ -1,18 +1,24 @@
 """Filters and maps, pushed towards the leaves as a plan is built.
 
 Both are linear, so they pass through Union and Negate, and a map of a map is one map. A plan that
-reads two of twenty columns of a union of relations therefore keeps two columns of each.
+reads two of twenty columns of a union of relations therefore keeps two columns of each. A union
+that many paths lead through stays as it is (`MAX_PATHS`), so plans grow linearly with the query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
-from circuits.expression import Column, Expression, columns_of, substitute
+from circuits.expression import Column, Expression, columns_of, reads_of, substitute
 from circuits.relational import Aggregate, Filter, Map, Negate, Plan, Spread, Union, columns
 
 __all__ = ["filtered", "projected"]
+
+# A union that more paths lead through is not rewritten: each filter above a chain of unions that
+# share their inputs would double the plan.
+MAX_PATHS: Final = 16
 
 
 def projected(
@@ -28,8 +34,12 @@ def projected(
             for i, e in enumerate(wanted)
         ]
     match plan:
-        case Union(inputs):
-            return Union(tuple(projected(p, wanted, names) for p in inputs))
+        case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
+            key = "projected", wanted, tuple(names)
+            if key not in memo:
+                memo[key] = Union(tuple(projected(p, wanted, names) for p in inputs))
+            found: Plan = memo[key]
+            return found
         case Negate(below):
             return Negate(projected(below, wanted, names))
         case Map(below, inner):
@@ -44,8 +54,12 @@ def projected(
 def filtered(plan: Plan, predicate: Expression) -> Plan:
     """The rows of ``plan`` for which the predicate is true."""
     match plan:
-        case Union(inputs):
-            return Union(tuple(filtered(p, predicate) for p in inputs))
+        case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
+            key = "filtered", predicate
+            if key not in memo:
+                memo[key] = Union(tuple(filtered(p, predicate) for p in inputs))
+            found: Plan = memo[key]
+            return found
         case Negate(below):
             return Negate(filtered(below, predicate))
         case Map(below, inner, names) if all(
@@ -59,7 +73,7 @@ def filtered(plan: Plan, predicate: Expression) -> Plan:
 
 def _reads_each_once(wanted: Sequence[Expression], inner: Sequence[Expression]) -> bool:
     """Whether merging two maps computes nothing twice."""
-    computed = [i for e in wanted for i in columns_of(e) if not isinstance(inner[i], Column)]
+    computed = [i for e in wanted for i in reads_of(e) if not isinstance(inner[i], Column)]
     return len(computed) == len(set(computed))
 
 

@@ -63,7 +63,7 @@ class JoinRows:
         """Join what has changed with the rest; the inputs' deltas are in ``moment.shared``."""
         if not any(len(delta) for delta in deltas):
             return ZSet.empty(len(self.query.head)), None
-        return self.delta_query.evaluate(moment.shared), None
+        return self.delta_query.evaluate(moment.shared, moment.budget), None
 
 
 def query_of(plan: Join, names: Sequence[str]) -> Query:

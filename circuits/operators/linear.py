@@ -36,6 +36,7 @@ from circuits.operators.operator import Moment, Result
 from circuits.predicates import truth
 from circuits.relational import Fields
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows
 
 __all__ = ["FilterRows", "MapRows", "NegateRows", "UnionRows"]
@@ -76,32 +77,45 @@ class MapRows:
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """Map a Z-set."""
         (zset,) = inputs
+        return self._mapped(zset, None)
+
+    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+        """Map a delta.
+
+        Raises:
+            LimitError: The values take more bytes than the step may use.
+        """
+        (delta,) = deltas
+        return self._mapped(delta, moment.budget), None
+
+    def _mapped(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
         batch = Batch(zset, self._columns, self._codecs)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for place, expression in enumerate(self.expressions):
-            rows[place] = self._codes(expression, batch)
+            rows[place] = self._codes(expression, batch, budget)
         return consolidated_rows(rows, zset._weights.copy())
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
-        """Map a delta."""
-        return self.meaning(deltas), None
-
-    def _codes(self, expression: Expression, batch: Batch) -> Int64Array | int:
+    def _codes(
+        self, expression: Expression, batch: Batch, budget: Budget | None
+    ) -> Int64Array | int:
         match expression:
             case Column(index):
                 return batch.codes(index)
             case Literal(None):
                 return NULL
             case Call("cast", (inner,), type) if keeps_codes(inner.type, type, self._codecs):
-                return self._codes(inner, batch)
+                return self._codes(inner, batch, budget)
             case Call("is_true"):
                 return truth(expression, batch).true.astype(np.int64)
             case Call("greatest", arguments, type) if self._compares(arguments, type):
                 # NULL is the least code and left out, so codes decide.
-                return reduce(np.maximum, [self._codes(inner, batch) for inner in arguments])
+                codes = [self._codes(inner, batch, budget) for inner in arguments]
+                return reduce(np.maximum, codes)
         values = evaluate(expression, batch, batch.rows)
+        if budget is not None:
+            budget.hold(values.nbytes)
         return self._codecs.codec(expression.type).encode(values)
 
     def _compares(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:

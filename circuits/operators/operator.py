@@ -13,10 +13,11 @@ By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from dbsp_wcoj import RelationsStep, ZSet
+from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.trace import TraceStep
 
 __all__ = ["Moment", "Operator", "Prepared", "Result"]
@@ -38,10 +39,17 @@ Result = tuple[ZSet, Prepared | None]
 
 @dataclass(frozen=True)
 class Moment:
-    """The step that is prepared: whether it is the first, and the joined relations' deltas."""
+    """The step that is prepared.
+
+    Attributes:
+        first: Whether it is the first.
+        shared: The joined relations' deltas.
+        budget: What the step may use.
+    """
 
     first: bool
     shared: RelationsStep
+    budget: Budget = field(default_factory=lambda: Budget(StepLimits.off()))
 
 
 class Operator(Protocol):

@@ -21,18 +21,22 @@ codes, which order as values do; for a maximum they are turned round. NULL is no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from circuits.codec_buffers import NULL
 from circuits.operators.groups import touched
 from circuits.operators.operator import Moment, Result
-from circuits.operators.settle import appearing, changes_of, running
+from circuits.operators.settle import appearing, changes_of, first_of_equal, running
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.leading import leading
+from dbsp_wcoj.leading import Leading, leading
+from dbsp_wcoj.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["SettleBest"]
+
+LOWEST: Final = -(2**63)
 
 
 class SettleBest:
@@ -83,7 +87,7 @@ class SettleBest:
             return ZSet.empty(delta.arity), None
         staged = self.trace.prepare(candidates)
         keys = touched(candidates, range(len(rows) - 2))
-        found = leading(self.trace, keys, signed=True, step=staged)
+        found = self._histories(candidates, keys, staged)
         starts = changes_of(found.places) | changes_of(found.rows[0])
         pieces = []
         for side, sign in ((found.new, 1), (found.old, -1)):
@@ -96,6 +100,50 @@ class SettleBest:
         out[self._column] = best[1] if self._least else ~best[1]
         out[-1] = best[2]
         return consolidated_rows(out, np.concatenate([w for _, w in pieces])), staged
+
+    def _histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> Leading:
+        """The rows (value, iteration) of each key that can change what is best.
+
+        Where the least value came before all iterations of the delta, values above it change
+        nothing from there on, and nothing changes before: only it and the delta's values below it
+        are read. So a recursion whose values get better for ever takes as long for its last
+        iteration as for its first.
+        """
+        n = len(keys)
+        rows = candidates._rows
+        first = first_of_equal(rows[:n]) if n else np.zeros(1, np.int64)
+        places = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
+        earliest = np.minimum.reduceat(rows[-1], first)
+        known = leading(self.trace, keys, limit=1)
+        settled = known.rows[1] < earliest[known.places]
+        least = np.full(len(first), LOWEST)
+        least[known.places[settled]] = known.rows[0, settled]
+        others = np.ones(len(first), np.bool_)
+        others[known.places[settled]] = False
+        below = np.flatnonzero(rows[-2] < least[places])
+        best = np.flatnonzero(~others)
+        owners = np.concatenate((places[below], best))
+        values = np.concatenate((rows[-2, below], least[best]))
+        order = np.lexsort((values, owners))
+        owners, values = owners[order], values[order]
+        distinct = np.flatnonzero(changes_of(owners) | changes_of(values))
+        owners, values = owners[distinct], values[distinct]
+        prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
+        found = leading(self.trace, prefixes, signed=True, step=staged)
+        # A value that was taken away before it came has no iteration at which it is best.
+        came = np.flatnonzero(found.old)
+        came = came[changes_of(found.places[came])]
+        came = came[values[found.places[came]] == least[owners[found.places[came]]]]
+        if (found.old[came] < 0).any() or not len(best):
+            return leading(self.trace, keys, signed=True, step=staged)
+        rest = np.flatnonzero(others)
+        whole = leading(self.trace, keys[:, rest], signed=True, step=staged)
+        return Leading(
+            np.concatenate((owners[found.places], rest[whole.places])),
+            np.concatenate((np.stack((values[found.places], found.rows[0])), whole.rows), axis=1),
+            np.concatenate((found.old, whole.old)),
+            np.concatenate((found.new, whole.new)),
+        )
 
 
 def bests(

@@ -13,6 +13,7 @@ De Morgan's laws, which hold in three-valued logic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,14 +46,36 @@ def divided(rows: Rows, name: str, node: exp.Expr) -> Plan:
 
 
 class _Division:
-    """Divides plans with the columns of ``rows``."""
+    """Divides plans with the columns of ``rows``.
+
+    A condition is asked several times for the rows of one plan: once for those that it takes, once
+    for those that it leaves to the next alternative. Each part is made once, so the plan of n
+    alternatives is a DAG of O(n) nodes.
+    """
 
     def __init__(self, rows: Rows, name: str) -> None:
         self._rows = rows
         self._name = name
+        # By the ``id`` of the condition and of the plan, which is kept so that the id stays valid.
+        self._made: dict[tuple[int, int, bool, bool], tuple[Plan, Plan]] = {}
 
     def true(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
         """Those for which the condition, or its negation, is true."""
+        return self._once(self._true, node, plan, negated=negated)
+
+    def _untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+        """The others."""
+        return self._once(self._not_true, node, plan, negated=negated)
+
+    def _once(
+        self, make: Callable[..., Plan], node: exp.Expr, plan: Plan, *, negated: bool
+    ) -> Plan:
+        key = id(node), id(plan), negated, make == self._true
+        if key not in self._made:
+            self._made[key] = make(node, plan, negated), plan
+        return self._made[key][0]
+
+    def _true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
         first, second, both = self._parts(node, negated)
         if second is None:
             return self._leaf(first, plan, negated=_flips(node, negated), complement=False)
@@ -63,8 +86,7 @@ class _Division:
         rest = self._untrue(first, plan, negated=negated)
         return Union((taken, self.true(second, rest, negated=negated)))
 
-    def _untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
-        """The others."""
+    def _not_true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
         first, second, both = self._parts(node, negated)
         if second is None:
             return self._leaf(first, plan, negated=_flips(node, negated), complement=True)

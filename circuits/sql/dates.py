@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.expression import Expression
 from circuits.sql.expressions import READERS, Clause, Reader, integer, text
 from circuits.sql.scalars import NAMED
+from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
 __all__ = ["FIELDS", "UNITS"]
 
@@ -91,7 +92,9 @@ def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
     name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
     if name not in known:
         raise clause.source.unsupported(
-            node, f"unit {name!r} in {node.key.upper()}", f"there are: {', '.join(known)}"
+            node,
+            f"unit {name!r} in {clause.source.construct(node)}",
+            f"there are: {', '.join(known)}",
         )
     return name
 
@@ -130,13 +133,20 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     clause.source.only(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")
     negative = isinstance(number, exp.Neg)
-    number = number.this if negative else number
+    if negative:
+        clause.source.only(number, "this")
+        number = number.this
     if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
         raise clause.source.unsupported(
             node, "an interval that is no literal", "write it as INTERVAL '3 days'"
         )
     written = f"{'-' if negative else ''}{number.this} {unit.name if unit else ''}".strip()
     total = [0, 0, 0]
+    if len(written) > MAX_NUMBER_CHARACTERS:
+        raise clause.source.error(
+            node,
+            f"an interval of more than {MAX_NUMBER_CHARACTERS} characters: write a shorter one",
+        )
     if not re.fullmatch(r"([+-]?\d+\s*[a-zA-Z]+\s*)+", written):
         raise clause.source.unsupported(
             node, f"interval {written!r}", "write whole numbers with units, as '1 year 2 months'"

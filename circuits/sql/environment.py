@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sqlglot import exp
 
 from circuits.relational import Map, Plan, Scan, columns
+from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import Source
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from circuits.sql.scope import Scope
     from circuits.sql.select import Selection
 
-__all__ = ["NO_RANKS", "Bounds", "Common", "Derived", "Environment", "Ranks", "renamed"]
+__all__ = [
+    "NO_RANKS",
+    "Bounds",
+    "Common",
+    "Derived",
+    "Environment",
+    "Ranks",
+    "check_ranks",
+    "renamed",
+]
 
 
 @dataclass(frozen=True)
@@ -89,15 +99,28 @@ class Common:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a query can name, and how to plan the queries in it."""
+    """What a query can name, and how to plan the queries in it.
+
+    Args:
+        source: The text.
+        relations: Relations and earlier views.
+        queries: How queries are planned.
+        commons: The WITH queries around, by name without case.
+        hidden: The scope around the query that it could name in SQL but not here.
+    """
 
     source: Source
     relations: Mapping[str, Scan]
     queries: Queries
     commons: Mapping[str, Common] = field(default_factory=dict)
+    hidden: Scope | None = None
 
-    def within(self, node: exp.Expr) -> Environment:
-        """The environment of a query, with its own WITH queries."""
+    def behind(self, scope: Scope | None) -> Environment:
+        """The environment of a query that has no way to the columns of the scope around it."""
+        return self if scope is None else replace(self, hidden=scope)
+
+    def within(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
+        """The environment of a query below the scope ``parent``, with its own WITH queries."""
         clause = node.args.get("with_")
         if clause is None:
             return self
@@ -112,8 +135,15 @@ class Environment:
                     common.args["alias"], f"two WITH queries are called {common.alias!r}"
                 )
             own.add(name)
+            if not isinstance(common.this, exp.Query | exp.Values):
+                raise self.source.unsupported(
+                    common.this,
+                    f"{self.source.construct(common.this)} in WITH",
+                    "there is SELECT",
+                    word=common.this.key,
+                )
             recursive = bool(clause.args.get("recursive")) and _names(common.this, name)
-            made = Common(common, inner, recursive)
+            made = Common(common, inner.behind(parent), recursive)
             inner = replace(inner, commons={**inner.commons, name: made})
         return inner
 
@@ -129,7 +159,10 @@ class Environment:
         """
         if not isinstance(node.this, exp.Identifier):
             raise self.source.unsupported(
-                node, f"{node.this.key.upper()} in FROM", "there are tables, queries and VALUES"
+                node,
+                f"{self.source.construct(node.this)} in FROM",
+                "there are tables, queries and VALUES",
+                word=str(node.this.meta.get(WRITTEN, "")),
             )
         common = self.common(node)
         if common is not None:
@@ -155,6 +188,7 @@ class Environment:
         elif key not in common.plans:
             derived = self.queries.plan(common.environment, common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
+            check_ranks(self.source, common.node, derived, ranks)
             common.plans[key] = renamed(self.source, derived, names)
         return common.plans[key]
 
@@ -164,15 +198,47 @@ def _names(node: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
+def check_ranks(source: Source, node: exp.Expr, derived: Derived, ranks: Ranks) -> None:
+    """Refuse a row_number() that is bounded from outside by a name that another column has too."""
+    for name in ranks:
+        if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
+            raise source.error(
+                node,
+                f"column {name!r} is a row_number() and another column; give one another alias",
+            )
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The names, each one new whatever the case.
+
+    >>> _distinct(["a", "A_1", "b", "A", "a"])
+    ['a', 'A_1', 'b', 'A_2', 'a_3']
+    """
+    times: dict[str, int] = {}
+    found = []
+    for name in names:
+        key, new = name.casefold(), name
+        while new.casefold() in times:
+            new = f"{name}_{times[key]}"
+            times[key] += 1
+        times[new.casefold()] = 1
+        found.append(new)
+    return found
+
+
 def renamed(source: Source, derived: Derived, names: list[exp.Identifier]) -> Derived:
-    """The columns under the names of an alias's list; it may be shorter than the columns."""
-    if not names:
-        return derived
+    """The columns under the names of an alias's list; it may be shorter than the columns.
+
+    A name that is there before, in any case, gets the first number that makes it new, as in DuckDB:
+    ``a, a, a`` are ``a, a_1, a_2``.
+    """
     plan = derived.plan
     own = [field.name for field in plan.fields]
     if len(names) > len(own):
         raise source.error(
             names[len(own)], f"{len(names)} names for the {len(own)} columns {', '.join(own)}"
         )
-    new = [*(name.name for name in names), *own[len(names) :]]
+    new = _distinct([*(name.name for name in names), *own[len(names) :]])
+    if new == own:
+        return derived
     return Derived(Map(plan, columns(plan), tuple(new)), derived.refusals)

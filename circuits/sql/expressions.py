@@ -8,6 +8,7 @@ the SELECT list and join conditions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,15 +18,18 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits import functions
+from circuits.errors import EvaluationError
+from circuits.evaluation import evaluate
 from circuits.expression import Call, Expression, Literal
-from circuits.sql.source import Source
+from circuits.sql.parsing import WRITTEN
+from circuits.sql.source import SYMBOLS, Source
 from circuits.sql.types import arrow_type
 
-__all__ = ["NULL", "READERS", "Clause", "integer", "is_aggregate", "text"]
+__all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
 
 NULL: Final = Literal(None, pa.null())
 AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
-INT64: Final = range(-(2**63) + 1, 2**63)
+INT64: Final = range(-(2**63), 2**63)
 
 
 def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
@@ -77,7 +81,8 @@ class Clause:
 
     def unknown(self, node: exp.Expr) -> NoReturn:
         """Refuse a node that no reader understands."""
-        raise self.source.unsupported(node, self._construct(node), _known_functions(node))
+        word = str(node.meta.get(WRITTEN, ""))
+        raise self.source.unsupported(node, self._construct(node), _known_functions(node), word)
 
     def predicate(self, node: exp.Expr) -> Expression:
         """A condition: an expression of type bool."""
@@ -105,11 +110,11 @@ class Clause:
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
     def _construct(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Func) and not isinstance(node, exp.Binary):
+        if isinstance(node, exp.Func) and (WRITTEN in node.meta or not _is_sign(node)):
             return f"function {self.source.word(node)}()"
         if isinstance(node, exp.Query):
             return f"a subquery in {self.name}"
-        return f"{node.key.upper()} in {self.name}"
+        return f"{self.source.construct(node)} in {self.name}"
 
 
 def is_aggregate(node: exp.Expr) -> bool:
@@ -118,8 +123,13 @@ def is_aggregate(node: exp.Expr) -> bool:
     return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
+def _is_sign(node: exp.Expr) -> bool:
+    """Is it written with signs, though it is a function to sqlglot?"""
+    return isinstance(node, exp.Binary) or type(node) in SYMBOLS
+
+
 def _known_functions(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Func) or isinstance(node, exp.Binary):
+    if not isinstance(node, exp.Func) or (_is_sign(node) and WRITTEN not in node.meta):
         return ""
     names = {
         kind.sql_name().lower()
@@ -227,17 +237,59 @@ def _whole(clause: Clause, node: exp.IntDiv) -> Expression:
     return value
 
 
-def _cast(function: str) -> Reader:
-    def read(clause: Clause, node: exp.Cast) -> Expression:
-        clause.source.only(node, "this", "to", *(("safe",) if function == "try_cast" else ()))
-        target = arrow_type(clause.source, node.to)
-        value = clause.read(node.this)
-        made = clause.call(node, function, value, type=target)
-        if isinstance(value, Literal) and isinstance(made, Call):
-            raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
-        return made
+def _cast(clause: Clause, node: exp.Cast) -> Expression:
+    """CAST, TRY_CAST and ``::``; sqlglot makes a TryCast of Spark's CAST too."""
+    lenient = isinstance(node, exp.TryCast)
+    if lenient and clause.source.is_spark:
+        lenient = bool(node.args.get("safe"))
+    clause.source.only(node, "this", "to", *(("safe",) if lenient else ()))
+    target = arrow_type(clause.source, node.to)
+    value = clause.read(node.this)
+    if clause.source.is_spark:
+        value = _as_spark_casts(clause, node, value, target)
+        if lenient and _is_no_whole(value, target):
+            return Literal(None, target)
+    made = clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+    if clause.source.is_spark and _is_no_whole(value, target):
+        raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
+    if isinstance(value, Literal) and isinstance(made, Call):
+        # A value that Python does not have stays a call; any other one has failed.
+        try:
+            evaluate(made, (), 1)
+        except EvaluationError:
+            raise clause.source.error(
+                node, f"{value} is no {target}; correct it, or use TRY_CAST"
+            ) from None
+    return made
 
-    return read
+
+def _as_spark_casts(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
+) -> Expression:
+    """A value that becomes in a cast what it becomes in Spark: fractions are cut off."""
+    of = value.type
+    fractional = pa.types.is_floating(of) or pa.types.is_decimal(of)
+    if pa.types.is_integer(target) and fractional:
+        return clause.call(node, "trunc", value)
+    if pa.types.is_string(target):
+        check_spark_text(clause, node, value)
+    return value
+
+
+def _is_no_whole(value: Expression, target: pa.DataType) -> bool:
+    """Is a literal text cast to an integer that it is not to Spark, as ``'1.5'`` or ``'1e3'``?"""
+    written = value.value if isinstance(value, Literal) else None
+    if not isinstance(written, str) or not pa.types.is_integer(target):
+        return False
+    return re.fullmatch(r"\s*[+-]?\d+\s*", written) is None
+
+
+def check_spark_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
+    """Refuse a float as text, which Spark writes otherwise: ``1.0E10``, ``NaN``."""
+    if clause.source.is_spark and pa.types.is_floating(value.type):
+        raise clause.source.unsupported(
+            node, "a float as text in dialect spark", "cast it to a decimal first, or round it"
+        )
 
 
 def _case(clause: Clause, node: exp.Case) -> Expression:
@@ -284,7 +336,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Add: _operator("add"),
     exp.Boolean: _boolean,
     exp.Case: _case,
-    exp.Cast: _cast("cast"),
+    exp.Cast: _cast,
     exp.Column: _column,
     exp.Div: _divide,
     exp.Filter: _aggregate,
@@ -300,6 +352,6 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.RespectNulls: _aggregate,
     exp.Sub: _operator("subtract"),
     exp.Subquery: _subquery,
-    exp.TryCast: _cast("try_cast"),
+    exp.TryCast: _cast,
     exp.Window: _window,
 }

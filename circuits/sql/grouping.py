@@ -206,11 +206,12 @@ class Grouping:
                 if known_inside:
                     raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
                 node = node.this
-            raise source.unsupported(node, f"aggregate {source.word(node)}()", known)
+            word = source.word(node)
+            raise source.unsupported(node, f"aggregate {word}()", known, word)
         if argument is None or isinstance(argument, exp.Star):
             if not isinstance(node, exp.Count):
                 raise source.error(
-                    node, f"{node.key}() needs a column; only count() can do without"
+                    node, f"{source.word(node)}() needs a column; only count() can do without"
                 )
             if argument is not None:
                 source.only(argument)
@@ -226,7 +227,8 @@ class Grouping:
 
     def _scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """A subquery of one value for all groups; it stands beside them."""
-        alone = type(self.rows)(self.rows.environment, ONE_ROW)
+        apart = self.rows.environment.behind(self.rows.scope)
+        alone = type(self.rows)(apart, ONE_ROW)
         value = alone.value(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)

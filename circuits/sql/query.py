@@ -40,4 +40,5 @@ def plan(environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> D
     if isinstance(node, exp.Values):
         source.only(node, "expressions")
         return Derived(read_values(environment, node))
-    raise source.unsupported(node, f"{node.key.upper()} as a query", "there is SELECT")
+    construct = source.construct(node)
+    raise source.unsupported(node, f"{construct} as a query", "there is SELECT", node.key)

@@ -105,6 +105,7 @@ def wanted(
         value, bounds = bounded(part) or (None, None)
         if not isinstance(value, exp.Column) or bounds is None:
             continue
+        environment.source.only(value, "this", "table")
         name = value.name.casefold()
         named = value.table.casefold()
         matches = [
@@ -115,6 +116,7 @@ def wanted(
         if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
             ranks[id(matches[0])][name] = bounds
             done[id(part)] = value
+            environment.source.only(part, "this", "expression", "low", "high")
     return dict(ranks), done
 
 

@@ -23,7 +23,7 @@ from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
 
-__all__ = ["Rows", "factored", "parts_of"]
+__all__ = ["Rows", "add_alias", "factored", "parts_of"]
 
 
 class Rows:
@@ -49,12 +49,12 @@ class Rows:
         self.slots = tuple(slots)
         self.parent = parent
         self.correlated: list[tuple[exp.Expr, Expression]] = []
-        self.aliases: Mapping[str, exp.Expr] = {}
+        self.aliases: Mapping[str, exp.Expr | None] = {}
         self._open: set[int] = set()  # aliases that are being read: none is made of itself
 
     @property
     def scope(self) -> Scope:
-        return Scope(self.source, self.slots, self.parent)
+        return Scope(self.source, self.slots, self.parent, self.environment.hidden)
 
     @property
     def width(self) -> int:
@@ -69,7 +69,12 @@ class Rows:
         here = Scope(self.source, self.slots).find(node)
         if here is not None:
             return here
-        alias = None if node.table else self.aliases.get(node.name.casefold())
+        name = node.name.casefold()
+        alias = None if node.table else self.aliases.get(name)
+        if alias is None and not node.table and name in self.aliases:
+            raise self.source.error(
+                node, f"{node.name!r} is the alias of several expressions; give each its own"
+            )
         if alias is None or id(alias) in self._open:
             return self.scope.resolve(node)
         self._open.add(id(alias))
@@ -115,6 +120,13 @@ class Rows:
         """The value of a scalar subquery, which is joined to the rows."""
         self.plan, value = subqueries.scalar(self, node)
         return value
+
+
+def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:
+    """Note what an alias of the SELECT list stands for; None if that is several expressions."""
+    name = item.alias.casefold()
+    known = aliases.get(name, item.this)
+    aliases[name] = item.this if known == item.this else None
 
 
 def _inside(expression: Expression, width: int) -> Expression:

@@ -12,8 +12,17 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Expression
-from circuits.sql.expressions import NULL, READERS, Clause, Reader, text
+from circuits.expression import Expression, Literal
+from circuits.sql.expressions import (
+    NULL,
+    READERS,
+    Clause,
+    Reader,
+    check_spark_text,
+    integer,
+    is_aggregate,
+    text,
+)
 
 __all__ = ["NAMED", "SCALARS"]
 
@@ -41,7 +50,6 @@ SCALARS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Sqrt: ("sqrt", "this"),
     exp.StartsWith: ("starts_with", "this", "expression"),
     exp.StrPosition: ("position", "this", "substr"),
-    exp.Substring: ("substring", "this", "start", "length"),
     exp.Trunc: ("trunc", "this"),
     exp.Upper: ("upper", "this"),
 }
@@ -87,6 +95,7 @@ def _as_text(clause: Clause, node: exp.Expr) -> Expression:
     value = clause.read(node)
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
+    check_spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 
@@ -98,10 +107,24 @@ def _trim(clause: Clause, node: exp.Trim) -> Expression:
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 
+def _substring(clause: Clause, node: exp.Substring) -> Expression:
+    """A part of a text; in Spark it may start at 0, which is the first character too."""
+    value, start, *length = clause.all(node, "this", "start", "length")
+    if isinstance(start, Literal):
+        start = integer(1) if clause.source.is_spark and start.value == 0 else start
+    elif clause.source.is_spark:
+        zero = clause.call(node, "eq", start, integer(0))
+        start = clause.call(node, "case", zero, integer(1), start)
+    return clause.call(node, "substring", value, start, *length)
+
+
 def _pad(clause: Clause, node: exp.Pad) -> Expression:
     clause.source.only(node, "this", "expression", "fill_pattern", "is_left")
     function = "lpad" if node.args.get("is_left") else "rpad"
-    parts = (node.this, node.expression, node.args["fill_pattern"])
+    padding = node.args.get("fill_pattern")  # Spark and PostgreSQL pad with blanks without it
+    parts = (
+        (node.this, node.expression) if padding is None else (node.this, node.expression, padding)
+    )
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 
@@ -129,6 +152,8 @@ def _pair(function: str) -> Reader:
 
 def _named(clause: Clause, node: exp.Anonymous) -> Expression:
     clause.source.only(node, "this", "expressions")
+    if is_aggregate(node):
+        return clause.aggregate(clause, node)
     reader = NAMED.get(node.name.lower())
     return reader(clause, node) if reader else clause.unknown(node)
 
@@ -152,6 +177,7 @@ READERS.update(
         exp.Least: _varargs("least"),
         exp.Log: _log,
         exp.Pad: _pad,
+        exp.Substring: _substring,
         exp.Trim: _trim,
     }
 )

@@ -84,11 +84,19 @@ def _same(left: str, right: str) -> bool:
 
 @dataclass(frozen=True)
 class Scope:
-    """The slots of a FROM clause, and the scope around a subquery."""
+    """The slots of a FROM clause, and the scope around a subquery.
+
+    Args:
+        source: The text, for errors.
+        slots: The columns here.
+        parent: The scope around, whose columns can be named too.
+        hidden: The scope around, where SQL could name its columns but it is not supported.
+    """
 
     source: Source
     slots: tuple[Slot, ...] = ()
     parent: Scope | None = None
+    hidden: Scope | None = None
 
     def resolve(self, node: exp.Column) -> Expression:
         """The value of a column by its name.
@@ -110,6 +118,14 @@ class Scope:
                 raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
             return matches[0].value if table else matches[0].unqualified
         if self.parent is None or (table and self.has(table)):
+            beyond = None if table and self.has(table) else self.hidden
+            if beyond is not None and beyond.find(node) is not None:
+                raise self.source.unsupported(
+                    node,
+                    f"column {node.sql()!r} of the enclosing query, from within a set operation, "
+                    "WITH, FROM or a grouped query,",
+                    "join the tables, or name it in the WHERE of an EXISTS or IN of its own",
+                )
             return None
         outside = self.parent.find(node)
         if outside is not None and is_correlated(outside):

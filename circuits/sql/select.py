@@ -25,7 +25,7 @@ from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ran
 from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, Sorted, orders, read_limit, read_order
-from circuits.sql.rows import Rows, factored, parts_of
+from circuits.sql.rows import Rows, add_alias, factored, parts_of
 from circuits.sql.scope import Scope, is_correlated
 from circuits.sql.source import Source
 from circuits.sql.subqueries import is_membership, keyed
@@ -72,9 +72,11 @@ def opened(environment: Environment, node: exp.Select, parent: Scope | None = No
     """FROM and WHERE."""
     wanted, done = ranks.wanted(environment, node)
     rows = read_from(environment, node, parent, wanted)
-    rows.aliases = {
-        item.alias.casefold(): item.this for item in node.expressions if isinstance(item, exp.Alias)
-    }
+    aliases: dict[str, exp.Expr | None] = {}
+    rows.aliases = aliases
+    for item in node.expressions:
+        if isinstance(item, exp.Alias):
+            add_alias(aliases, item)
     where = node.args.get("where")
     for column in done.values():
         # The condition is understood already, but its name must have been the only one.
@@ -93,7 +95,7 @@ def selected(
 ) -> Selection:
     """All up to the list; ``wanted`` are the ranks of its row_number()s, by their aliases."""
     environment.source.only(node, *PARTS)
-    environment = environment.within(node)
+    environment = environment.within(node, parent)
     return _Select(node, opened(environment, node, parent), wanted).selection()
 
 
@@ -148,7 +150,9 @@ class _Select:
     def _qualify(self, wanted: Ranks) -> tuple[exp.Expr | None, Bounds]:
         """The row_number() that is bounded, by QUALIFY or by the query around."""
         found = [
-            (self.aliases[name], bounds) for name, bounds in wanted.items() if name in self.aliases
+            (value, bounds)
+            for name, bounds in wanted.items()
+            if (value := self.aliases.get(name)) is not None
         ]
         qualify = self.node.args.get("qualify")
         if qualify is not None:
@@ -156,11 +160,13 @@ class _Select:
             for part in parts_of(qualify.this):
                 value, bounds = ranks.bounded(part) or (part, None)
                 if isinstance(value, exp.Column) and not value.table:
-                    value = self.aliases.get(value.name.casefold(), value)
+                    self.source.only(value, "this")
+                    value = self.aliases.get(value.name.casefold(), value) or value
                 if bounds is None or not ranks.is_rank(value):
                     raise self.source.unsupported(
                         part, "this condition of QUALIFY", f"{ranks.UNBOUNDED}", word="qualify"
                     )
+                self.source.only(part, "this", "expression", "low", "high")
                 found.append((value, bounds))
         if len(found) > 1:
             raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
@@ -168,7 +174,8 @@ class _Select:
 
     def _items(self) -> list[_Item]:
         items: list[_Item] = []
-        self.rows.aliases = visible = {}
+        visible: dict[str, exp.Expr | None] = {}
+        self.rows.aliases = visible
         clause = self._clause("SELECT")
         for node in self.node.expressions:
             if isinstance(node, exp.Star):
@@ -181,7 +188,7 @@ class _Select:
             elif isinstance(node, exp.Alias):
                 self.source.only(node, "this", "alias")
                 items.append(self._item(clause, node.alias, node.this))
-                visible[node.alias.casefold()] = node.this
+                add_alias(visible, node)
             elif isinstance(node, exp.Column):
                 items.append(self._item(clause, self.rows.scope.name(node), node))
             else:
@@ -193,6 +200,8 @@ class _Select:
     def _item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.rank is None or node != self.rank:
             return _Item(name, node, clause.read(node))
+        if node is not self.rank:
+            self.source.mark_read(node)
         if self.bounds.first == self.bounds.last:
             return _Item(name, node, integer(self.bounds.first))
         refusal = (
@@ -257,6 +266,7 @@ class _Select:
         if isinstance(node, exp.Literal) and not node.is_string:
             matches = [self._position(node)]
         elif isinstance(node, exp.Column) and not node.table:
+            self.source.only(node, "this", "table")
             name = node.name.casefold()
             matches = [item for item in self.items if item.name.casefold() == name]
         if len({item.value for item in matches}) > 1:
@@ -306,7 +316,7 @@ class _Select:
 
 def _no_window(clause: Clause, node: exp.Expr) -> Expression:
     inner = node.this
-    word = inner.sql_name().lower() if isinstance(inner, exp.Func) else ""
+    word = clause.source.word(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
     raise clause.source.unsupported(node, "a window function", ranks.UNBOUNDED, word=word)
 
 

@@ -57,7 +57,7 @@ def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
         if isinstance(node, exp.Intersect):
             plan = Union((left, Negate(plan)))
         elif not isinstance(node, exp.Except):
-            raise source.unsupported(node, node.key.upper())
+            raise source.unsupported(node, source.construct(node))
     return limited(environment, node, plan)
 
 

@@ -1,9 +1,12 @@
 """The text of a query, its syntax trees, and errors that point into it.
 
 sqlglot keeps the offset of names, literals and of some function names. The place of any other node
-is the first such offset below it, or the keyword that stands before it. ``only`` is the guard
-against wrong answers: each reader of a node says which of its arguments it has understood, and
-any other one that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...) is an error.
+is the first such offset below it, or the keyword that stands before it.
+
+``only`` is the guard against wrong answers: each reader of a node says which of its arguments it
+has understood, and any other one that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...)
+is an error. ``check_read`` is the guard of that guard: when a statement is planned, a node that no
+reader has passed to ``only`` was dropped, and is an error too.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
+from circuits.sql.parsing import WRITTEN, parse
 
-__all__ = ["Source"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "Source"]
 
 EXCERPT_WIDTH: Final = 72
-OPENING: Final = (TokenType.L_PAREN, TokenType.VALUES, TokenType.LATERAL, TokenType.UNNEST)
+#: Characters of a number in a query; no type has values of more than 76 digits.
+MAX_NUMBER_CHARACTERS: Final = 1000
 
 # What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
 CONSTRUCTS: Final = {
@@ -44,6 +49,29 @@ CONSTRUCTS: Final = {
     "when": "AT",
     "with_": "WITH",
     "windows": "WINDOW",
+}
+
+# What is written with signs, not with a word.
+SYMBOLS: Final[dict[type[exp.Expr], str]] = {
+    exp.Array: "a list [...]",
+    exp.BitwiseNot: "operator ~",
+    exp.Bracket: "a subscript [...]",
+    exp.Struct: "a struct {...}",
+}
+
+# Nodes that are read together with the one above, and the arguments that are read of them.
+PLAIN: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+    exp.And: ("this", "expression"),
+    exp.Boolean: ("this",),
+    exp.Identifier: ("this", "quoted"),
+    exp.Limit: ("expression",),
+    exp.Literal: ("this", "is_string"),
+    exp.Not: ("this",),
+    exp.Null: (),
+    exp.Offset: ("expression",),
+    exp.Paren: ("this",),
+    exp.Subquery: ("this",),
+    exp.Var: ("this",),
 }
 
 NO_COMMA_AFTER: Final = (
@@ -75,6 +103,12 @@ class Source:
         self.text = text
         self.dialect = dialect
         self.tokens: list[Token] = []
+        self._read: set[int] = set()
+
+    @property
+    def is_spark(self) -> bool:
+        """Whether a meaning that differs between Spark 4 and DuckDB is that of Spark."""
+        return self.dialect in ("spark", "databricks")
 
     def statements(self) -> list[exp.Expr]:
         """The syntax trees of the statements, in order.
@@ -88,7 +122,7 @@ class Source:
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
-            trees = sqlglot.parse(self.text, dialect=self.dialect)
+            trees = parse(self.tokens, self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
@@ -100,7 +134,10 @@ class Source:
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
             # sqlglot stumbles over some texts that are no SQL.
             raise self.at(0, f"the text is no SQL ({type(bug).__name__} in its reader)") from None
-        statements = [tree for tree in trees if tree is not None]
+        # A comment after the last semicolon is a statement to sqlglot.
+        statements = [
+            tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)
+        ]
         for tree in statements:
             for name in tree.find_all(exp.Identifier):
                 if not name.args.get("quoted") and not re.fullmatch(r"[^\W\d][\w$]*", name.name):
@@ -118,12 +155,17 @@ class Source:
         message = f"{construct} is not supported" + (f"; {way_out}" if way_out else "")
         return self._at(self._place(node, word), message, UnsupportedSqlError)
 
+    def unsupported_at(self, offset: int, construct: str, way_out: str) -> UnsupportedSqlError:
+        """The same at an offset of the text."""
+        return self._at(offset, f"{construct} is not supported; {way_out}", UnsupportedSqlError)
+
     def at(self, offset: int, message: str) -> SqlError:
         """An error at an offset of the text."""
         return self._at(offset, message, SqlError)
 
     def only(self, node: exp.Expr, *understood: str) -> None:
-        """Raise UnsupportedSqlError if an argument is set that is not ``understood``."""
+        """Note that a node is read; UnsupportedSqlError if another argument of it is set."""
+        self._read.add(id(node))
         for name, value in node.args.items():
             if name in understood or value is None or value is False or value == []:
                 continue
@@ -132,8 +174,29 @@ class Source:
             construct = CONSTRUCTS.get(name, name.strip("_").upper().replace("_", " "))
             if isinstance(value, str):
                 construct = f"{construct} {value}"
-            of = node.key.upper()
+            of = self.construct(node)
             raise self.unsupported(place, f"{construct} in {of}", word=_keyword(name, value))
+
+    def mark_read(self, tree: exp.Expr) -> None:
+        """Note that all of a tree is read, because it is equal to one that is."""
+        self._read.update(id(node) for node in tree.walk())
+
+    def check_read(self, tree: exp.Expr) -> None:
+        """Raise UnsupportedSqlError if a part of a planned statement was not read.
+
+        WITH queries that nothing names are left alone, as DuckDB leaves them.
+        """
+
+        def unused(node: exp.Expr) -> bool:
+            return isinstance(node, exp.CTE) and id(node.this) not in self._read
+
+        for node in tree.walk(prune=unused):
+            if id(node) in self._read or unused(node):
+                continue
+            known = PLAIN.get(type(node))
+            if known is None:
+                raise self.unsupported(node, f"{self.construct(node)} at this place")
+            self.only(node, *known)
 
     @contextmanager
     def function(self, node: exp.Expr) -> Iterator[None]:
@@ -145,6 +208,10 @@ class Source:
 
     def word(self, node: exp.Expr) -> str:
         """The name of a function as it is written in the text, else sqlglot's."""
+        if WRITTEN in node.meta:
+            return str(node.meta[WRITTEN])
+        if isinstance(node, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+            return self.word(node.this)
         start, end = node.meta.get("start"), node.meta.get("end")
         if start is not None and end is not None:
             return self.text[start : end + 1]
@@ -152,20 +219,44 @@ class Source:
             return node.name
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
-    def comma_before(self, node: exp.Expr) -> bool:
-        """Does a comma (and what opens a query or VALUES) stand before a table in FROM?"""
-        start = self._start(node)
-        before = [token for token in self.tokens if start is not None and token.start < start]
-        inside, depth = not isinstance(node, exp.Table), 0
-        while before:
-            kind = before[-1].token_type
-            if inside:  # the first name in a query is not its first word
-                depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
-                inside = depth < 1
-            elif kind not in OPENING:
-                return kind == TokenType.COMMA
-            before.pop()
-        return False
+    def construct(self, node: exp.Expr) -> str:
+        """What a node is called in an error, in the words of the text where it has them."""
+        if WRITTEN in node.meta and not isinstance(node, exp.DataType):
+            return f"{node.meta[WRITTEN]}()"
+        if isinstance(node, exp.Command):
+            return str(node.this).upper()
+        if type(node) in SYMBOLS:
+            return SYMBOLS[type(node)]
+        operator = self._operator(node) if isinstance(node, exp.Binary) else ""
+        if operator:
+            return f"operator {operator}"
+        # AtTimeZone is AT TIME ZONE, WithinGroup is WITHIN GROUP.
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+
+    def _operator(self, node: exp.Binary) -> str:
+        """The words between the sides of a binary expression, if these have places."""
+        ends = (part.meta.get("end") for part in node.left.walk())
+        end = max((end for end in ends if end is not None), default=None)
+        start = self._start(node.right)
+        if end is None or start is None:
+            return ""
+        brackets = (TokenType.L_PAREN, TokenType.R_PAREN)
+        between = [token for token in self.tokens if end < token.start < start]
+        words = [token for token in between if token.token_type not in brackets]
+        if not words or len(words) > 3:
+            return ""
+        return self.text[words[0].start : words[-1].end + 1]
+
+    def opening(self, statement: int) -> tuple[int, str]:
+        """The place and the text of the first word of a statement, by its number from 0."""
+        firsts: list[Token] = []
+        after = True
+        for token in self.tokens:
+            if after and token.token_type != TokenType.SEMICOLON:
+                firsts.append(token)
+            after = token.token_type == TokenType.SEMICOLON
+        token = firsts[min(statement, len(firsts) - 1)]
+        return token.start, token.text
 
     def _check_tokens(self) -> None:
         """Refuse what sqlglot forgives by leaving something out or reading it otherwise."""
@@ -180,6 +271,12 @@ class Source:
                 raise self.at(following.start, "syntax error near ',': nothing stands before it")
         for token in self.tokens:
             kind = token.token_type
+            if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
+                raise self.at(
+                    token.start,
+                    f"a number of {len(token.text)} characters: write one of up to "
+                    f"{MAX_NUMBER_CHARACTERS}",
+                )
             if kind == TokenType.L_PAREN:
                 opened.append(token)
             elif kind == TokenType.R_PAREN and not opened:

@@ -61,7 +61,8 @@ def plan_sql(
             raise source.at(0, "the text has no statement; write a SELECT")
         for number, tree in enumerate(trees):
             environment = Environment(source, scans, query)
-            view, plan = _statement(environment, tree, name)
+            view, plan = _statement(environment, tree, name, number)
+            source.check_read(tree)
             if isinstance(tree, exp.Create) or number + 1 == len(trees):
                 _check_name(source, tree, view, scans)
                 _check_columns(source, tree, view, plan)
@@ -74,22 +75,31 @@ def plan_sql(
     return plans
 
 
-def _statement(environment: Environment, tree: exp.Expr, name: str) -> tuple[str, Plan]:
+def _statement(
+    environment: Environment, tree: exp.Expr, name: str, number: int
+) -> tuple[str, Plan]:
     source = environment.source
     if not isinstance(tree, exp.Create):
         if not isinstance(tree, exp.Query | exp.Values):
-            construct = "this statement" if isinstance(tree, exp.Command) else tree.key.upper()
-            raise source.unsupported(tree, construct, "there are SELECT and CREATE VIEW")
-        return name, query.plan(environment, tree).complete(source, tree)
+            place, word = source.opening(number)
+            if isinstance(tree, exp.Command) and word.upper() == "CREATE":
+                word = "this CREATE"
+            raise source.unsupported_at(place, word.upper(), "there are SELECT and CREATE VIEW")
+        derived = query.plan(environment, tree)
+        derived.complete(source, tree)
+        return name, renamed(source, derived, []).plan
     if tree.kind != "VIEW":
         raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
     source.only(tree, "this", "kind", "replace", "expression", "exists", "properties")
     properties = tree.args.get("properties")
+    if properties is not None:
+        source.only(properties, "expressions")
     for part in properties.expressions if properties else ():
         if not isinstance(part, exp.MaterializedProperty):
             raise source.unsupported(
                 tree, f"CREATE with {part.key}", "there is CREATE VIEW", "create"
             )
+        source.only(part)
     target, names = tree.this, []
     if isinstance(target, exp.Schema):
         source.only(target, "this", "expressions")
@@ -115,7 +125,6 @@ def _check_name(source: Source, tree: exp.Expr, view: str, scans: Mapping[str, S
 
 
 def _check_columns(source: Source, tree: exp.Expr, view: str, plan: Plan) -> None:
-    seen: set[str] = set()
     query_ = tree.expression if isinstance(tree, exp.Create) else tree
     items = {item.alias_or_name.casefold(): item for item in query_.expressions}
     for field in plan.fields:
@@ -125,8 +134,3 @@ def _check_columns(source: Source, tree: exp.Expr, view: str, plan: Plan) -> Non
             raise source.error(
                 tree, f"column {field.name!r} of view {view!r} has the name of the weights; rename"
             )
-        if key in seen:
-            raise source.error(
-                tree, f"view {view!r} has two columns {field.name!r}; give one an alias with AS"
-            )
-        seen.add(key)

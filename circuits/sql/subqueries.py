@@ -130,6 +130,8 @@ def _compared(
     inner = _read(rows, query)
     left = node.this
     tuple_ = isinstance(left, exp.Tuple)
+    if tuple_:
+        rows.source.only(left, "expressions")
     if tuple_ and (negated or every or function != "eq"):
         raise rows.source.unsupported(
             left, "a negated comparison of rows", "use NOT EXISTS with a condition per column"
@@ -276,7 +278,8 @@ def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
     query = _unwrapped(query)
     environment = rows.environment
     if not isinstance(query, exp.Select):
-        plan = environment.queries.plan(environment, query).complete(rows.source, query)
+        apart = environment.behind(rows.scope)
+        plan = apart.queries.plan(apart, query).complete(rows.source, query)
         return _Inner(plan, columns(plan))
     selection = environment.queries.selected(environment, query, rows.scope)
     if not selection.conditions and not any(map(is_correlated, selection.outputs)):
@@ -289,6 +292,9 @@ def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
             raise rows.source.unsupported(
                 part, f"{name.upper()} in a correlated subquery", WAY_OUT, word=name
             )
+    distinct = query.args.get("distinct")
+    if distinct is not None:
+        rows.source.only(distinct)
     # DISTINCT and ORDER BY change nothing of whether there is a row.
     return _Inner(selection.plan, selection.outputs, selection.conditions)
 

@@ -15,9 +15,10 @@ from sqlglot import exp
 from circuits import functions
 from circuits.expression import Column, Expression, Literal, substitute
 from circuits.relational import Cross, Filter, Map, Outer, Plan, Semi, columns
-from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, renamed
+from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, check_ranks, renamed
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
+from circuits.sql.parsing import COMMA, WRITTEN
 from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
 from circuits.sql.values import read_values
@@ -80,7 +81,7 @@ class _Tables:
             )
             if not bare:
                 groups[-1] = self._joined(groups[-1], join)
-            elif self.source.comma_before(join.this):
+            elif join.meta.get(COMMA):
                 groups.append(self._item(join.this))
             else:
                 raise self.source.error(
@@ -99,7 +100,7 @@ class _Tables:
         self.source.only(join, "this", *JOIN)
         if any(join.args.get(name) for name in JOIN):
             return False
-        if not self.source.comma_before(join.this):
+        if not join.meta.get(COMMA):
             raise self.source.error(
                 join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
             )
@@ -135,7 +136,9 @@ class _Tables:
             if isinstance(node.this, exp.Table | exp.Subquery) and not _is_query(node.this):
                 return self._bracketed(node)
             source.only(node, "this", "alias", "joins")
-            derived = self.environment.queries.plan(self.environment, node.this, ranks)
+            apart = self.environment.behind(self.parent)
+            derived = apart.queries.plan(apart, node.this, ranks)
+            check_ranks(source, node, derived, ranks)
             name = node.alias
         elif isinstance(node, exp.Values):
             source.only(node, "expressions", "alias", "joins")
@@ -144,9 +147,9 @@ class _Tables:
         else:
             raise source.unsupported(
                 node,
-                f"{node.key.upper()} in FROM",
+                f"{source.construct(node)} in FROM",
                 "there are tables, queries and VALUES",
-                word=node.key,
+                word=str(node.meta.get(WRITTEN, node.key)),
             )
         derived = renamed(source, derived, names)
         slots = slots_of(derived.plan, name, derived.refusals)

@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import Source
 
 __all__ = ["arrow_type"]
@@ -50,17 +51,17 @@ def arrow_type(source: Source, node: exp.DataType) -> pa.DataType:
     """
     source.only(node, "this", "expressions", "nested")
     kind = node.this
-    parameters = [_parameter(source, parameter) for parameter in node.expressions]
+    plain = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions)
+    parameters = [_parameter(source, each) for each in node.expressions] if plain else []
     if kind == exp.DType.DECIMAL:
         precision, scale, *more = [*parameters, 0, 0] if parameters else [18, 3]
         if not 0 <= scale <= precision <= 38 or not precision or any(more):
-            raise source.error(
-                node, f"no type {node.sql()}; precision is 1 to 38, scale 0 to precision"
-            )
+            name = node.meta.get(WRITTEN) or node.sql()
+            raise source.error(node, f"no type {name}; precision is 1 to 38, scale 0 to precision")
         return pa.decimal128(precision, scale)
-    if kind not in TYPES or parameters or node.args.get("nested"):
+    if kind not in TYPES or node.expressions or node.args.get("nested"):
         known = ", ".join(sorted([*(known.value for known in TYPES), "DECIMAL(p, s)"]))
-        name = node.sql(dialect=source.dialect)
+        name = node.meta.get(WRITTEN) or node.sql(dialect=source.dialect)
         raise source.unsupported(node, f"type {name}", f"there are: {known}")
     return TYPES[kind]
 

@@ -14,6 +14,7 @@ from dbsp_wcoj.kernels.join import join
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     DELTA,
+    NO_PAUSE,
     OVERFLOW,
     SOURCE_WORDS,
     TABLE,
@@ -73,6 +74,7 @@ def total_of(batch, state, marks, sums):
             marks,
             sums,
             load(term, COUNTERS),
+            np.int64(NO_PAUSE),
         )
         if status == OVERFLOW:
             return OVERFLOWED, joins

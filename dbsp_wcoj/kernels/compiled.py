@@ -2,16 +2,78 @@
 
 numba invalidates a cached kernel when the file that it stands in changes, not when a file that it
 calls into does. So the stamp of every cached kernel is made of all kernel sources.
+
+Compiling takes from seconds to half a minute per kernel, and only happens where the cache has no
+kernel of that name. An observer is told before each and after it (`observe_compilation`); the
+default one writes one line to the log, because a minute of silence looks like a hang.
 """
 
 from collections.abc import Callable
 from hashlib import sha256
+from logging import getLogger
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from numba import njit
+from numba.core import event
 
-__all__ = ["compiled"]
+__all__ = ["CompilationObserver", "compiled", "observe_compilation"]
+
+
+class CompilationObserver(Protocol):
+    """What is told of the compilation of kernels."""
+
+    def started(self, kernel: str) -> None:
+        """A kernel of this name is compiled now."""
+
+    def finished(self, kernel: str) -> None:
+        """It is compiled, and kept on disk for later processes."""
+
+
+class LoggedCompilation:
+    """Writes one line to the log ``dbsp_wcoj`` when the first kernel of a process is compiled."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def started(self, kernel: str) -> None:
+        if not self._told:
+            self._told = True
+            getLogger("dbsp_wcoj").warning(
+                "compiling the kernels of the join for this machine: once, up to about a minute; "
+                "they are kept on disk. dbsp_wcoj.warm_up() does it ahead of time"
+            )
+
+    def finished(self, kernel: str) -> None:
+        return
+
+
+class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types
+    """Passes numba's events of our kernels on; functions that a kernel calls are part of it."""
+
+    def __init__(self) -> None:
+        self.observer: CompilationObserver = LoggedCompilation()
+        self._compiling: str | None = None
+
+    def on_start(self, event: Any) -> None:
+        name = _kernel(event)
+        if self._compiling is None and name in KERNELS:
+            self._compiling = name
+            self.observer.started(name)
+
+    def on_end(self, event: Any) -> None:
+        name = _kernel(event)
+        if name is not None and name == self._compiling:
+            self._compiling = None
+            self.observer.finished(name)
+
+
+def _kernel(compilation: Any) -> str | None:
+    """The name of what numba compiles: module and function."""
+    function = getattr(compilation.data.get("dispatcher"), "py_func", None)
+    if function is None:
+        return None
+    return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
 def _stamp() -> str:
@@ -22,6 +84,16 @@ def _stamp() -> str:
 
 
 STAMP: Final = _stamp()
+#: The names of the kernels that Python calls, as observers are told them.
+KERNELS: Final[set[str]] = set()
+_LISTENER: Final = _Listener()
+event.register("numba:compile", _LISTENER)
+
+
+def observe_compilation(observer: CompilationObserver) -> CompilationObserver:
+    """Tell this observer of kernels that are compiled from now on; return the one before."""
+    before, _LISTENER.observer = _LISTENER.observer, observer
+    return before
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -29,4 +101,5 @@ def compiled(function: Callable[..., Any]) -> Any:
     dispatcher = njit(nogil=True, cache=True)(function)
     # The only way in: numba has no public setting for what a cache entry depends on.
     dispatcher._cache._cache_file._source_stamp = STAMP
+    KERNELS.add(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")
     return dispatcher

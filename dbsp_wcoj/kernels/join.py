@@ -56,6 +56,7 @@ from dbsp_wcoj.kernels.program import (
     NOT_SUMMED,
     OVERFLOW,
     PARTICIPANTS,
+    PAUSED,
     PROPOSALS,
     PROPOSER,
     REMEMBERED,
@@ -120,9 +121,33 @@ def sum_rest(program, state, cells, levels, level, proposer, count, least, most,
     return sum_two(program, state, cells, block, 0, marks, 0, 0)
 
 
+@njit(nogil=True)
+def proposals_of_two(counters, level, depth_count):
+    """Return the proposals counted so far at a level and at the next one."""
+    counters += COUNTER_BYTES * level
+    found = load(counters, PROPOSALS)
+    if level + 1 < depth_count:
+        found += load(counters + COUNTER_BYTES, PROPOSALS)
+    return found
+
+
 @compiled
-def join(program, sources, deltas, low, high, resumed, state, out, capacity, marks, sums, counters):
-    """Run or resume a join until it is done or ``out`` is full.
+def join(
+    program,
+    sources,
+    deltas,
+    low,
+    high,
+    resumed,
+    state,
+    out,
+    capacity,
+    marks,
+    sums,
+    counters,
+    work,
+):
+    """Run or resume a join until it is done, ``out`` is full or ``work`` is done.
 
     All arguments are int64; arrays are given by their addresses.
 
@@ -132,7 +157,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
         deltas: addresses of the step's delta runs, 0 for none.
         low: least value of the level ``program[SPLIT]``.
         high: greatest value of that level.
-        resumed: 0 to start, 1 to go on after ``FULL``.
+        resumed: 0 to start, 1 to go on after ``FULL`` or ``PAUSED``.
         state: the stack.
         out: array of shape ``(head + 1, capacity)``; the last row holds weights.
         capacity: how many rows fit in ``out``.
@@ -140,10 +165,12 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
             the address of a packed run or 0.
         sums: room for remembered sums (`dbsp_wcoj.kernels.remember`), if a level has a separator.
         counters: proposals and intersections of each level are added here.
+        work: After so many values bound or proposed the join pauses. The two innermost variables,
+            where they are summed together, are finished first.
 
     Returns:
-        ``(status, rows written, total)``: ``DONE``, ``FULL`` (take the rows, call again) or
-        ``OVERFLOW``. With an empty head the weight of the empty row is the total.
+        ``(status, rows written, total)``: ``DONE``, ``FULL`` or ``PAUSED`` (take the rows, call
+        again), or ``OVERFLOW``. With an empty head the weight of the empty row is the total.
     """
     depth_count = load(program, LEVELS)
     emitted = load(program, EMITTED)
@@ -177,6 +204,12 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
             store(state, ENTERING, 1 if entering else 0)
             store(state, TOTAL, total)
             return FULL, capacity, 0
+        work -= 1
+        if work < 0:
+            store(state, LEVEL, level)
+            store(state, ENTERING, 1 if entering else 0)
+            store(state, TOTAL, total)
+            return PAUSED, load(state, WRITTEN), 0
         if level < driven and not entering:
             found_row = next_row(program, state, cells, levels, level, low, high, counters)
             if found_row == NO_ROW:
@@ -236,6 +269,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                     store(state, here + WEIGHT, 1)
                     total = np.int64(0)
                 if found and summed != NOT_SUMMED:
+                    proposed = proposals_of_two(counters, level, depth_count)
                     part = sum_rest(
                         program,
                         state,
@@ -249,6 +283,7 @@ def join(program, sources, deltas, low, high, resumed, state, out, capacity, mar
                         marks,
                         counters,
                     )
+                    work -= proposals_of_two(counters, level, depth_count) - proposed
                     if separator >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)
                         remember(sums, level, key, part)

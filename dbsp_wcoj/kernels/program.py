@@ -80,7 +80,12 @@ INTERSECTIONS = 1
 COUNTER_WORDS = 2
 COUNTER_BYTES = 8 * COUNTER_WORDS
 
-DONE, FULL, OVERFLOW = range(3)
+# What a call of the join kernel returns. After FULL and PAUSED the same call goes on, ``resumed``.
+DONE, FULL, OVERFLOW, PAUSED = range(4)
+
+# Work after which a join pauses, so that its caller can look at a clock; and to never pause.
+PAUSE_AFTER = 1 << 24
+NO_PAUSE = (1 << 63) - 1
 
 # sums[...]: the number of the running join, then one entry per slot.
 GENERATION = 0

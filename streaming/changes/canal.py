@@ -39,11 +39,13 @@ from streaming.changes.events import (
 )
 from streaming.changes.feed import NO_KEYS, Keys, held
 from streaming.changes.rows import envelope_of
-from streaming.changes.sql import literal
+from streaming.changes.sql import bound, literal, row, shown
 from streaming.changes.texts import Encoding
 
 __all__ = ["Canal"]
 
+DATA = "try_variant_get(event, '$.data', 'array<variant>')"
+OLD = "try_variant_get(event, '$.old', 'array<variant>')"
 ROWS = ("INSERT", "UPDATE", "DELETE")
 DROPS = ("TRUNCATE", "ERASE")
 OTHERS = (
@@ -96,19 +98,19 @@ class Canal:
                 "type": f"upper({text('event', 'type')})",
                 "ddl": "coalesce(try_variant_get(event, '$.isDdl', 'boolean'), false)",
                 "relation": literal(self.relation) if self.relation else routed(candidates, tables),
-                "data": "try_variant_get(event, '$.data', 'array<variant>')",
-                "old": "try_variant_get(event, '$.old', 'array<variant>')",
+                "counts": _counts(),
                 "sequence": f"coalesce(given, {_sequence()})",
             },
             keep=("raw", "event"),
         )
         new, gone = image(1, "line"), image(-1, "line")
-        update = update_of(image(-1, "get(old, place)", "line"), new, keys, names)
+        update = update_of(image(-1, "get(olds, place)", "line"), new, keys, names)
+        updates = f"flatten(transform({DATA}, (line, place) -> {update}))"
         images = (
             "CASE type "
-            f"WHEN 'UPDATE' THEN flatten(transform(data, (line, place) -> {update})) "
-            f"WHEN 'DELETE' THEN transform(data, line -> {gone}) "
-            f"ELSE transform(data, line -> {new}) END"
+            f"WHEN 'UPDATE' THEN {bound('olds', OLD, updates)} "
+            f"WHEN 'DELETE' THEN transform({DATA}, line -> {gone}) "
+            f"ELSE transform({DATA}, line -> {new}) END"
         )
         ends = f"type IN {DROPS} AND relation IS NOT NULL"
         changes = f"coalesce({text('event', 'sql')} RLIKE {literal(CHANGE)}, false)"
@@ -117,20 +119,21 @@ class Canal:
         skip = f"(ddl OR type IN {OTHERS} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
         if self.ignore_unknown_tables:
             skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
-        rows = "size(filter({0}, r -> schema_of_variant(r) LIKE 'OBJECT%'))"
         error = first_of(
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Canal"),
-                f"type NOT IN {ROWS + DROPS + ('QUERY',)}": "concat('the type is ', type)",
+                f"type NOT IN {ROWS + DROPS + ('QUERY',)}": (
+                    f"concat('the type is ', {shown('type')})"
+                ),
                 "relation IS NULL": unknown_table(table),
                 "type = 'QUERY'": literal("a statement that changes rows, which are not in it"),
                 ends: literal(
                     "the table was emptied or dropped, and its rows are not in the event"
                 ),
-                "data IS NULL": literal("the event has no data"),
-                f"{rows.format('data')} <> size(data)": literal("data holds what is no row"),
-                f"type = 'UPDATE' AND NOT ({rows.format('old')} <=> size(data))": literal(
+                "counts.size IS NULL": literal("the event has no data"),
+                "counts.rows <> counts.size": literal("data holds what is no row"),
+                "type = 'UPDATE' AND NOT (counts.olds <=> counts.size)": literal(
                     "an update without the old values of each row"
                 ),
             }
@@ -147,6 +150,23 @@ class Canal:
         return envelope_of(
             events, inputs, keys=keys, names=names, encoding=self.encoding, numbered=True
         )
+
+
+def _counts() -> str:
+    """How many elements ``data`` has, how many of them are objects, and how many of ``old``.
+
+    The arrays themselves are not kept from one step to the next: each element would bring the
+    names of all members of the event, which takes the square of their number.
+    """
+    objects = "size(filter({0}, r -> left(to_json(r), 1) = '{{'))"
+    counted = row(
+        {
+            "size": "if(data IS NULL, NULL, size(data))",
+            "rows": objects.format("data"),
+            "olds": bound("old", OLD, f"if(old IS NULL, NULL, {objects.format('old')})"),
+        }
+    )
+    return bound("data", DATA, counted)
 
 
 def _sequence() -> str:

@@ -24,13 +24,13 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 from pyspark.sql import types as spark
 
+from circuits.functions.reading import read_text
 from streaming.errors import FeedError
 
-__all__ = ["DIGITS", "TICKS", "carrier", "has_ticks", "landed"]
+__all__ = ["DIGITS", "TICKS", "carrier", "has_ticks", "is_decimal_text", "landed"]
 
 DIGITS: Final = 38  # of Spark's widest decimal
 TICKS: Final = spark.DecimalType(20, 0)
@@ -98,6 +98,12 @@ def has_ticks(type: pa.DataType) -> bool:
     )
 
 
+def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
+    """Whether values of the type, which no decimal of Spark holds, were carried as texts."""
+    wide = types.is_decimal(type) and carrier(type) == spark.StringType()
+    return bool(wide and (types.is_string(given) or types.is_large_string(given)))
+
+
 def landed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Put a carried column down as its own type; other columns are returned as they are.
 
@@ -118,6 +124,9 @@ def landed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
             if type.bit_width == 32:
                 numbers = numbers.cast(pa.int32())
             return numbers.cast(type)
-    if types.is_decimal(type) and carrier(type) == spark.StringType() and types.is_string(given):
-        return pc.cast(column, type)
+    if is_decimal_text(given, type):
+        if type.scale < 0:
+            return column.cast(type)
+        chunks = [read_text(chunk, type) for chunk in column.chunks]
+        return pa.chunked_array(chunks, type)
     return column

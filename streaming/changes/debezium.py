@@ -58,11 +58,12 @@ from streaming.changes.events import (
 )
 from streaming.changes.feed import NO_KEYS, Keys, held
 from streaming.changes.rows import envelope_of
-from streaming.changes.sql import bound, case, literal, row
+from streaming.changes.sql import bound, case, literal, row, shown
 from streaming.changes.texts import Encoding
 
 __all__ = ["Debezium"]
 
+MAX_FILE_SUFFIX = 40  # characters of the name of a binlog that may be its number
 UNAVAILABLE = "__debezium_unavailable_value"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 SCHEMA = (
@@ -218,7 +219,7 @@ class Debezium:
                 "op = 't'": literal(
                     "a truncation does not say which rows go: delete them one by one"
                 ),
-                "op NOT IN ('c', 'r', 'u', 'd')": "concat('op is ', op)",
+                "op NOT IN ('c', 'r', 'u', 'd')": f"concat('op is ', {shown('op')})",
                 "op <> 'd' AND after IS NULL": literal("the event has no row after"),
                 "op = 'd' AND before IS NULL": literal("a deletion without" + advice),
                 f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(
@@ -262,7 +263,8 @@ class Debezium:
 def _sequence() -> str:
     """The order of an event by what its source says."""
     # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
-    file = rf"try_cast(regexp_extract({text('body', 'source', 'file')}, '([0-9]+)$', 1) AS BIGINT)"
+    end = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
+    file = f"try_cast(regexp_extract({end}, '([0-9]+)$', 1) AS BIGINT)"
     place = f"shiftleft({number('body', 'source', 'pos')}, 12)"
     line = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
     mysql = f"try_add(try_add(shiftleft({file}, 46), {place}), {line})"

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.changes.feed import Keys, check_inputs, held, needs, sequence_of
-from streaming.changes.sql import bound, case, literal, quoted, row
+from streaming.changes.sql import bound, case, literal, quoted, row, shown
 from streaming.errors import FeedError
 
 __all__ = [
@@ -169,7 +169,9 @@ def routed(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
 
 def unknown_table(table: str) -> str:
     """The reason not to take an event of no input."""
-    return f"concat('the event is of ', coalesce({table}, 'no table'), ', which is no input')"
+    return (
+        f"concat('the event is of ', coalesce({shown(table)}, 'no table'), ', which is no input')"
+    )
 
 
 def first_of(reasons: Mapping[str, str]) -> str:

@@ -33,7 +33,7 @@ from streaming.changes.feed import (
     sequence_of,
 )
 from streaming.changes.sql import quoted
-from streaming.changes.weights import weight_of
+from streaming.changes.weights import shown_column, weight_of
 from streaming.errors import FeedError
 
 __all__ = ["Append", "Delta", "Upsert", "Weighted", "flat_envelope"]
@@ -113,7 +113,7 @@ class Delta:
             ~F.coalesce(comes | goes, F.lit(False)),
             F.concat(
                 F.lit(f"{self.change} is "),
-                F.coalesce(change.cast("string"), F.lit("NULL")),
+                F.coalesce(shown_column(change), F.lit("NULL")),
                 F.lit(", none of insert, update_preimage, update_postimage, delete"),
             ),
         )
@@ -161,7 +161,7 @@ class Upsert:
                     given.isNotNull() & gone.isNull(),
                     F.concat(
                         F.lit(f"{self.deleted} is "),
-                        given.cast("string"),
+                        shown_column(given),
                         F.lit(", neither true nor false"),
                     ),
                 )
@@ -212,7 +212,7 @@ def flat_envelope(
     wrong = F.lit(None).cast("string") if error is None else error
     if relation is None:
         known = F.coalesce(tag.isin(*inputs), F.lit(False))
-        names = F.coalesce(tag, F.lit("NULL"))
+        names = F.coalesce(shown_column(tag), F.lit("NULL"))
         stranger = F.concat(
             F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
         )

@@ -39,11 +39,12 @@ from streaming.changes.events import (
 )
 from streaming.changes.feed import NO_KEYS, Keys, held
 from streaming.changes.rows import envelope_of
-from streaming.changes.sql import literal
+from streaming.changes.sql import literal, shown
 from streaming.changes.texts import Encoding
 
 __all__ = ["Maxwell"]
 
+MAX_POSITION_SUFFIX = 60  # characters of a position that may be numbers
 ROWS = ("insert", "update", "delete", "bootstrap-insert")
 DROPS = ("table-drop", "database-drop")
 OTHERS = (
@@ -111,7 +112,7 @@ class Maxwell:
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Maxwell"),
-                f"type NOT IN {ROWS + DROPS}": "concat('the type is ', type)",
+                f"type NOT IN {ROWS + DROPS}": f"concat('the type is ', {shown('type')})",
                 ends: literal(
                     "the table, or its database, was dropped, and the event does not hold its rows"
                 ),
@@ -146,7 +147,7 @@ def _sequence() -> str:
     last = 2**20 - 1
     line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"
     transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {line})"
-    position = text("event", "position")
+    position = f"right({text('event', 'position')}, {MAX_POSITION_SUFFIX})"
     file = f"try_cast(regexp_extract({position}, '([0-9]+):[0-9]+$', 1) AS BIGINT)"
     place = f"try_cast(regexp_extract({position}, ':([0-9]+)$', 1) AS BIGINT)"
     binlog = f"try_add(shiftleft({file}, 40), {place})"

@@ -17,14 +17,17 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
+from circuits.functions.reading import MAX_VALUE_CHARACTERS
 from circuits.lossless import lossless
-from streaming.changes.carriers import landed
+from streaming.changes.carriers import is_decimal_text, landed
 
 __all__ = ["fitted", "misfits"]
 
 Mask = npt.NDArray[np.bool_]
 
 _UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# The digits of a decimal, without zeros that say nothing.
+_PLAIN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
 _INT64: Final = 2**63 - 1
 
 
@@ -42,6 +45,9 @@ def fitted(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray,
     if types.is_dictionary(column.type) and not types.is_dictionary(type):
         column = column.cast(column.type.value_type)
     wrong = np.zeros(size, np.bool_)
+    if is_decimal_text(column.type, type) and type.scale >= 0:
+        wrong = _decimal_texts(column, type)
+        column = _without(column, wrong)
     try:
         given = landed(column, type)
     except pa.ArrowInvalid:
@@ -118,6 +124,19 @@ def _decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
         return wrong
     limit = pa.scalar(Decimal(10) ** whole, pa.decimal256(76, scale))
     return pc.or_(wrong, pc.greater_equal(pc.abs(wide), limit))
+
+
+def _decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Where a text is no decimal of the type: no number, too long, or digits would be lost."""
+    long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
+    short = pc.if_else(long, pa.scalar(None, column.type), column)
+    parts = pc.extract_regex(short, pattern=_PLAIN)
+    whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))
+    fits = pc.and_(
+        pc.less_equal(whole, type.precision - type.scale), pc.less_equal(part, type.scale)
+    )
+    fits = pc.and_(fits, pc.match_substring_regex(short, "[0-9]"))
+    return _flat(column.is_valid()) & ~_flat(fits)
 
 
 def _moments(column: pa.ChunkedArray, type: pa.DataType) -> Mask:

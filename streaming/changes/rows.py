@@ -19,16 +19,25 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import DataFrame
 
-from streaming.changes.carriers import carrier
+from streaming.changes.carriers import DIGITS, carrier
 from streaming.changes.events import Names
 from streaming.changes.feed import ERROR, RAW, RELATION, SEQUENCE, WEIGHT, Keys, held, name_of
-from streaming.changes.sql import bound, case, literal, quoted, row
-from streaming.changes.texts import Encoding, kind_of, shows_kind, unrounded, value_of
+from streaming.changes.sql import bound, capped, case, literal, quoted, row, shown
+from streaming.changes.texts import (
+    Encoding,
+    kind_of,
+    limit_of,
+    shows_kind,
+    unrounded,
+    value_of,
+)
 from streaming.changes.unscaled import may_be_bytes, number_text
 
 __all__ = ["envelope_of"]
 
-SHOWN = 200  # characters of a text in a message
+#: The name under which the cells of an event see whether it has a number of more digits than Spark
+#: keeps.
+LONG_NUMBER = "has_long_number"
 
 
 def envelope_of(
@@ -59,6 +68,8 @@ def envelope_of(
     kept = ("raw", "sequence", "relation")
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
+    # Once for an event, not for each of its numbers: an event of many is long.
+    cells = bound(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{DIGITS + 1}}}'", cells)
     events = held(events, {"cells": cells}, keep=(*kept, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
     events = held(events, {"values": values}, keep=(*kept, "error", "cells"))
@@ -145,19 +156,22 @@ class _Decoder:
         for place, field in enumerate(schema):
             variant = f"found.v{place}"
             text = f"CAST({variant} AS STRING)"
+            limit = limit_of(field.type)
+            if limit is not None:
+                text = capped(text, limit)
             cells[f"c{place}"] = text
             if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
                 scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
                 cells[f"c{place}"] = f"numbers[{len(numbers)}]"
                 numbers.append((variant, self._own(relation, field.name), str(scale)))
             elif types.is_decimal(field.type):
-                cells[f"c{place}"] = unrounded(variant, text, "raw")
+                cells[f"c{place}"] = unrounded(variant, text, LONG_NUMBER)
             if shows_kind(field.type):
                 cells[f"k{place}"] = kind_of(variant, text, field.type)
         cells["stray"] = self._stray(relation)
         body = row(cells)
         if numbers:
-            body = bound("numbers", number_text(numbers, self.encoding), body)
+            body = bound("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
         return bound("found", row(found), body)
 
     def _stray(self, relation: str) -> str:
@@ -201,7 +215,7 @@ class _Decoder:
         for place, field in enumerate(self.inputs[relation]):
             cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quoted(field.name)}"
             said = (
-                f"concat({literal(f'column {field.name!r}: ')}, left({cell}, {SHOWN}), "
+                f"concat({literal(f'column {field.name!r}: ')}, {shown(cell)}, "
                 f"{literal(f' is no {field.type}')})"
             )
             absent = literal(f"column {field.name!r} is NULL or missing and must not be")

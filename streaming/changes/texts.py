@@ -12,6 +12,17 @@ take it for a double; a producer that needs more writes decimals plainly, or as 
 more than 38 digits is no value of a decimal, and one that went through a double none of a text. In
 a column of texts other JSON is written in one way: 1.10 is "1.1", the members of an object are in
 the order of their names.
+
+A text that is longer than its type has values is not read at all (`limit_of`): events come from
+anywhere, and a "number" of ten million digits would keep a task busy for ever. The patterns take
+time in proportion to the text.
+
+===========================================  =======================================
+numbers, and base64 of decimals              `MAX_NUMBER_BYTES`
+dates, times, timestamps, durations          `MAX_TIME_BYTES`
+booleans                                     `MAX_BOOLEAN_BYTES`
+texts and binaries                           as long as an event can be
+===========================================  =======================================
 """
 
 from __future__ import annotations
@@ -29,10 +40,15 @@ from streaming.errors import FeedError
 
 __all__ = [
     "BINARIES",
+    "MAX_BOOLEAN_BYTES",
+    "MAX_NUMBER_BYTES",
+    "MAX_TIME_BYTES",
     "NANOSECONDS",
     "NUMBER",
     "Encoding",
     "kind_of",
+    "limit_of",
+    "scalar_kind",
     "shows_kind",
     "unrounded",
     "value_of",
@@ -43,14 +59,21 @@ DAY: Final = 86_400 * 10**9
 BINARIES: Final = {"base64": "base64", "hex": "hex", "utf8": "utf-8"}
 DECIMALS: Final = ("text", "base64", "either")
 
-NUMBER: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+#: Bytes of a text that is read as a number; Spark reads JSON numbers of up to 1000 digits.
+MAX_NUMBER_BYTES: Final = 1000
+#: Bytes of a text that is read as a date, a time, a timestamp or a duration.
+MAX_TIME_BYTES: Final = 100
+#: Bytes of a text that is read as a boolean.
+MAX_BOOLEAN_BYTES: Final = 100
+
+NUMBER: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
 ZONE: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
 MOMENT: Final = (
     r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,PLACES}0*)?)?"
     r" ?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?|[A-Za-z]+/[A-Za-z_/+-]+)?)?$"
 )
-FRACTION: Final = r"^[+-]?\d*\.?(\d*?)0*(?:[eE]|$)"  # without zeros at its end
+FRACTION: Final = r"^[+-]?\d*\.(\d*)"
 EXPONENT: Final = r"[eE]([+-]?\d+)$"
 WHOLE: Final = r"^[+-]?0*(\d*)"
 LATIN: Final = r"^[\x{00}-\x{FF}]*$"
@@ -106,21 +129,53 @@ def shows_kind(type: pa.DataType) -> bool:
     return not (plain or types.is_null(type))
 
 
+def limit_of(type: pa.DataType) -> int | None:
+    """Bytes of the longest text that is read as a type; None for texts and binaries.
+
+    >>> limit_of(pa.int8()), limit_of(pa.date32()), limit_of(pa.string())
+    (1000, 100, None)
+    """
+    while types.is_dictionary(type):
+        type = type.value_type
+    if types.is_boolean(type):
+        return MAX_BOOLEAN_BYTES
+    if types.is_temporal(type):
+        return MAX_TIME_BYTES
+    is_number = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
+    return MAX_NUMBER_BYTES if is_number else None
+
+
 def kind_of(variant: str, text: str, type: pa.DataType) -> str:
     """Return the kind in JSON of a cell, whose text is known, as far as ``type`` needs it."""
-    kind = f"schema_of_variant({variant})"
+    kind = scalar_kind(variant, text)
     if carrier(type).typeName() != "string":
         return kind
     # A text is what it is; only numbers that went through a double are told apart.
     return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
 
 
-def unrounded(variant: str, text: str, event: str) -> str:
+def scalar_kind(variant: str, text: str) -> str:
+    """Return the type in JSON of a VARIANT, NULL of an object or an array; its text is known.
+
+    Spark describes an array by all members of all its objects, which takes the square of their
+    number.
+    """
+    quoted_text = f"if(left(to_json({variant}), 1) = '\"', 'STRING', NULL)"
+    nested = f"left({text}, 1) IN ('{{', '[')"
+    return f"CASE WHEN {nested} THEN {quoted_text} ELSE schema_of_variant({variant}) END"
+
+
+def unrounded(variant: str, text: str, has_long_number: str) -> str:
     """Return the text of a number; no number if it had more digits than are kept.
 
     Numbers of more than 38 digits are read as doubles, which are written with up to 17.
+
+    Args:
+        variant: The cell.
+        text: Its text.
+        has_long_number: Whether the event has so long a number anywhere.
     """
-    cut = f"schema_of_variant({variant}) = 'DOUBLE' AND {event} RLIKE '[0-9.]{{39}}'"
+    cut = f"{has_long_number} AND {scalar_kind(variant, text)} = 'DOUBLE'"
     said = f"concat({text}, ', rounded from more than {DIGITS} digits,')"
     return f"if(length({text}) > 16 AND {cut}, {said}, {text})"
 
@@ -130,7 +185,7 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
 
     Args:
         text: Its text.
-        kind: Its type in JSON, as ``schema_of_variant`` says; asked for only if `shows_kind`.
+        kind: Its type in JSON, as `scalar_kind` says; asked for only if `shows_kind`.
         unit: Nanoseconds that a number of time counts, NULL when that is not known, and for days.
         type: The type of the column.
         encoding: What the producer leaves open.
@@ -179,7 +234,8 @@ def _integer(text: str, type: pa.DataType) -> str:
 
 def _decimal(text: str, type: pa.DataType) -> str:
     scale = max(type.scale, 0)
-    significant = f"length(regexp_extract({text}, {literal(FRACTION)}, 1))"
+    fraction = f"regexp_extract({text}, {literal(FRACTION)}, 1)"
+    significant = f"length(rtrim('0', {fraction}))"
     # To try a cast of what is no number costs an exception.
     exponent = f"try_cast(regexp_extract({text}, {literal(EXPONENT)}, 1) AS INT)"
     exponent = f"if({text} RLIKE '[eE]', {exponent}, 0)"

@@ -15,8 +15,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from streaming.changes.sql import bound, literal, row
-from streaming.changes.texts import NUMBER, Encoding, unrounded
+from streaming.changes.sql import bound, capped, literal, row
+from streaming.changes.texts import (
+    MAX_NUMBER_BYTES,
+    NUMBER,
+    Encoding,
+    scalar_kind,
+    unrounded,
+)
 
 __all__ = ["may_be_bytes", "number_text"]
 
@@ -27,7 +33,9 @@ def may_be_bytes(type: pa.DataType) -> bool:
     return bool(types.is_decimal(type) or wide)
 
 
-def number_text(variants: list[tuple[str, str, str]], encoding: Encoding) -> str:
+def number_text(
+    variants: list[tuple[str, str, str]], encoding: Encoding, has_long_number: str
+) -> str:
     """Return the texts of cells of numbers, an array in their order.
 
     Their formula is long, and written once.
@@ -36,8 +44,9 @@ def number_text(variants: list[tuple[str, str, str]], encoding: Encoding) -> str
         variants: Of each cell its VARIANT; what the event says of its column (a struct with
             ``bytes`` and ``scale``, or NULL); the scale that it has when nothing is said.
         encoding: What the producer leaves open.
+        has_long_number: As for `streaming.changes.texts.unrounded`.
     """
-    cells = ", ".join(_cell(*each, encoding) for each in variants)
+    cells = ", ".join(_cell(*each, encoding, has_long_number) for each in variants)
     both = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
     read = (
         f"CASE WHEN n.is_both THEN concat(n.text, {both}) WHEN n.is_bytes THEN "
@@ -46,18 +55,21 @@ def number_text(variants: list[tuple[str, str, str]], encoding: Encoding) -> str
     return f"transform(array({cells}), n -> {read})"
 
 
-def _cell(variant: str, own: str, scale: str, encoding: Encoding) -> str:
-    text = f"CAST({variant} AS STRING)"
+def _cell(variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str) -> str:
+    whole = f"CAST({variant} AS STRING)"
+    short = f"octet_length({whole}) <= {MAX_NUMBER_BYTES}"
+    text = capped(whole, MAX_NUMBER_BYTES)
     inner, own_scale = (
         f"try_variant_get({variant}, '$.{name}', '{type}')"
         for name, type in (("value", "string"), ("scale", "int"))
     )
-    is_text = f"schema_of_variant({variant}) = 'STRING'"
-    is_bytes = f"coalesce({own}.bytes, {_is_bytes(text, encoding)}) AND {is_text}"
-    is_both = f"{own}.bytes IS NULL AND {is_text} AND {_is_both(text, encoding)}"
+    inner = capped(inner, MAX_NUMBER_BYTES)
+    is_text = f"{short} AND {scalar_kind(variant, text)} = 'STRING'"
+    is_bytes = f"{is_text} AND coalesce({own}.bytes, {_is_bytes(text, encoding)})"
+    is_both = f"{is_text} AND {own}.bytes IS NULL AND {_is_both(text, encoding)}"
     return row(
         {
-            "text": f"coalesce({inner}, {unrounded(variant, text, 'raw')})",
+            "text": f"coalesce({inner}, {unrounded(variant, text, has_long_number)})",
             "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
             "is_both": f"coalesce({is_both}, false)",
             "scale": f"coalesce({own_scale}, {own}.scale, {scale})",

@@ -9,7 +9,9 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-__all__ = ["weight_of"]
+from streaming.changes.sql import MAX_SHOWN
+
+__all__ = ["shown_column", "weight_of"]
 
 
 def weight_of(given: Column) -> tuple[Column, Column]:
@@ -19,7 +21,15 @@ def weight_of(given: Column) -> tuple[Column, Column]:
     fine = F.coalesce(number.isNotNull() & same, F.lit(False))
     reason = F.concat(
         F.lit("the weight is "),
-        F.coalesce(given.cast("string"), F.lit("NULL")),
+        F.coalesce(shown_column(given), F.lit("NULL")),
         F.lit(", weights are integers of 64 bits"),
     )
     return number, F.when(~fine, reason)
+
+
+def shown_column(given: Column) -> Column:
+    """The values of a column as a message shows them: of a long text its beginning and length."""
+    text = given.cast("string")
+    more = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
+    is_long = F.length(text) > MAX_SHOWN
+    return F.when(is_long, F.concat(F.substring(text, 1, MAX_SHOWN), more)).otherwise(text)

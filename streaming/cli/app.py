@@ -18,11 +18,11 @@ EXAMPLES: Final = {
     "demo": "dbsp-wcoj demo --window 36h",
     "run": "dbsp-wcoj run rings.sql --source pay=in/payments --state state/ --ui",
     "explain": "dbsp-wcoj explain rings.sql --source 'pay=schema=src long, dst long'",
-    "replay": "dbsp-wcoj replay changes.parquet rings.sql --relation pay --by ts",
+    "replay": "dbsp-wcoj replay rings.sql --source pay=changes.parquet --by ts",
     "inspect": "dbsp-wcoj inspect state/ --check",
     "rescale": "dbsp-wcoj rescale state/ --cells 8",
-    "profile": "dbsp-wcoj profile rings.sql --input pay=pay.parquet --batch 100",
-    "bench": "dbsp-wcoj bench rings.sql --input pay=pay.parquet --formula auto --formula recursive",
+    "profile": "dbsp-wcoj profile rings.sql --source pay=pay.parquet --batch 100",
+    "bench": "dbsp-wcoj bench rings.sql --source pay=in/ --formula auto --formula recursive",
 }
 COMMANDS: Final = {
     "demo": demo,

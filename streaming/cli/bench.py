@@ -42,7 +42,7 @@ BATCHES = (1, 100, 10_000)
 def bench(
     *,
     query: str,
-    given: list[str] | None,
+    source: list[str] | None,
     rows: int,
     skew: float,
     batch: list[int] | None,
@@ -56,7 +56,7 @@ def bench(
     for one in formulas:
         if one not in EVERY:
             raise EventsError(f"--formula {one!r} is none of {', '.join(EVERY)}")
-    tables = tables_of(given or [], rows=rows, skew=skew, seed=seed)
+    tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
     most = int(SHARE * sum(table.num_rows for table in tables.values()))
     batches = sorted(set(batch or [size for size in BATCHES if size <= most] or BATCHES[:1]))
     streams = {size: _stream(tables, size, steps, seed) for size in batches}

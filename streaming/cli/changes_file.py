@@ -7,6 +7,7 @@ relation of several has the columns that any of its rows has a value in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
-from streaming.cli.source import read_file
 from streaming.errors import EventsError
 
-__all__ = ["ChangesFile"]
+__all__ = ["RELATION", "ChangesFile", "relation_of_file"]
 
 OP: Final = "op"
 RELATION: Final = "relation"
@@ -45,26 +45,28 @@ class ChangesFile:
     tags: pa.ChunkedArray | None
 
     @classmethod
-    def read(
+    def of(
         cls,
+        table: pa.Table,
         path: Path,
         *,
         relation: str | None = None,
         by: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> ChangesFile:
-        """The changes of a file.
+        """The changes of the rows of a file.
 
         Args:
-            path: Parquet, CSV or JSON.
+            table: The rows.
+            path: The file.
             relation: What the one relation is called; after the file when not given.
             by: A column whose equal values are one transaction, which is never cut.
             columns: The columns of the relations, where the file has others.
 
         Raises:
-            EventsError: The file cannot be read, or does not say what it has to.
+            EventsError: The rows do not say what they have to.
         """
-        table = _weighted(read_file(path), path)
+        table = _weighted(table, path)
         if not table.num_rows:
             raise EventsError(f"{path} has no rows: there is nothing to replay")
         ends = _ends(table, by, path)
@@ -77,7 +79,7 @@ class ChangesFile:
             if RELATION in table.column_names:
                 table = table.drop_columns([RELATION])
             return cls(table, _relations(table, tags), ends, tags)
-        name = relation or path.stem.partition(".")[0]
+        name = relation or relation_of_file(str(path))
         return cls(table, {name: _without_weight(table.schema)}, ends, None)
 
     def __len__(self) -> int:
@@ -102,6 +104,17 @@ class ChangesFile:
             name: part.filter(pc.equal(tags, name)).select([*schema.names, WEIGHT])
             for name, schema in self.relations.items()
         }
+
+
+def relation_of_file(text: str) -> str:
+    """The relation that a file's name gives; ``text`` may go on with the options of a source.
+
+    >>> relation_of_file("in/pay-2.day.csv,schema=a int")
+    'pay_2'
+    """
+    name = Path(text.partition(",")[0]).name.partition(".")[0]
+    name = re.sub(r"\W", "_", name)
+    return name if name.isidentifier() else f"t_{name}" if name else "t"
 
 
 def _weighted(table: pa.Table, path: Path) -> pa.Table:

@@ -27,22 +27,45 @@ from typing import Any, Final
 
 import typer
 
-__all__ = ["FAILED", "INTERRUPTED", "REFUSED", "done_by", "plainly", "say_error"]
+__all__ = [
+    "FAILED",
+    "GONE",
+    "INTERRUPTED",
+    "REFUSED",
+    "done_by",
+    "plainly",
+    "say_error",
+    "text_of",
+]
+
+#: Words that are no longer taken; the parser refuses them and says what to do.
+GONE: Final = ("ui_token",)
 
 FAILED: Final = 1
 REFUSED: Final = 2
 INTERRUPTED: Final = 130
+#: How packages are installed that not every installation has.
+INSTALLS: Final = {
+    "pyspark": "pyspark",
+    "rich": "'dbsp-wcoj[cli]'",
+    "deltalake": "'dbsp-wcoj[sinks]'",
+    "psycopg": "'dbsp-wcoj[sinks]'",
+    "starlette": "'dbsp-wcoj[ui]'",
+    "uvicorn": "'dbsp-wcoj[ui]'",
+}
 
 
 def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command whose work is done by the function of its name in a module.
 
-    That function takes the same words by name, all but ``debug``.
+    That function takes the same words by name, all but ``debug`` and ``GONE``.
     """
 
     def declared(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def imported(**words: Any) -> None:
+            for word in GONE:
+                words.pop(word, None)
             getattr(importlib.import_module(module), function.__name__)(**words)
 
         return plainly(imported)
@@ -60,19 +83,29 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            sys.stderr.write("interrupted\n")
+            _say_interrupted(as_json=words.get("log_format") == "json")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:  # who read the output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except Exception as error:
             if debug:
-                sys.stderr.write("".join(traceback.format_exception(error)))
+                from streaming.redacted import redacted
+
+                sys.stderr.write(redacted("".join(traceback.format_exception(error))))
             status, text = _told(error)
-            say_error(text)
+            for problem in getattr(error, "problems", (text,)):
+                say_error(problem, as_json=words.get("log_format") == "json", status=status)
             raise typer.Exit(status) from None
 
     return command
+
+
+def _say_interrupted(*, as_json: bool) -> None:
+    if as_json:
+        say_error("interrupted", as_json=True, status=INTERRUPTED)
+    else:
+        sys.stderr.write("interrupted\n")
 
 
 def _told(error: Exception) -> tuple[int, str]:
@@ -83,10 +116,15 @@ def _told(error: Exception) -> tuple[int, str]:
     from streaming.cli.spark_error import is_of_spark, reason_of
     from streaming.errors import FailedError
 
-    notes = "; ".join(getattr(error, "__notes__", []))
-    text = f"{error}{f' ({notes})' if notes else ''}"
+    text = text_of(error)
     if isinstance(error, FailedError):
         return FAILED, text
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:
+        name = (error.name or "").partition(".")[0]
+        return REFUSED, (
+            f"this needs the package {name}, which is not installed: run pip install "
+            f"{INSTALLS[name]}"
+        )
     if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
         return REFUSED, text
     if is_of_spark(error):
@@ -98,14 +136,32 @@ def _told(error: Exception) -> tuple[int, str]:
     )
 
 
-def say_error(text: str) -> None:
-    """Say on standard error what is wrong, in one line."""
-    from streaming.cli.terminal import console
+def text_of(error: Exception) -> str:
+    """What an error says, in one line, with its notes.
 
-    lines = text.splitlines()
+    >>> print(text_of(FileNotFoundError(2, "No such file or directory", "in/e")))
+    in/e: No such file or directory
+    """
+    lines = str(error).splitlines()
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        lines = [f"{error.filename}: {error.strerror}"]
     if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
         lines = lines[:-2] or lines
-    text = " ".join(" ".join(lines).split())
+    notes = "; ".join(getattr(error, "__notes__", []))
+    return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")
+
+
+def say_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
+    """Say on standard error what is wrong, in one line, or as a line of JSON."""
+    from streaming.cli.terminal import console
+    from streaming.redacted import redacted
+
+    text = " ".join(redacted(text).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
+    if as_json:
+        from streaming.cli.logs import error_line
+
+        terminal.file.write(f"{error_line(text, status)}\n")
+        return
     terminal.print("[wrong]error:[/]", end=" ")
     terminal.print(text, markup=False, soft_wrap=True)

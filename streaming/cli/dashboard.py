@@ -6,12 +6,13 @@ and then. Both show what the sink has measured, and cost it nothing.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from statistics import median
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -27,6 +28,8 @@ from streaming.view_sink import Published
 
 __all__ = ["Dashboard"]
 
+log = logging.getLogger(__name__)
+
 EVERY: Final = 2.0  # seconds between two lines, where there is no terminal
 LAST: Final = 60  # micro-batches that rate and latency are of
 
@@ -35,9 +38,9 @@ class Dashboard:
     """Shows a run; a context manager around it.
 
     Args:
-        console: Where to.
+        console: Where the table is redrawn.
         circuit: The views.
-        is_live: Whether to redraw a table; lines else.
+        is_live: Whether to redraw a table; else lines are logged.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Dashboard:
         self.rows += sum(metrics.rows_in.values())
         if not self._is_live and self._clock() - self._told > EVERY:
             self._told = self._clock()
-            self._console.print(self.line())
+            log.info("%s", self.line(), extra={"fields": self.fields()})
 
     def line(self) -> str:
         """The last micro-batch as a line."""
@@ -108,6 +111,28 @@ class Dashboard:
             f"{milliseconds(metrics.seconds['all'])} ms; {views}{bad}"
         )
 
+    def fields(self) -> dict[str, Any]:
+        """The last micro-batch as keys and values."""
+        _, metrics = self._last[-1]
+        return {
+            "event": "micro_batch",
+            "batch_id": metrics.batch_id,
+            "rows_in": dict(metrics.rows_in),
+            "seconds": metrics.seconds["all"],
+            "views": self.numbers(),
+            "bad_rows": metrics.letters_total,
+        }
+
+    def tell_summary(self) -> None:
+        """Log what the run came to."""
+        fields = {
+            "event": "summary",
+            "micro_batches": self.batches,
+            "rows": self.rows,
+            "seconds": round(self._clock() - self._begun, 3),
+        }
+        log.info("%s.", self.summary(), extra={"fields": fields})
+
     def summary(self) -> str:
         """What the run came to."""
         spent = self._clock() - self._begun
@@ -121,7 +146,7 @@ class Dashboard:
     def numbers(self) -> dict[str, dict[str, float | None]]:
         """The numbers of each view, by name; ``rows_since`` are those that came in this run."""
         return {
-            view: {"rows_since": numbers[0]}
+            view: {"rows_since": self._tallies[view].change}
             if self._tallies[view].is_partial
             else dict(zip(self._tallies[view].names, numbers, strict=True))
             for view, numbers in self._numbers.items()
@@ -159,10 +184,12 @@ class Dashboard:
 
     def _told_of(self, view: str) -> str:
         tally = self._tallies[view]
+        if tally.is_partial:  # how many there are is unknown
+            return f"{tally.change:+,} {'row' if abs(tally.change) == 1 else 'rows'}"
         numbers = ["–" if n is None else amount(n) for n in self._numbers[view]]
         if not tally.is_single:
             row = "row" if numbers[0] == "1" else "rows"
-            return f"{numbers[0]}{' more' if tally.is_partial else ''} {row}"
+            return f"{numbers[0]} {row}"
         if len(numbers) == 1:
             return numbers[0]
         return ", ".join(f"{name} {n}" for name, n in zip(tally.names, numbers, strict=True))

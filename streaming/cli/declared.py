@@ -12,18 +12,21 @@ from streaming.cli.options import (
     FORMULAS,
     PAGE_PORT,
     Debug,
-    File,
     FormulaName,
-    Given,
     Host,
     Json,
+    MaxSeconds,
+    MaxStepBytes,
+    MaxStepRows,
+    OldToken,
     PagePort,
+    PlainSources,
     QueryText,
     Rows,
     Seed,
     Skew,
     Threads,
-    Token,
+    TokenFile,
     Ui,
 )
 
@@ -41,7 +44,8 @@ def run(
         typer.Option(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...); "
-            "also schema=, select=, feed=, keys=, strict=, retain=. One for each relation.",
+            "also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. One for "
+            "each relation.",
             show_default=False,
         ),
     ],
@@ -62,6 +66,13 @@ def run(
             show_default=False,
         ),
     ] = None,
+    state_mode: Annotated[
+        str,
+        typer.Option(
+            metavar="OCTAL",
+            help="Permission bits of the folder under --state when it is created, as 750.",
+        ),
+    ] = "700",
     once: Annotated[bool, typer.Option("--once", help="Read what is there, then end.")] = False,
     every: Annotated[
         str | None,
@@ -83,13 +94,30 @@ def run(
     ] = None,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
+    max_step_rows: MaxStepRows = None,
+    max_step_bytes: MaxStepBytes = None,
+    max_seconds: MaxSeconds = None,
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="Of Spark; the views' state is not in there.")
     ] = "2g",
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = "127.0.0.1",
-    ui_token: Token = None,
+    ui_token_file: TokenFile = None,
+    ui_token: OldToken = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Only check query, sources, sinks, databases, state and ports; start nothing.",
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also phases, offsets, and what Spark logs.")
+    ] = False,
+    log_format: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the error output: text, or json for machines.")
+    ] = "text",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -98,16 +126,17 @@ def run(
 
 @done_by("streaming.cli.replay")
 def replay(
-    file: File,
     query: QueryText,
-    relation: Annotated[
-        str | None,
+    source: Annotated[
+        list[str],
         typer.Option(
-            metavar="NAME",
-            help="What the file's relation is called; after the file when not given.",
+            metavar="[NAME=]PATH[,KEY=VALUE...]",
+            help="The changes: a Parquet, CSV or JSON file, perhaps with weight (or op: 1, -1, "
+            "insert, delete, ...) and relation. Without NAME= the relation is that column's, or "
+            "named after the file. Also schema=, keys=, strict=, retain=.",
             show_default=False,
         ),
-    ] = None,
+    ],
     columns: Annotated[
         str | None,
         typer.Option(
@@ -138,10 +167,14 @@ def replay(
     ] = 0.0,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
+    max_step_rows: MaxStepRows = None,
+    max_step_bytes: MaxStepBytes = None,
+    max_seconds: MaxSeconds = None,
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = "127.0.0.1",
-    ui_token: Token = None,
+    ui_token_file: TokenFile = None,
+    ui_token: OldToken = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -219,7 +252,7 @@ def rescale(
 @done_by("streaming.cli.profile")
 def profile(
     query: QueryText,
-    given: Given = None,
+    source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of a step.")] = 1_000,
@@ -252,7 +285,7 @@ def profile(
 @done_by("streaming.cli.bench")
 def bench(
     query: QueryText = TRIANGLES,
-    given: Given = None,
+    source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
     batch: Annotated[

@@ -90,4 +90,12 @@ def _feed(source: Source) -> Feed:
     """The feed of a source, all rows of which are of its relation, whatever their table."""
     feed: Any = feed_of(source.own["feed"])
     names = {field.name for field in fields(feed)}
-    return replace(feed, relation=source.name) if "relation" in names else feed  # type: ignore[no-any-return]
+    given = {"relation": source.name} if "relation" in names else {}
+    if source.is_ordered_by_stream:
+        if "sequence" not in names:
+            raise EventsError(
+                f"--source {source.name}: feed={source.feed} takes no column of the stream as "
+                f"sequence, and {source.own['sequence']} is no column of the relation"
+            )
+        given["sequence"] = source.own["sequence"]
+    return replace(feed, **given)  # type: ignore[no-any-return]

@@ -9,18 +9,29 @@ every version is read and compared with its checksum.
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.files import LOCK, LocalFiles
-from streaming.state.manifest import FOLDER, FileMark, Manifest, batch_of, of_cell, unsealed
+from streaming.letters import LETTERS as LETTER_COLUMNS
+from streaming.state.files import LOCK, LocalFiles, read_small
+from streaming.state.manifest import (
+    FOLDER,
+    FileMark,
+    Manifest,
+    manifest_name,
+    numbers_in,
+    of_cell,
+    read_manifest,
+)
+from streaming.state.parquet import read_parquet
+from streaming.state.sealing import items, text, unsealed
 from streaming.state.store import LETTERS, METRICS
 from streaming.state.verified import verified
 
@@ -42,14 +53,16 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
     Raises:
         StateError: This is no state directory.
     """
+    if folder.exists() and not folder.is_dir():
+        raise StateError(f"{folder} is a file: name the folder that was given as --state")
     files = LocalFiles(folder)
-    numbers = [batch_of(name) for name in files.names(FOLDER)]
+    numbers = numbers_in(files)
     if not numbers and files.size(NAME) is None:
         raise StateError(
             f"{folder} is no state directory: it has neither {NAME} nor {FOLDER}/; name the folder "
             "that was given as state_dir or --state"
         )
-    versions = [_version(files, number, check) for number in numbers if number is not None]
+    versions = [_version(files, number, check) for number in numbers]
     whole = [one for one in versions if one["damage"] is None]
     newest = whole[-1]["manifest"] if whole else None
     identity = _identity(files)
@@ -71,10 +84,10 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
 
 
 def _version(files: LocalFiles, number: int, check: bool) -> dict[str, Any]:
-    name = f"{FOLDER}/{number:020}.json"
+    name = manifest_name(number)
     found: dict[str, Any] = {"batch": number, "damage": None, "manifest": None}
     try:
-        manifest = Manifest.of(bytes(files.read(name)), name)
+        manifest = read_manifest(files, number)
     except (StateDamagedError, OSError) as error:
         return {**found, "damage": _reason(error)}
     marks = _marks(manifest)
@@ -154,7 +167,10 @@ def _own_pieces(manifest: Manifest, prefix: str) -> list[dict[str, Any]]:
 
 def _bytes_of(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
     def on_disk(folder: str) -> int:
-        return sum(files.size(name) or 0 for name in files.names(folder))
+        try:
+            return sum(_size(files, name) for name in files.names(folder))
+        except StateDamagedError:  # a link in its place
+            return 0
 
     outputs = {name for names in (newest.outputs.values() if newest else ()) for name in names}
     marks = {} if newest is None else _marks(newest)
@@ -164,13 +180,21 @@ def _bytes_of(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
     }
 
 
+def _size(files: LocalFiles, name: str) -> int:
+    """The bytes of a file; none of what is no file."""
+    try:
+        return files.size(name) or 0
+    except StateDamagedError:
+        return 0
+
+
 def _identity(files: LocalFiles) -> dict[str, Any]:
     """Inputs and views by the directory's identity."""
     try:
-        body = unsealed(bytes(files.read(NAME)), NAME)
-        names = list(body["fingerprints"])
-        inputs: Mapping[str, str] = body["inputs"]
-        identity = str(body["id"])
+        body = unsealed(read_small(files, NAME), NAME)
+        names = [name for name, _ in items(body["fingerprints"])]
+        inputs = {name: text(one) for name, one in items(body["inputs"])}
+        identity = text(body["id"])
     except (OSError, StateDamagedError, KeyError, ValueError, TypeError):
         return {"id": None, "inputs": {}, "views": []}
     views = [name.removeprefix("view ") for name in names if name.startswith("view ")]
@@ -182,11 +206,15 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
     reasons: dict[tuple[str | None, str], int] = {}
     newest: list[dict[str, Any]] = []
     unreadable = 0
-    names = files.names(LETTERS)
+    try:
+        names = files.names(LETTERS)
+    except StateDamagedError:  # a link in its place
+        names, unreadable = [], 1
     for name in reversed(names[-LATEST:]):
         try:
-            table = pq.read_table(io.BytesIO(bytes(files.read(name))))
-        except (OSError, ValueError):
+            table = read_parquet(files.read(name), name).select(LETTER_COLUMNS.names)
+            table = table.cast(LETTER_COLUMNS)
+        except (OSError, StateDamagedError, KeyError, pa.ArrowException):
             unreadable += 1
             continue
         grouped = table.group_by(["relation", "reason"]).aggregate([([], "count_all")])
@@ -206,24 +234,23 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
 
 def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
     """The metrics of the last micro-batch, if the line is whole."""
-    path = Path(files.location) / METRICS
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL))
-            lines = file.read().splitlines()
-        found: dict[str, Any] = json.loads(lines[-1])
-    except (OSError, ValueError, IndexError):
+        lines = bytes(files.read(METRICS)[-TAIL:]).splitlines()
+        found = json.loads(lines[-1])
+    except (OSError, StateDamagedError, ValueError, IndexError, RecursionError):
         return None
-    return found
+    return found if isinstance(found, dict) else None
 
 
 def writer_of(folder: Path) -> int | None:
     """The process that writes to the directory now, if any."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY)
+        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         text = os.read(handle, 32).decode(errors="replace").strip()

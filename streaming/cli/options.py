@@ -11,18 +11,21 @@ __all__ = [
     "FORMULAS",
     "PAGE_PORT",
     "Debug",
-    "File",
     "FormulaName",
-    "Given",
     "Host",
     "Json",
+    "MaxSeconds",
+    "MaxStepBytes",
+    "MaxStepRows",
+    "OldToken",
     "PagePort",
+    "PlainSources",
     "QueryText",
     "Rows",
     "Seed",
     "Skew",
     "Threads",
-    "Token",
+    "TokenFile",
     "Ui",
 ]
 
@@ -42,15 +45,6 @@ QueryText: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-File: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="Parquet, CSV or JSON: the rows of a relation, perhaps with weight (or op: 1, -1, "
-        "insert, delete, ...) and relation.",
-        show_default=False,
-    ),
-]
 FormulaName: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help=f"Delta formula: {', '.join(FORMULAS)}.")
 ]
@@ -61,13 +55,13 @@ Json: TypeAlias = Annotated[
     bool, typer.Option("--json", help="JSON for scripts, instead of tables.")
 ]
 
-Given: TypeAlias = Annotated[
+PlainSources: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        "--input",
-        metavar="NAME=FILE",
-        help="A relation, from a Parquet or CSV file; repeatable. Without any, a generated "
-        "graph e(src, dst).",
+        "--source",
+        metavar="NAME=PATH",
+        help="A relation, from a Parquet, CSV or JSON file or a folder of them; also schema=. One "
+        "for each relation. Without any, a generated graph e(src, dst).",
         show_default=False,
     ),
 ]
@@ -81,6 +75,35 @@ Skew: TypeAlias = Annotated[
     ),
 ]
 
+MaxStepRows: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Rows that an operator may make in a step beyond those given; 0 for no limit. "
+        "Default: 50,000,000.",
+        show_default=False,
+    ),
+]
+MaxStepBytes: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Bytes that a step may make, as in 4G; 0 for no limit. Default: a third of the "
+        "memory.",
+        show_default=False,
+    ),
+]
+MaxSeconds: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="That a step may take. Default: no limit.",
+        show_default=False,
+    ),
+]
+
 Ui: TypeAlias = Annotated[bool, typer.Option("--ui", help="Serve a live page on this machine.")]
 PagePort: TypeAlias = Annotated[
     int, typer.Option("--ui-port", metavar="PORT", min=0, max=65535, help="0: any that is free.")
@@ -88,16 +111,32 @@ PagePort: TypeAlias = Annotated[
 Host: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--ui-host", metavar="HOST", help="Where; other machines come in with a token only."
+        "--ui-host", metavar="HOST", help="Where; visitors from other machines need a token."
     ),
 ]
-Token: TypeAlias = Annotated[
-    str | None,
+TokenFile: TypeAlias = Annotated[
+    Path | None,
     typer.Option(
-        "--ui-token",
-        metavar="TEXT",
-        help="What visitors have to know.",
-        envvar="DBSP_WCOJ_UI_TOKEN",
+        "--ui-token-file",
+        metavar="FILE",
+        help="Holds the token that visitors sign in with; made with a random one if it does not "
+        "exist. Else the variable DBSP_WCOJ_UI_TOKEN.",
         show_default=False,
     ),
+]
+
+
+def _refuse_token(value: str | None) -> None:
+    if value is not None:
+        raise typer.BadParameter(
+            "the arguments of a process can be read by every user of its machine; give "
+            "--ui-token-file FILE (it is made with a random token if it does not exist), or set "
+            "the variable DBSP_WCOJ_UI_TOKEN, and choose another token"
+        )
+
+
+#: As it was once; refused with what to do instead.
+OldToken: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--ui-token", hidden=True, callback=_refuse_token),
 ]

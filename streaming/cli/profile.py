@@ -12,11 +12,12 @@ import pyarrow as pa
 from rich.console import Console
 
 from circuits import Circuit
+from streaming.cli.source import rows_of_plain_files, sources_of
 from streaming.cli.terminal import console, print_json
 from streaming.cli.views import circuit_of
 from streaming.errors import EventsError
 from streaming.profiling.measure import measured
-from streaming.profiling.rows import generated, read, stream_of
+from streaming.profiling.rows import generated, stream_of
 from streaming.profiling.tables import as_json, show
 from streaming.state.files import files_of
 from streaming.state.store import Store
@@ -27,7 +28,7 @@ __all__ = ["profile", "tables_of"]
 def profile(
     *,
     query: str,
-    given: list[str] | None,
+    source: list[str] | None,
     rows: int,
     skew: float,
     batch: int,
@@ -42,7 +43,7 @@ def profile(
     """Run a query's steps and print where their time goes, by phase, term and level."""
     progress = Console(stderr=True, style="dim")
     with ExitStack() as stack:
-        tables = tables_of(given or [], rows=rows, skew=skew, seed=seed)
+        tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
         schemas = {name: table.schema for name, table in tables.items()}
         stream = stream_of(tables, batch=batch, steps=steps, seed=seed)
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
@@ -65,23 +66,15 @@ def _said(progress: Console, quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet or not progress.is_terminal else progress.print
 
 
-def tables_of(given: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
-    """The relations given as NAME=FILE, or a generated graph.
+def tables_of(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
+    """The relations of files, given by ``--source``, or a generated graph if there is none.
 
     Raises:
-        EventsError: A text is no such pair, or its file cannot be read.
+        EventsError: A text names no file, or the file cannot be read.
     """
-    if not given:
+    if not texts:
         return {"e": generated(rows, skew, seed)}
-    tables: dict[str, pa.Table] = {}
-    for one in given:
-        name, equals, path = one.partition("=")
-        if not name or not equals or not path:
-            raise EventsError(f"--input {one!r}: give a name and a file, NAME=FILE")
-        if name in tables:
-            raise EventsError(f"--input {one!r}: relation {name!r} was given before")
-        tables[name] = read(Path(path))
-    return tables
+    return {name: rows_of_plain_files(one) for name, one in sources_of(texts).items()}
 
 
 def _store(folder: Path, circuit: Circuit) -> Store:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -21,8 +22,10 @@ from pyspark.sql import DataFrame
 from streaming.cli.spark_error import is_of_spark, reason_of
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["interval_of", "run_query"]
+__all__ = ["interval_of", "run_query", "signals_deferred"]
 
+#: Seconds between two looks at Spark's progress.
+PROGRESS_SECONDS: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
 _UNITS: Final = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), "milliseconds"),
@@ -55,6 +58,8 @@ def run_query(
     name: str,
     every: str | None = None,
     once: bool = False,
+    on_stop: Callable[[], object] = lambda: None,
+    on_progress: Callable[[Any], object] | None = None,
 ) -> bool:
     """Run a query; whether it ended by itself, and not by a signal.
 
@@ -65,6 +70,8 @@ def run_query(
         name: The query's name.
         every: How often a micro-batch begins, ``5 seconds``; as soon as there are rows, if None.
         once: Whether to end when all that is there has been read.
+        on_stop: Called when a signal asks to end, before the micro-batch under way is waited for.
+        on_progress: Called with each progress that Spark reports, in a thread of its own.
 
     Raises:
         FailedError: The query failed; the message is that of the first cause.
@@ -99,7 +106,13 @@ def run_query(
 
         def wait() -> None:
             try:
-                query.awaitTermination()
+                if on_progress is None:
+                    query.awaitTermination()
+                    return
+                last = -1
+                while not query.awaitTermination(PROGRESS_SECONDS):
+                    last = _tell_progress(query, last, on_progress)
+                _tell_progress(query, last, on_progress)
             except StreamingQueryException as error:
                 stopped.append(error)
 
@@ -107,6 +120,8 @@ def run_query(
         waiting.start()
         while waiting.is_alive() and not asked.is_set():
             waiting.join(0.1)
+        if asked.is_set():
+            on_stop()
         if query.isActive:
             query.stop()
     finally:
@@ -116,3 +131,42 @@ def run_query(
         cause = failures[-1] if failures else stopped[0]
         raise FailedError(reason_of(cause) if is_of_spark(cause) else str(cause)) from cause
     return not asked.is_set()
+
+
+@contextmanager
+def signals_deferred(say: Callable[[], object]) -> Iterator[None]:
+    """Interrupt what follows instead of what is within.
+
+    Spark's launcher leaves a JVM behind when it is interrupted, so it is let to end its start.
+
+    Args:
+        say: Called at the first signal; a second one interrupts at once.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C or SIGTERM came meanwhile.
+    """
+    asked: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        say()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def _tell_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:
+    """Tell the progress of micro-batches after ``last``; return the last one now."""
+    for one in query.recentProgress:
+        if one.batchId > last:
+            last = one.batchId
+            on_progress(one)
+    return last

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from circuits import Circuit
+from circuits import Circuit, Rules
 from dbsp_wcoj import DbspWcojError
-from streaming.cli.changes_file import ChangesFile
+from streaming.cli.changes_file import RELATION, ChangesFile, relation_of_file
+from streaming.cli.limits import limits_of
+from streaming.cli.page import announce
+from streaming.cli.source import Source, rows_of_files
 from streaming.cli.terminal import (
     amount,
     console,
@@ -29,6 +35,8 @@ from streaming.cli.terminal import (
 from streaming.cli.views import circuit_of, name_of
 from streaming.errors import EventsError, FailedError
 from streaming.metrics import BatchMetrics
+from streaming.targets.folder import check_writable
+from streaming.ui.access import find_token
 from streaming.ui.page import Page
 from streaming.ui.shown import weights_of
 from streaming.ui.tally import Tally
@@ -36,12 +44,13 @@ from streaming.view_sink import Published
 
 __all__ = ["replay"]
 
+NAMED: Final = re.compile(r"[A-Za-z_]\w*=")
+
 
 def replay(
     *,
-    file: Path,
     query: str,
-    relation: str | None,
+    source: list[str],
     columns: str | None,
     by: str | None,
     batch: int,
@@ -49,18 +58,24 @@ def replay(
     pause: float,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     ui: bool,
     ui_port: int,
     ui_host: str,
-    ui_token: str | None,
+    ui_token_file: Path | None,
     json: bool,
 ) -> None:
     """Replay a file of changes through views, step by step."""
     remarks = console(stderr=True)
     if output is not None and output.exists():
         raise EventsError(f"--output {output}: is there; name a new folder")
+    if output is not None:
+        check_writable(output)
+    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
-    changes = ChangesFile.read(file, relation=relation, by=by, columns=wanted)
+    changes, given = _changes_of(source, by=by, columns=wanted)
     with ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         try:
@@ -71,19 +86,24 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
+                rules=given.rules_by_name(),
+                limits=limits,
             )
         except DbspWcojError as error:
-            if relation is None and changes.tags is None:
-                (name,) = changes.relations
-                error.add_note(f"the rows of {file.name} are relation {name!r}; --relation renames")
+            if given.is_named_after_file and changes.tags is None:
+                error.add_note(
+                    f"the rows of {given.source.path} are relation {given.source.name!r}; --source "
+                    "NAME=FILE names them otherwise"
+                )
             raise
         page = None
         if ui:
-            name = name_of(query)
+            name, token = name_of(query), find_token(ui_token_file)
+            secret = None if token is None else token.value
             page = stack.enter_context(
-                Page(circuit, name=name, host=ui_host, port=ui_port, token=ui_token)
+                Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
             )
-            remarks.print(f"Live page: [name]{page.address}[/]", soft_wrap=True)
+            announce(remarks, page, token)
         ready_kernels(remarks)
         played = _Played(circuit, page)
         try:
@@ -103,6 +123,56 @@ def replay(
         if page is not None:
             page.end("all changes are replayed")
             page.stay(remarks)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The source of the changes, and whether its name is only that of the file."""
+
+    source: Source
+    is_named_after_file: bool
+
+    def rules_by_name(self) -> dict[str, Rules]:
+        """The rules of the input, if it has any."""
+        rules = self.source.rules()
+        return {} if rules is None else {self.source.name: rules}
+
+
+def _changes_of(
+    texts: Sequence[str], *, by: str | None, columns: Sequence[str] | None
+) -> tuple[ChangesFile, _Given]:
+    """The changes of the one file of a replay.
+
+    Raises:
+        EventsError: There is none or more than one, or it cannot be read.
+    """
+    if len(texts) != 1:
+        raise EventsError(
+            f"{len(texts)} times --source: a replay is of one file of changes, in order; rows of "
+            "several relations are told apart by a column named relation"
+        )
+    (text,) = texts
+    is_named_after_file = not NAMED.match(text)
+    if is_named_after_file:
+        text = f"{relation_of_file(text)}={text}"
+    source = Source.parse(text)
+    source.check_plain("a replay")
+    files = source.files()
+    if len(files) != 1:
+        raise EventsError(
+            f"--source {source.name}={source.path}: a replay is of one file of changes, in order, "
+            f"and there are {len(files)}: name a file"
+        )
+    (file,) = files
+    table = rows_of_files(source)
+    if is_named_after_file and RELATION in table.column_names and source.rules() is not None:
+        raise EventsError(
+            f"--source {file}: keys, strict and retain are of one relation, and the file has a "
+            "column relation: name the relation, NAME=FILE, or leave them out"
+        )
+    name = None if is_named_after_file else source.name
+    changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
+    return changes, _Given(source, is_named_after_file)
 
 
 class _Played:

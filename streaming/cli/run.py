@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from circuits import Circuit
+from dbsp_wcoj.limits import DEFAULT_LIMITS
+from streaming.cli.checks import (
+    CHECKPOINT,
+    Checks,
+    check_free,
+    check_memory,
+    check_state,
+    check_targets,
+    check_views,
+    views_kept,
+)
 from streaming.cli.dashboard import Dashboard
 from streaming.cli.frames import frame_of, schema_of, stream_of
-from streaming.cli.inspection import writer_of
-from streaming.cli.query import interval_of, run_query
-from streaming.cli.sink import Sink, routes_of_sinks, sinks_of
-from streaming.cli.source import Source, sources_of
+from streaming.cli.limits import limits_of
+from streaming.cli.logs import Logs, check_format
+from streaming.cli.page import announce
+from streaming.cli.query import interval_of, run_query, signals_deferred
+from streaming.cli.sink import routes_of_sinks, sinks_of
 from streaming.cli.terminal import console, print_json, ready_kernels
-from streaming.cli.views import circuit_of, name_of, without_weight
-from streaming.errors import EventsError, StateError, StateLockedError
+from streaming.cli.views import circuit_of, name_of
+from streaming.errors import EventsError, StateError
+from streaming.java import find_java
 from streaming.letters import check_policy
+from streaming.redacted import redacted
 from streaming.session import start_session
-from streaming.state.files import files_of
-from streaming.state.identity import identity_of
+from streaming.state.files import check_mode, make_folder
+from streaming.targets.sql import SqlTarget
+from streaming.targets.target import Target
+from streaming.ui.access import find_token
 from streaming.ui.page import Page, check_servable, serve
 from streaming.view_sink import ViewSink
 
-__all__ = ["check_free", "run"]
+__all__ = ["run"]
+
+log = logging.getLogger(__name__)
 
 #: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
-
-#: A location of another file system; as a path, its slashes are one.
-REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def run(
@@ -43,42 +59,93 @@ def run(
     source: list[str],
     sink: list[str] | None,
     state: Path | None,
+    state_mode: str,
     once: bool,
     every: str | None,
     bad_rows: str,
     cells: int | None,
     formula: str,
     threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
     memory: str,
     ui: bool,
     ui_port: int,
     ui_host: str,
-    ui_token: str | None,
+    ui_token_file: Path | None,
     json: bool,
+    check: bool,
+    verbose: bool,
+    log_format: str,
 ) -> None:
     """Keep views of a query up to date while its sources change."""
-    sources = sources_of(source)
-    _check_words(state, every, once, bad_rows, cells)
-    interval = None if every is None else interval_of(every)
-    _check_before(query, sources, sink or [], formula)
+    check_format(log_format)
+    checks = Checks()
+    _check_words(checks, state, every, once, bad_rows, cells, memory)
+    mode = 0
+    with checks.check():
+        mode = _mode_of(state_mode)
+    limits = DEFAULT_LIMITS
+    with checks.check():
+        limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
+    interval = None
+    with checks.check():
+        interval = None if every is None else interval_of(every)
+    sources, checked = check_views(checks, query, source, sink or [], formula=formula, cells=cells)
+    state_id, newest = "", -1
+    if state is not None:
+        state_id, newest = check_state(checks, state, checked, cells)
+    if checked is not None and not checks.problems:
+        sinks = sinks_of(sink or [], checked)
+        check_targets(checks, sinks, checked, state_id=state_id, newest=newest)
+    token = secret = None
     if ui:
-        check_servable(host=ui_host, port=ui_port, token=ui_token)
+        with checks.check("live page", f"{ui_host}, port {ui_port or 'any'}"):
+            if not check or ui_token_file is None or ui_token_file.exists():  # else it is made
+                token = find_token(ui_token_file)
+                secret = None if token is None else token.value
+                check_servable(host=ui_host, port=ui_port, token=secret)
+    if not checks.problems:  # it takes a while
+        with checks.check():
+            checks.passed.append(("Java", str(find_java())))
+    checks.end()
+    if check:
+        _show_checks(checks, json=json)
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
-    remarks = console(stderr=True)
+    logs = Logs(log_format, verbose=verbose)
+    remarks = logs.remarks
     with ExitStack() as stack:
+        stack.enter_context(logs.shown())
+        for warning in checks.warnings:
+            log.warning("%s", warning)
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
         if state is not None:
-            state.mkdir(parents=True, exist_ok=True)
+            try:
+                make_folder(state, mode)
+            except OSError as error:
+                raise StateError(
+                    f"--state {state}: it cannot be made: {error.strerror}: name another folder"
+                ) from None
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         remarks.print("Starting Spark ...", style="says")
-        session = start_session(
-            "dbsp-wcoj", memory=memory, log=work / "spark.log", settings=SETTINGS
-        )
-        stack.callback(session.stop)
-        session.sparkContext.setLogLevel("ERROR")
+        spark_log = work / "spark.log"
+        stack.enter_context(logs.spark_log(spark_log))
+        with (
+            _error_output() as errors,
+            signals_deferred(
+                lambda: os.write(errors, logs.note("Stopping when Spark has started ..."))
+            ),
+        ):
+            session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
+            stack.callback(session.stop)
+        session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         frames = {name: frame_of(session, one) for name, one in sources.items()}
         schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
+        for name, one in sources.items():
+            one.check_sequence(schemas[name])
         rules = {name: one.rules() for name, one in sources.items()}
         circuit = circuit_of(
             query,
@@ -88,6 +155,7 @@ def run(
             threads=threads,
             rules={name: rule for name, rule in rules.items() if rule is not None},
             materialize=_to_materialize(query, schemas, sink or []),
+            limits=limits,
         )
         if state is not None:
             check_free(state, circuit)
@@ -98,6 +166,7 @@ def run(
             targets,
             outputs=outputs,
             state_dir=state,
+            state_mode=mode,
             bad_rows=bad_rows,  # type: ignore[arg-type]
             mode="embedded" if cells is None else "distributed",
             cells=cells,
@@ -107,24 +176,26 @@ def run(
         page = None
         if ui:
             name = name_of(query)
-            page = serve(view_sink, name=name, host=ui_host, port=ui_port, token=ui_token)
+            page = serve(view_sink, name=name, host=ui_host, port=ui_port, token=secret)
             stack.callback(page.stop)
-            remarks.print(f"Live page: [name]{page.address}[/]", soft_wrap=True)
+            announce(remarks, page, token)
         ready_kernels(remarks)
         prints = any(one.startswith("console") or "=console" in one for one in sink or [])
-        is_live = remarks.is_terminal and not (prints and console().is_terminal)
+        is_live = logs.is_plain and not (prints and console().is_terminal)
         dashboard = Dashboard(remarks, circuit, is_live=is_live)
         view_sink.watch(dashboard.take)
         with _ending(page), dashboard:
             ended = run_query(
                 stream,
                 view_sink,
-                checkpoint=(state or work) / "checkpoint",
+                checkpoint=(state or work) / CHECKPOINT,
                 name=name_of(query),
                 every=interval,
                 once=once,
+                on_stop=lambda: _interrupt(targets.values()),
+                on_progress=_tell_offsets if verbose else None,
             )
-        remarks.print(f"[says]{dashboard.summary()}.[/]", soft_wrap=True)
+        dashboard.tell_summary()
         if json and not prints:
             print_json(_told(view_sink, dashboard))
         if page is not None and ended:
@@ -132,59 +203,91 @@ def run(
             page.stay(remarks)
 
 
-def _check_before(
-    query: str, sources: Mapping[str, Source], sinks: Sequence[str], formula: str
-) -> None:
-    """Say what is wrong with files, query and sinks, as far as they tell, before Spark starts."""
-    for source in sources.values():
-        _ = source.format, source.feed  # either may be an error
-    schemas = {name: source.schema() for name, source in sources.items()}
-    rules = {name: rules for name, one in sources.items() if (rules := one.rules()) is not None}
-    for sink in sinks:
-        Sink.parse(sink)
-    if any(schema is None or "select" in sources[name].own for name, schema in schemas.items()):
-        return
-    columns = {n: without_weight(s) for n, s in schemas.items() if s}
-    sinks_of(sinks, circuit_of(query, columns, rules=rules, formula=formula))
+@contextmanager
+def _error_output() -> Iterator[int]:
+    """The error output as it is now; while Spark starts, that of the process is another one."""
+    handle = os.dup(2)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _interrupt(targets: Iterable[Target]) -> None:
+    """Have targets that wait for a database wait no longer."""
+    for target in targets:
+        if isinstance(target, SqlTarget):
+            target.interrupt()
+
+
+def _tell_offsets(progress: Any) -> None:
+    """Log where the sources were before and after a micro-batch, and Spark's times."""
+    sources = [
+        {"source": one.description, "start": one.startOffset, "end": one.endOffset}
+        for one in progress.sources
+    ]
+    fields = {
+        "event": "offsets",
+        "batch_id": progress.batchId,
+        "sources": sources,
+        "duration_ms": dict(progress.durationMs),
+    }
+    ends = "; ".join(f"{one['source']} from {one['start']} to {one['end']}" for one in sources)
+    log.debug(
+        *("micro-batch %d: offsets: %s; Spark: %s", progress.batchId, ends),
+        ", ".join(f"{part} {ms} ms" for part, ms in progress.durationMs.items()),
+        extra={"fields": fields},
+    )
 
 
 def _check_words(
-    state: Path | None, every: str | None, once: bool, bad_rows: str, cells: int | None
+    checks: Checks,
+    state: Path | None,
+    every: str | None,
+    once: bool,
+    bad_rows: str,
+    cells: int | None,
+    memory: str,
 ) -> None:
-    """Say what does not go together."""
-    check_policy(bad_rows)
+    """Check options by themselves and with each other."""
+    with checks.check():
+        check_policy(bad_rows)
+    with checks.check():
+        check_memory(memory)
     for word, value in (("--bad-rows dead_letter", bad_rows == "dead_letter"), ("--cells", cells)):
-        if value and state is None:
-            raise StateError(f"{word} needs a place for files: add --state DIR")
-    if every is not None and once:
-        raise EventsError("--once reads what is there as fast as it can: leave --every out")
-    if state is None:
+        with checks.check():
+            if value and state is None:
+                raise StateError(f"{word} needs a place for files: add --state DIR")
+    with checks.check():
+        if every is not None and once:
+            raise EventsError("--once reads what is there as fast as it can: leave --every out")
+
+
+def _show_checks(checks: Checks, *, json: bool) -> None:
+    """Say what was checked."""
+    if json:
+        passed = [{"what": what, "found": found} for what, found in checks.passed]
+        print_json({"ok": True, "checks": passed, "warnings": checks.warnings})
         return
-    if REMOTE.match(str(state)):
-        raise StateError(
-            f"--state {state}: the command keeps state on a local disk; for other file systems "
-            "write a job with ViewSink(state_dir=...)"
-        )
-    if state.exists() and not state.is_dir():
-        raise StateError(f"--state {state}: is a file; name a folder")
+    terminal = console()
+    width = max(len(what) for what, _ in checks.passed)
+    for what, found in checks.passed:
+        terminal.print(f"[name]{what:<{width}}[/]", end="  ")
+        terminal.print(redacted(found), markup=False, soft_wrap=True)
+    for warning in checks.warnings:
+        terminal.print(f"[waits]warning[/]  {warning}", soft_wrap=True)
+    terminal.print("[comes]ok[/], nothing was started or changed")
 
 
-def check_free(state: Path, circuit: Circuit) -> None:
-    """Refuse a state directory of other views, or of another process.
+def _mode_of(text: str) -> int:
+    """The permission bits that a text of octal digits names.
 
-    The sink does so too, but only when there are rows, and Spark's checkpoint lies there as well.
-
-    Raises:
-        StateMismatchError, StateDamagedError: It belongs to other views, or cannot tell.
-        StateLockedError: It is in use.
+    >>> oct(_mode_of("0750"))
+    '0o750'
     """
-    identity_of(files_of(str(state)), circuit)
-    writer = writer_of(state)
-    if writer is not None:
-        raise StateLockedError(
-            f"--state {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
-            "another folder"
-        )
+    if not re.fullmatch("[0-7]{3,5}", text):
+        raise StateError(f"--state-mode {text!r}: write octal digits, as 700 or 750")
+    return check_mode(int(text, 8))
 
 
 @contextmanager
@@ -194,7 +297,7 @@ def _ending(page: Page | None) -> Iterator[None]:
         yield
     except Exception as error:
         if page is not None:
-            page.end(" ".join(str(error).split())[:500], failed=True)
+            page.end(redacted(" ".join(str(error).split()))[:500], failed=True)
         raise
     if page is not None:
         page.end("stopped")
@@ -202,8 +305,7 @@ def _ending(page: Page | None) -> Iterator[None]:
 
 def _to_materialize(query: str, schemas: Any, sinks: list[str]) -> list[str]:
     """The views that sinks need whole."""
-    plain = circuit_of(query, schemas)
-    return [view for view, one in sinks_of(sinks, plain).items() if one.output.needs_view]
+    return views_kept(sinks_of(sinks, circuit_of(query, schemas)))
 
 
 def _told(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:

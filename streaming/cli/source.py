@@ -13,11 +13,21 @@ schema     the columns, ``src long, dst long``; those of the files when not give
 select     SQL expressions, the columns of the relation: ``timestamp AS ts, value % 9 AS k``
 feed       how the rows are changes: debezium, delta, upsert, ... (`streaming.changes`)
 keys       rows are upserts: the last row of these columns counts
+sequence   with keys, the column whose greatest value is the last change of a key in a micro-batch
 strict     to delete what is not there is an error
 retain     ``COLUMN LENGTH``: rows leave when they are older, ``ts 7 days``
+on_expiry  with retain: ``retract`` deletes the results of rows that leave (the default), ``keep``
+           keeps what was published
 =========  =========================================================================
 
 A value may hold commas, as ``,word=`` begins the next key.
+
+``sequence`` names a column of the relation, a number or a time, as in ``keys=nr,
+sequence=updated_at``. With ``feed=debezium`` and other feeds of JSON it may also name a column of
+the stream, such as Kafka's ``timestamp``; without it they use the order in the events, or Kafka's
+offset. It orders the changes of one micro-batch: a change of a later micro-batch wins whatever its
+sequence. Equal changes of a key are one; two different changes with the same greatest sequence are
+an error that shows both.
 """
 
 from __future__ import annotations
@@ -25,6 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +45,29 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from circuits import Retain, Rules
+from circuits.inputs.rules import OnExpiry
 from streaming.cli.ddl import schema_of_ddl
 from streaming.errors import EventsError, FeedError
 
-__all__ = ["FLAT", "WEIGHT", "Source", "read_file", "rows_of_files", "sources_of"]
+__all__ = [
+    "FLAT",
+    "WEIGHT",
+    "Source",
+    "read_file",
+    "rows_of_files",
+    "rows_of_plain_files",
+    "sources_of",
+]
 
 WEIGHT: Final = "weight"
-OWN: Final = ("format", "schema", "select", "feed", "keys", "strict", "retain")
+SEQUENCE: Final = "sequence"
+OWN: Final = (
+    *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
+)
+#: Options of Spark's sources that look like ours.
+SPARKS_OWN: Final = ("mode",)
+#: Keys that have a meaning without Spark.
+PLAIN: Final = ("format", "schema", "keys", "sequence", "strict", "retain", "on_expiry")
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -106,6 +133,12 @@ class Source:
                     f"--source {text!r}: only Spark can look there: add format=... and schema=..."
                 )
             first, given["path"] = "", first
+        for key in given:
+            alike = [] if key in OWN else get_close_matches(key.lower(), OWN, n=1, cutoff=0.74)
+            if alike and key not in SPARKS_OWN:
+                raise EventsError(
+                    f"--source {text!r}: there is no {key}=; do you mean {alike[0]}=?"
+                )
         own = {key: value for key, value in given.items() if key in OWN}
         options = {key: value for key, value in given.items() if key not in OWN}
         return cls(name, Path(first) if first else None, options, own)
@@ -191,13 +224,27 @@ class Source:
         """The columns of ``keys``."""
         return tuple(re.split(r"[,\s]+", self.own["keys"])) if "keys" in self.own else ()
 
+    def check_plain(self, what: str) -> None:
+        """Check that the source is files that can be read without Spark.
+
+        Raises:
+            EventsError: It is not.
+        """
+        others = [key for key in (*self.own, *self.options) if key not in PLAIN]
+        if self.path is None or others:
+            raise EventsError(
+                f"--source {self.name}: {what} reads files without Spark"
+                + (f", for which there is no {', '.join(others)}=" if others else "")
+                + ": give a path to a Parquet, CSV or JSON file, and perhaps schema="
+            )
+
     def rules(self) -> Rules | None:
         """The rules of the input; None for a plain one.
 
         Raises:
             EventsError: They say nothing that is known.
         """
-        if not {"keys", "strict", "retain"} & set(self.own):
+        if not {"keys", "sequence", "strict", "retain", "on_expiry"} & set(self.own):
             return None
         strict = self.own.get("strict", "false").lower()
         if strict not in ("true", "false"):
@@ -210,8 +257,78 @@ class Source:
                     f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
-            retain = Retain(column, int(length) if length.isdecimal() else length)
-        return Rules(keys=self.keys, strict=strict == "true", retain=retain)
+            duration = int(length) if re.fullmatch("[0-9]{1,18}", length) else length
+            retain = Retain(column, duration, on_expiry=self._on_expiry())
+        elif "on_expiry" in self.own:
+            raise EventsError(
+                f"--source {self.name}: on_expiry={self.own['on_expiry']} says what becomes of "
+                "the results of rows that expire, and none do: add retain=COLUMN LENGTH"
+            )
+        sequence = None if self.is_ordered_by_stream else self.own.get("sequence")
+        return Rules(keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence)
+
+    @property
+    def is_ordered_by_stream(self) -> bool:
+        """Whether ``sequence`` names a column of the stream that is none of the relation."""
+        sequence = self.own.get("sequence")
+        if sequence is None or self.feed is None:
+            return False
+        if self.feed in FLAT:
+            return sequence == SEQUENCE
+        schema = self.schema()
+        return schema is None or sequence not in schema.names
+
+    def check_sequence(self, schema: pa.Schema | None) -> None:
+        """Check that ``sequence`` is a column, and comes with keys.
+
+        Args:
+            schema: The columns of the relation; None if only Spark can tell them.
+
+        Raises:
+            EventsError: It is none.
+        """
+        sequence = self.own.get("sequence")
+        if sequence is None:
+            return
+        if not self.keys:
+            raise EventsError(
+                f"--source {self.name}: sequence={sequence} orders the changes of a key: add "
+                "keys=COLUMN"
+            )
+        if self.is_ordered_by_stream or schema is None or sequence in (*schema.names, SEQUENCE):
+            return
+        raise EventsError(
+            f"--source {self.name}: sequence={sequence} is no column of it; columns are "
+            f"{', '.join(schema.names)}"
+        )
+
+    def lacks_order(self, schema: pa.Schema | None) -> bool:
+        """Whether there are keys and, as far as is known before Spark starts, no order of changes.
+
+        Args:
+            schema: As for `check_sequence`.
+        """
+        if not self.keys or "sequence" in self.own:
+            return False
+        if self.feed is not None:
+            from streaming.changes import feed_of  # imports Spark, as in `feed`
+            from streaming.changes.order import OFFSETS, has_order
+
+            known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
+            if has_order(feed_of(self.feed), known):
+                return False
+        return schema is None or SEQUENCE not in schema.names
+
+    def _on_expiry(self) -> OnExpiry | None:
+        """What ``on_expiry`` says, if it is given."""
+        match self.own.get("on_expiry"):
+            case None | "retract" | "keep" as given:
+                return given
+            case other:
+                raise EventsError(
+                    f"--source {self.name}: on_expiry={other!r}: write retract (results are "
+                    "deleted with their rows) or keep (published results stay)"
+                )
 
 
 def sources_of(texts: Sequence[str]) -> dict[str, Source]:
@@ -244,6 +361,21 @@ def rows_of_files(source: Source) -> pa.Table:
     table = pa.concat_tables(tables, promote_options="permissive")
     declared = source.schema() if "schema" in source.own else None
     return table if declared is None else table.select(declared.names).cast(declared)
+
+
+def rows_of_plain_files(source: Source) -> pa.Table:
+    """All rows of a relation that is measured, and so has no rules.
+
+    Raises:
+        EventsError: It has, or its files cannot be read.
+    """
+    source.check_plain("this command")
+    if source.rules() is not None:
+        raise EventsError(
+            f"--source {source.name}: this command inserts and deletes rows as they are: leave "
+            "keys=, strict= and retain= out"
+        )
+    return rows_of_files(source)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:

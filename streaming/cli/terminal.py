@@ -13,10 +13,19 @@ from typing import Any, Final
 
 from rich import box
 from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.theme import Theme
 
 from dbsp_wcoj import warm_up
+from dbsp_wcoj.kernels.compiled import KERNELS, observe_compilation
 
 __all__ = [
     "amount",
@@ -74,9 +83,43 @@ def plain_table(title: str | None = None) -> Table:
 
 
 def ready_kernels(remarks: Console) -> None:
-    """Compile or load the kernels, so that no step waits for it."""
-    with remarks.status("[says]Readying the kernels; the first time takes a minute ...[/]"):
-        warm_up()
+    """Compile or load the kernels, so that no step waits for it; a bar shows what is compiled."""
+    with Progress(
+        TextColumn("[says]{task.description}[/]"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=remarks,
+        transient=True,
+        disable=not remarks.is_terminal,
+    ) as progress:
+        bar = _CompilationBar(remarks, progress)
+        before = observe_compilation(bar)
+        try:
+            warm_up()
+        finally:
+            observe_compilation(before)
+
+
+class _CompilationBar:
+    """A line that says that kernels are compiled, and on a terminal a bar of how many are."""
+
+    def __init__(self, remarks: Console, progress: Progress) -> None:
+        self._remarks = remarks
+        self._progress = progress
+        self._bar: TaskID | None = None
+
+    def started(self, kernel: str) -> None:
+        if self._bar is None:
+            self._remarks.print(
+                "[says]Compiling the kernels for this machine, once: about a minute.[/]"
+            )
+            self._bar = self._progress.add_task("", total=len(KERNELS))
+        self._progress.update(self._bar, description=kernel)
+
+    def finished(self, kernel: str) -> None:
+        if self._bar is not None:
+            self._progress.advance(self._bar)
 
 
 def print_json(value: Any) -> None:

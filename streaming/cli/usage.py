@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,6 +18,16 @@ from typer.exceptions import TyperException
 from streaming.cli.command import INTERRUPTED, REFUSED, say_error
 
 __all__ = ["PlainCommand", "PlainGroup"]
+
+#: Options of earlier versions, by command, and what to write now.
+RENAMED: Final = {
+    ("bench", "--input"): "it is --source NAME=FILE",
+    ("profile", "--input"): "it is --source NAME=FILE",
+    ("replay", "--input"): "it is --source NAME=FILE",
+    ("run", "--input"): "it is --source NAME=PATH",
+    ("explain", "--input"): "it is --source NAME=PATH",
+    ("replay", "--relation"): "name the relation in --source NAME=FILE",
+}
 
 
 class _Plain:
@@ -45,6 +55,22 @@ class PlainCommand(_Plain, TyperCommand):
     """A command without sub-commands."""
 
 
+def _message(error: TyperException) -> str:
+    """What is wrong; an option or argument of an earlier version with what it is now."""
+    text = error.format_message().rstrip(".")
+    context: Any = getattr(error, "ctx", None)
+    command = "" if context is None else context.info_name
+    option = getattr(error, "option_name", None)
+    renamed = RENAMED.get((command, option)) if option is not None else None
+    if renamed is None and command == "replay" and _is_about_replays_file(text):
+        renamed = "the file of changes is --source NAME=FILE, and QUERY the only argument"
+    return f"{text}: {renamed}" if renamed else text
+
+
+def _is_about_replays_file(text: str) -> bool:
+    return "unexpected extra argument" in text or text == "Missing option '--source'"
+
+
 def _run(main: Callable[[], Any]) -> None:
     try:
         status = main()
@@ -54,7 +80,7 @@ def _run(main: Callable[[], Any]) -> None:
             sys.exit(REFUSED)
         context = getattr(error, "ctx", None)
         known = "" if context is None else f"; see {context.command_path} --help"
-        say_error(error.format_message().rstrip(".") + known)
+        say_error(_message(error) + known)
         sys.exit(REFUSED)
     except typer.Abort:
         sys.stderr.write("interrupted\n")

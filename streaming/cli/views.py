@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -12,11 +11,11 @@ import pyarrow as pa
 from circuits import Circuit, Rules, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
-from streaming.errors import EventsError
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from streaming.cli.query_text import name_of, read_query
 
 __all__ = ["circuit_of", "name_of", "without_weight"]
 
-SQL_WORDS: Final = ("select", "with", "create", "from", "(", "--", "/*")
 PARTS_PER_THREAD: Final = 16
 
 
@@ -30,21 +29,15 @@ def circuit_of(
     materialize: bool | Collection[str] = False,
     rules: Mapping[str, Rules] | None = None,
     outputs: Collection[str] | None = None,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """The circuit of a text, or of the file that it names; a plain SELECT has the file's name.
 
     Raises:
-        EventsError: The file cannot be read.
+        EventsError: The file cannot be read, or is not UTF-8.
         DbspWcojError: The text cannot be compiled.
     """
-    path = _file(query)
-    text = query
-    if path is not None:
-        try:
-            text = path.read_text()
-        except OSError as error:
-            raise EventsError(f"{path}: {error.strerror or error}") from None
-    is_sql = text.lstrip().lower().startswith(SQL_WORDS) if path is None else path.suffix == ".sql"
+    given = read_query(query)
     parts = 1 if executor is None else threads * PARTS_PER_THREAD
     common = {
         "formula": formula,
@@ -53,26 +46,13 @@ def circuit_of(
         "materialize": materialize,
         "rules": rules,
         "outputs": outputs,
+        "limits": limits,
     }
-    if is_sql:
-        return compile_sql(text, schemas, name=name_of(query), **common)  # type: ignore[arg-type]
-    return compile_datalog(text, schemas, **common)  # type: ignore[arg-type]
-
-
-def name_of(query: str) -> str:
-    """What a plain SELECT is called: after its file, or ``view``.
-
-    >>> name_of("views/triangles.sql"), name_of("SELECT 1")
-    ('triangles', 'view')
-    """
-    path = _file(query)
-    return path.stem if path is not None and path.stem.isidentifier() else "view"
+    if given.is_sql:
+        return compile_sql(given.text, schemas, name=given.name, **common)  # type: ignore[arg-type]
+    return compile_datalog(given.text, schemas, **common)  # type: ignore[arg-type]
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:
     """The columns of a relation, of which ``weight`` is none."""
     return pa.schema([field for field in schema if field.name != WEIGHT])
-
-
-def _file(query: str) -> Path | None:
-    return Path(query) if query.endswith((".sql", ".dl")) and "\n" not in query else None

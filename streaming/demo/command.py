@@ -23,6 +23,8 @@ import typer
 from rich.console import Console
 
 from streaming.cli.command import plainly
+from streaming.cli.options import OldToken, TokenFile
+from streaming.cli.page import announce
 from streaming.cli.terminal import print_json
 from streaming.cli.usage import PlainCommand
 from streaming.demo.checks import Checks, spread
@@ -42,6 +44,7 @@ from streaming.demo.triangles import triangle_circuit
 from streaming.errors import EventsError
 from streaming.java import use_java
 from streaming.session import start_session
+from streaming.ui.access import find_token
 from streaming.ui.page import PORT, Page, check_servable
 
 __all__ = ["app"]
@@ -114,6 +117,8 @@ def demo(
     ui_port: Annotated[
         int, typer.Option("--ui-port", min=0, max=65535, help="0: any that is free.")
     ] = PORT,
+    ui_token_file: TokenFile = None,
+    ui_token: OldToken = None,
     json: Annotated[
         bool, typer.Option("--json", help="The outcome as JSON; all else to the error output.")
     ] = False,
@@ -128,8 +133,10 @@ def demo(
     begin = time.perf_counter()
     if not picture.resolve().parent.is_dir():
         raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: make it")
+    token = find_token(ui_token_file) if ui else None
+    secret = None if token is None else token.value
     if ui:
-        check_servable(port=ui_port)
+        check_servable(port=ui_port, token=secret)
     directory = _new_directory(work_dir)
     try:
         circuit = triangle_circuit(formula, is_drawn=ui)
@@ -145,9 +152,9 @@ def demo(
             highlight=False,
             soft_wrap=True,
         )
-        page = Page(circuit, name="triangles", port=ui_port) if ui else None
+        page = Page(circuit, name="triangles", port=ui_port, token=secret) if ui else None
         if page is not None:
-            console.print(f"Live page: {page.address}", highlight=False, soft_wrap=True)
+            announce(console, page, token)
         console.print(f"Starting Spark on {use_java()} ...", highlight=False, soft_wrap=True)
         session = start_session("dbsp-wcoj-demo", log=directory / "spark.log", settings=QUICK)
         session.sparkContext.setLogLevel("ERROR")

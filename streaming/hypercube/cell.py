@@ -28,6 +28,7 @@ from circuits.relational import (
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
 from dbsp_wcoj.choice import FormulaName
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.hypercube.stages import SOURCE, Piece, Stage, Stages, atom_name
 
 __all__ = [
@@ -72,7 +73,11 @@ def given_by(stages: Stages, source: str | int | None) -> dict[str, Piece]:
 
 
 def definition_of(
-    stage: Stage, stages: Stages, *, formula: FormulaName = Formula.collapsed
+    stage: Stage,
+    stages: Stages,
+    *,
+    formula: FormulaName = Formula.collapsed,
+    limits: StepLimits = DEFAULT_LIMITS,
 ) -> Definition:
     """The circuit of a stage's cells.
 
@@ -92,7 +97,7 @@ def definition_of(
     else:
         reads = relations
     schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
-    return Definition(plans, schemas, outputs=tuple(given), formula=formula)
+    return Definition(plans, schemas, outputs=tuple(given), formula=formula, limits=limits)
 
 
 def feed_of(name: str, fields: Fields, stages: Stages) -> Definition:
@@ -116,7 +121,13 @@ def feeds_of(definition: Definition, stages: Stages) -> Definition:
             plans[view] = _numbered(over(piece.plan, scan))
     for view, piece in given_by(stages, None).items():
         plans[view] = _numbered(piece.plan)
-    return Definition(plans, definition.schemas, outputs=tuple(plans), rules=definition.rules)
+    return Definition(
+        plans,
+        definition.schemas,
+        outputs=tuple(plans),
+        rules=definition.rules,
+        limits=definition.limits,
+    )
 
 
 def constants(stages: Stages) -> Definition:

@@ -38,7 +38,7 @@ from streaming.hypercube.pipeline import Pipeline
 from streaming.hypercube.stages import Stages, stages_of
 from streaming.state.cells import Cells
 from streaming.state.files import Files
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name, of_cell
+from streaming.state.manifest import numbers_in, of_cell, read_manifest
 from streaming.state.store import Store
 
 __all__ = ["Distributed", "check_distributable", "newest_cells", "stages_in"]
@@ -65,6 +65,7 @@ class Distributed:
         self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
         self._files = files
         self._cells = cells
+        self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._made_for = ""
         self.circuit = feeds_of(circuit.definition, self._stages).circuit()
@@ -120,6 +121,7 @@ class Distributed:
                 files=self._files,
                 state_id=id,
                 layout=layout,
+                limits=self._limits,
             )
             if known is not None:
                 _check_cells(known, found)
@@ -133,20 +135,23 @@ def newest_cells(files: Files) -> Cells | None:
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
-    numbers = map(batch_of, files.names(FOLDER))
-    newest = max((number for number in numbers if number is not None), default=None)
-    if newest is None:
-        return None
-    name = manifest_name(newest)
-    return Manifest.of(bytes(files.read(name)), f"{files.location}/{name}").cells
+    newest = max(numbers_in(files), default=None)
+    return None if newest is None else read_manifest(files, newest).cells
 
 
 def check_distributable(circuit: Circuit) -> None:
     """Refuse what cells cannot do.
 
     Raises:
-        StreamingError: Views or inputs are to be kept whole, or a view is recursive.
+        StreamingError: Views or inputs are to be kept whole, a view is recursive, or the results of
+            an input's rows are kept when these expire.
     """
+    kept = [name for name, rules in circuit.rules.items() if rules.retain and rules.retain.keeps]
+    if kept:
+        raise StreamingError(
+            f"input {kept[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
+            "deleting their results: take mode='embedded', or on_expiry='retract'"
+        )
     if circuit.recursions:
         names = ", ".join(repr(name) for of in circuit.recursions for name in of)
         raise StreamingError(

@@ -57,6 +57,10 @@ class Held:
     def __len__(self) -> int:
         return len(self._cells)
 
+    def clear(self) -> None:
+        """Forget all cells; what is asked for next is read again."""
+        self._cells.clear()
+
     def take(
         self, key: Key, definition: Definition, files: Files, sealed: bytes | None
     ) -> tuple[Circuit, Known]:

@@ -21,7 +21,6 @@ and becomes the state when the driver commits (`streaming.hypercube.task`).
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +30,10 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from circuits import StepLimitError
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.hypercube.cell import added_up, definition_of
+from streaming.hypercube.errors import error_of
 from streaming.hypercube.evenness import Evenness
 from streaming.hypercube.grid import Grid
 from streaming.hypercube.layout import Layout
@@ -95,6 +97,7 @@ class Pipeline:
             rows of its first micro-batch, as far as these tell: an initial load has the sizes of
             relations and the values that are heavy. What was chosen is the state's when it is
             committed; another attempt chooses again.
+        limits: Of the step of each cell.
     """
 
     def __init__(
@@ -105,17 +108,18 @@ class Pipeline:
         files: Files,
         state_id: str,
         layout: Layout | None = None,
+        limits: StepLimits = DEFAULT_LIMITS,
     ) -> None:
         self.stages = stages
         self._layout = layout or Layout.chosen(stages, cells)
         self._is_open = layout is None
-        self.definitions = [definition_of(stage, stages) for stage in stages.stages]
+        self.definitions = [definition_of(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None
         self._evenness = Evenness()
-        # What tasks are told, by stage, as bytes; made again where the grid is another.
-        self._plans: dict[int, tuple[Grid, bytes]] = {}
+        # What tasks are told, by stage; made again where the grid is another.
+        self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
     @property
     def layout(self) -> Layout:
@@ -189,7 +193,7 @@ class Pipeline:
                 continue
             for cell, name, content in self._stage(session, stage, tables, batch_id, own):
                 if name == ERROR:
-                    raise pickle.loads(content)
+                    raise _of_view(error_of(content), self.stages, stage.number, cell)
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
@@ -269,14 +273,14 @@ class Pipeline:
         columns = [said.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
-    def _plan(self, stage: Stage) -> bytes:
+    def _plan(self, stage: Stage) -> StagePlan:
         """What the tasks of a stage are told in every micro-batch, made once."""
         grid = self.grids[stage.number]
         known = self._plans.get(stage.number)
         if known is None or known[0] is not grid:
             definition = self.definitions[stage.number]
             plan = StagePlan(self._files, self._state_id, stage, definition, grid.cells)
-            known = self._plans[stage.number] = grid, pickle.dumps(plan)
+            known = self._plans[stage.number] = grid, plan
         return known[1]
 
     def _choose(self, stage: Stage, rows: pa.Table) -> None:
@@ -306,3 +310,17 @@ class Pipeline:
 def _of_stage(stage: Stage, cells: Cells) -> dict[int, bytes]:
     """The manifests of one stage."""
     return {cell: sealed for (number, cell), sealed in cells.items() if number == stage.number}
+
+
+def _of_view(error: Exception, stages: Stages, stage: int, cell: int) -> Exception:
+    """The error of a cell; one of its limits with the name of a view that the cell is for."""
+    if not isinstance(error, StepLimitError):
+        return error
+    reading = {stage}
+    for later in stages.stages:
+        if any(p.source in reading for relation in later.relations for p in relation.pieces):
+            reading.add(later.number)
+    views = [
+        name for name, pieces in stages.outputs.items() if any(p.source in reading for p in pieces)
+    ]
+    return error.renamed(views[0] if views else None, f"cell {cell} of stage {stage}: ")

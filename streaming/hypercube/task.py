@@ -14,7 +14,6 @@ to try again: it is said to the driver, which raises it.
 from __future__ import annotations
 
 import gc
-import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from pyspark import TaskContext
 from circuits.definition import Definition
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StreamingError
+from streaming.hypercube.errors import text_of_error
 from streaming.hypercube.held import HELD
 from streaming.hypercube.routing import CELL
 from streaming.hypercube.rows import split
@@ -54,8 +54,6 @@ SAID: Final = "cell int, name string, content binary"
 MANIFEST: Final = ""
 ERROR: Final = "!"
 Said = list[tuple[int, str, bytes]]
-# Plans that a worker keeps.
-MOST_PLANS: Final = 64
 _BYTES: Final = pa.binary()
 
 
@@ -155,13 +153,13 @@ class StageTask:
     """The function of one task: rows of its cells in, what they say out.
 
     Attributes:
-        plan: A `StagePlan`, pickled once for all micro-batches.
+        plan: What is the same in every micro-batch.
         batch_id: The micro-batch.
         before: As `StageWork.before`.
         tasks: How many tasks there are; the cells of the k-th have numbers that leave k.
     """
 
-    plan: bytes
+    plan: StagePlan
     batch_id: int
     before: Mapping[int, bytes]
     tasks: int
@@ -192,7 +190,7 @@ class StageTask:
 
     def _stepped(self, number: int, table: pa.Table | None) -> Iterator[Said]:
         _freeze()
-        plan = _plan(self.plan)
+        plan = self.plan
         work = StageWork(
             plan.files,
             plan.state_id,
@@ -208,7 +206,7 @@ class StageTask:
             try:
                 yield work.step(cell, {} if rows is None else split(plan.stage, rows)).said
             except DbspWcojError as error:
-                yield [(cell, ERROR, _pickled(error))]
+                yield [(cell, ERROR, text_of_error(error))]
                 return
 
     def _check(self, table: pa.Table, number: int) -> None:
@@ -228,24 +226,6 @@ def _freeze() -> None:
     gc.freeze()
 
 
-def _plan(pickled: bytes) -> StagePlan:
-    """The plan, read once in a worker."""
-    if pickled not in _PLANS:
-        if len(_PLANS) >= MOST_PLANS:
-            _PLANS.clear()
-        _PLANS[pickled] = pickle.loads(pickled)
-    return _PLANS[pickled]
-
-
-def _pickled(error: DbspWcojError) -> bytes:
-    try:
-        found = pickle.dumps(error)
-        pickle.loads(found)
-    except Exception:  # an error of another shape than its arguments
-        return pickle.dumps(StreamingError(f"{type(error).__name__}: {error}"))
-    return found
-
-
 def written(table: pa.Table) -> bytes:
     """A table as bytes; `read` is the way back."""
     sink = pa.BufferOutputStream()
@@ -257,6 +237,3 @@ def written(table: pa.Table) -> bytes:
 def read(content: bytes) -> pa.Table:
     """What `written` wrote."""
     return pa.ipc.open_stream(content).read_all()
-
-
-_PLANS: dict[bytes, StagePlan] = {}

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pc_csv
-import pyarrow.parquet as pq
 
 from streaming.errors import EventsError
 
-__all__ = ["Stream", "generated", "read", "stream_of"]
+__all__ = ["Stream", "generated", "stream_of"]
 
 # Most rows of a relation that are streamed, as a share: something must be left to join with.
 STREAMED: Final = 0.5
@@ -44,21 +41,6 @@ class Stream:
         """Mean rows of a step."""
         rows: list[int] = [sum(t.num_rows for t in step.values()) for step in self.steps]
         return sum(rows) / len(rows)
-
-
-def read(path: Path) -> pa.Table:
-    """The table of a Parquet or CSV file.
-
-    Raises:
-        EventsError: It cannot be read.
-    """
-    try:
-        if path.suffix == ".csv":
-            return pc_csv.read_csv(path)
-        return pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EventsError(f"--input: {path} is no readable Parquet or CSV file: {reason}") from None
 
 
 def generated(rows: int, skew: float, seed: int) -> pa.Table:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from streaming.state.sealing import count, items, text
 
 __all__ = ["Cells"]
+
+MAX_CELLS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,13 @@ class Cells:
         """What ``body`` says.
 
         Raises:
-            KeyError, ValueError: It is of nothing like it.
+            KeyError, TypeError, ValueError: It is of nothing like it.
         """
         manifests = {}
-        for name, sealed in body["manifests"].items():
-            stage, cell = map(int, name.split("."))
-            manifests[stage, cell] = sealed.encode()
-        return Cells(body["count"], body["layout"], manifests)
+        for name, sealed in items(body["manifests"]):
+            stage, cell = (count(int(number)) for number in name.split("."))
+            manifests[stage, cell] = text(sealed).encode()
+        cells = count(body["count"])
+        if not 1 <= cells <= MAX_CELLS:
+            raise ValueError(f"{cells} cells, at most {MAX_CELLS} are possible")
+        return Cells(cells, body["layout"], manifests)

@@ -1,67 +1,168 @@
-"""Definition: what the views are, in the file ``views.pickle`` beside their state.
+"""Definition: the text, schemas and options that the views are compiled from, in ``views.json``.
 
-A query does not need it, since it comes with its circuit; who works on the directory without the
-query does (`streaming.rescaling`). It is Python's pickle of a `circuits.Definition`, which holds
-plans, and is read as data: only names of the plans, of Arrow's types and of plain values are known
-to the reader, so a file that was put there by somebody else cannot run what it likes. Its
-fingerprints have to be those of the directory.
+A query does not need the file, since it comes with its circuit; who works on the directory without
+the query does (`streaming.rescaling`), and compiles the text again::
+
+    {"format": 1,
+     "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
+     "schemas": {"e": <an Arrow IPC schema message in base64>},
+     "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
+
+So nothing in a state directory is executable: no pickle is written or read. What the text compiles
+to has to have the fingerprints of ``state.json``, which the caller compares.
+
+A circuit that was built from plans has no text. Its file has ``"source": null``, and a command that
+needs the views says so. Directories of earlier versions have a ``views.pickle`` instead, which is
+never read; the first start of the query writes this file beside it.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
+import base64
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
 from typing import Any, Final
 
-from circuits.definition import Definition
-from streaming.errors import StateError
-from streaming.state.files import Files
+import pyarrow as pa
+
+from circuits.compile import plans_of
+from circuits.definition import Definition, SourceText
+from circuits.inputs.rules import Retain, Rules
+from dbsp_wcoj.choice import formula_of
+from dbsp_wcoj.errors import DbspWcojError
+from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.files import Files, read_small, replace_small
+from streaming.state.sealing import sealed, unsealed
 
 __all__ = ["keep_definition", "kept_definition"]
 
-NAME: Final = "views.pickle"
-OURS: Final = ("circuits.", "dbsp_wcoj.")
-OTHERS: Final = ("collections", "datetime", "decimal", "pyarrow.lib", "types", "zoneinfo")
-BUILT_IN: Final = ("frozenset", "set", "slice", "complex", "bytearray", "range")
+NAME: Final = "views.json"
+FORMER: Final = "views.pickle"
+FORMAT: Final = 1
+MICROSECOND: Final = timedelta(microseconds=1)
+#: Fields of a definition that are not options.
+APART: Final = ("plans", "schemas", "source")
+START: Final = "start the query once with this version, which writes the file"
 
 
 def keep_definition(files: Files, definition: Definition) -> None:
-    """Write the file, if it is not there."""
-    if files.size(NAME) is None:
-        files.write(f"{NAME}.tmp", [pickle.dumps(definition)])
-        files.sync(f"{NAME}.tmp")
-        files.rename(f"{NAME}.tmp", NAME)
+    """Write the file, unless it says the same already.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    data = _written(definition)
+    try:
+        if read_small(files, NAME) == data:
+            return
+    except OSError:
+        pass  # missing, too long or no file: written again, or refused below
+    replace_small(files, NAME, data)
 
 
 def kept_definition(files: Files) -> Definition:
-    """What the file says.
+    """Compile what the file says.
 
     Raises:
-        StateError: It is not there or cannot be read.
+        StateError: The file is not there, or the circuit was built from plans.
+        StateDamagedError: It is not as it was written, or does not compile.
+        StateMismatchError: A newer version wrote it.
+        OSError: The file system refused.
     """
     path = f"{files.location}/{NAME}"
-    way_out = "start the query once with this version, which writes it anew if it is not there"
-    try:
-        if files.size(NAME) is None:
-            raise StateError(f"{path} is missing: {way_out}")
-        found = _Reader(io.BytesIO(files.read(NAME))).load()
-        if not isinstance(found, Definition):
-            raise pickle.UnpicklingError(f"a {type(found).__name__}")
-        found.circuit()
-    except (StateError, OSError):
-        raise
-    except Exception as error:  # pickle may raise anything
+    if files.size(NAME) is None:
+        former = ""
+        if files.size(FORMER) is not None:
+            former = f" ({FORMER}, of an earlier version, is not read)"
+        raise StateError(f"{path} is missing{former}: {START}")
+    body = unsealed(read_small(files, NAME), path)
+    if body.get("format") != FORMAT:
+        raise StateMismatchError(
+            f"{path} has format {body.get('format')!r}, this version reads {FORMAT}: use the "
+            "version that wrote it"
+        )
+    if "source" in body and body["source"] is None:
         raise StateError(
-            f"{path} cannot be read ({type(error).__name__}: {error}): remove it and {way_out}"
-        ) from error
-    return found
+            f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
+            "again: call streaming.rescaling.rescaled(files, cells=..., "
+            "definition=circuit.definition) from Python"
+        )
+    try:
+        return _read(body)
+    except (DbspWcojError, pa.ArrowException, RecursionError, MemoryError) as error:
+        found = error
+    except (AttributeError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
+        found = error
+    raise StateDamagedError(
+        f"{path} does not give the views ({type(found).__name__}: {found}): remove it and {START}"
+    ) from found
 
 
-class _Reader(pickle.Unpickler):
-    """Knows what definitions are made of, and nothing else."""
+def _written(definition: Definition) -> bytes:
+    schemas = {
+        name: base64.b64encode(schema.serialize()).decode()
+        for name, schema in definition.schemas.items()
+    }
+    options = {
+        part.name: _plain(getattr(definition, part.name))
+        for part in fields(definition)
+        if part.name not in APART
+    }
+    source = _plain(definition.source)
+    return sealed({"format": FORMAT, "source": source, "schemas": schemas, "options": options})
 
-    def find_class(self, module: str, name: str) -> Any:
-        known = module.startswith(OURS) or module in OTHERS
-        if "." in name or not (known or (module == "builtins" and name in BUILT_IN)):
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of a definition")
-        return super().find_class(module, name)
+
+def _plain(value: Any) -> Any:
+    """An option as JSON has it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [part.name for part in fields(value) if part.compare]  # the others are no value
+        return {name: _plain(getattr(value, name)) for name in parts}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, timedelta):
+        return {"microseconds": value // MICROSECOND}
+    return str(value) if isinstance(value, str) else value
+
+
+def _read(body: Mapping[str, Any]) -> Definition:
+    """The definition that a file's content gives."""
+    source = SourceText(**body["source"])
+    schemas = {
+        name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+        for name, text in body["schemas"].items()
+    }
+    options = {name: _option(name, value) for name, value in body["options"].items()}
+    definition = Definition(plans_of(source, schemas), schemas, source=source, **options)
+    definition.circuit()  # whatever is wrong with the options
+    return definition
+
+
+def _option(name: str, value: Any) -> Any:
+    """The value of an option, by the type that its field has."""
+    if name in APART:
+        raise ValueError(f"{name} is no option")
+    if name == "rules":
+        return {relation: _rules(given) for relation, given in value.items()}
+    if name == "formula":
+        return formula_of(value)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        default = next(part.default for part in fields(Definition) if part.name == name)
+        if not is_dataclass(default) or isinstance(default, type):
+            raise TypeError(f"{name} is no object")
+        return type(default)(**value)  # options that travel together
+    return value
+
+
+def _rules(given: Mapping[str, Any]) -> Rules:
+    values = dict(given)
+    if values.get("retain") is not None:
+        retain = dict(values["retain"])
+        if isinstance(retain["duration"], dict):
+            retain["duration"] = timedelta(**retain["duration"])
+        values["retain"] = Retain(**retain)
+    return Rules(**values)

@@ -25,6 +25,7 @@ import fcntl
 import mmap
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,9 +34,21 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
 
-from streaming.errors import StateError, StateLockedError
+from streaming.errors import StateDamagedError, StateError, StateLockedError
 
-__all__ = ["ArrowFiles", "Bytes", "Files", "LocalFiles", "files_of"]
+__all__ = [
+    "STATE_MODE",
+    "ArrowFiles",
+    "Bytes",
+    "Files",
+    "LocalFiles",
+    "check_mode",
+    "files_of",
+    "make_folder",
+    "mode_of",
+    "read_small",
+    "replace_small",
+]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
@@ -45,6 +58,14 @@ LOCK: Final = "lock"
 PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
 # Where nothing can be appended to, text is written again with every line, so it has to be little.
 REWRITTEN: Final = 1 << 20
+# What only the user who creates it may read.
+STATE_MODE: Final = 0o700
+# Bytes of the largest manifest, identity or definition that is read.
+SMALL: Final = 1 << 28
+# What a file system without hard links says to one.
+NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+# What opening says to that which is no file.
+NOT_A_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -61,6 +82,9 @@ class Files(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, in place of what had it."""
+
+    def rename_new(self, old: str, new: str) -> None:
+        """Give a file another name that no file has; `FileExistsError` if one has it."""
 
     def sync_folder(self, folder: str) -> None:
         """Make the names in a folder durable; "" is the directory itself."""
@@ -90,6 +114,16 @@ class Files(Protocol):
 class LocalFiles:
     """A directory of the local disk.
 
+    Every file is a regular file in the directory itself or in one of its folders. Symbolic links,
+    FIFOs, sockets and directories in the place of a file, and symbolic links in the place of a
+    folder, are refused: nothing outside of the directory is read, written or removed. Only the
+    directory itself may be reached through a symbolic link.
+
+    Args:
+        location: The path.
+        mode: The permission bits of directories that are created; files have the same without the
+            execute bits. None for those that the process's umask gives. What exists keeps its own.
+
     >>> import tempfile
     >>> files = LocalFiles(tempfile.mkdtemp())
     >>> files.write("data/a", [b"one ", b"two"]); files.sync("data/a"); files.sync_folder("data")
@@ -97,8 +131,9 @@ class LocalFiles:
     (b'one two', ['data/a'])
     """
 
-    def __init__(self, location: str | os.PathLike[str]) -> None:
+    def __init__(self, location: str | os.PathLike[str], mode: int | None = None) -> None:
         self.location = os.fspath(location)
+        self.mode = mode
         self._path = Path(location)
         self._lock: int | None = None
         self._process = 0  # that took the lock
@@ -112,82 +147,123 @@ class LocalFiles:
 
     def write(self, name: str, chunks: Sequence[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
-        path = self._path / name
-        _make(path.parent)
-        with path.open("wb", buffering=0) as file:
-            try:
-                for chunk in chunks:
-                    rest = memoryview(chunk).cast("B")
-                    while len(rest):
-                        rest = rest[file.write(rest) :]
-            except OSError as error:  # says what, not where
-                raise OSError(error.errno, error.strerror, str(path)) from None
+        self._make(name.rpartition("/")[0])
+        with self._at(name) as (folder, base), self._created(folder, base) as file:
+            for chunk in chunks:
+                rest = memoryview(chunk).cast("B")
+                while len(rest):
+                    rest = rest[os.write(file, rest) :]
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
-        _sync(self._path / name, os.O_RDWR)
+        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDWR) as file:
+            os.fsync(file)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, in place of what had it."""
-        os.replace(self._path / old, self._path / new)
+        with self._at(new) as (there, new_base), self._at(old) as (here, old_base):
+            os.replace(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
+
+    def rename_new(self, old: str, new: str) -> None:
+        """Give a file another name that no file has.
+
+        Of several processes that try at once exactly one succeeds, where the file system has hard
+        links.
+
+        Raises:
+            FileExistsError: There is a file, or anything else, of the new name.
+        """
+        with self._at(old) as (here, old_base), self._at(new) as (there, new_base):
+            try:
+                os.link(
+                    old_base, new_base, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False
+                )
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                if _is_there(new_base, there):
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+                os.rename(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
+            else:
+                os.unlink(old_base, dir_fd=here)
 
     def sync_folder(self, folder: str) -> None:
         """Make the names in a folder durable; "" is the directory itself."""
-        path = self._path / folder
-        if path.is_dir():
-            _sync(path, os.O_RDONLY)
+        with contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
+            os.fsync(handle)
 
     def read(self, name: str) -> memoryview:
         """All bytes of a file, as private memory that may be written to."""
-        with (self._path / name).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDONLY) as file:
+            size = os.fstat(file).st_size
             if size >= MAPPED:
-                return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+                return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY))
             data = bytearray(size)
-            file.readinto(data)
+            rest = memoryview(data)
+            while len(rest):
+                count = os.readv(file, [rest])
+                if not count:
+                    break  # it was cut short meanwhile
+                rest = rest[count:]
             return memoryview(data)
 
     def size(self, name: str) -> int | None:
         """The size of a file in bytes; None if it is not there."""
         try:
-            return (self._path / name).stat().st_size
+            with self._at(name) as (folder, base):
+                found = os.stat(base, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             return None
+        self._check_regular(name, found.st_mode)
+        return found.st_size
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted, each with its folder."""
-        path = self._path / folder
-        if not path.is_dir():
+        """The names of the files in a folder, sorted, each with its folder.
+
+        Whatever stands in the place of a file is named, too, so that it is noticed.
+        """
+        try:
+            with self._folder(folder) as handle, os.scandir(handle) as entries:
+                found = [
+                    entry.name
+                    for entry in entries
+                    if folder or not entry.is_dir(follow_symlinks=False)
+                ]
+        except FileNotFoundError:
             return []
-        found = (entry.name for entry in os.scandir(path) if entry.is_file())
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
         """Take a file away; nothing happens if it is not there."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._path / name).unlink()
+        with contextlib.suppress(FileNotFoundError), self._at(name) as (folder, base):
+            os.unlink(base, dir_fd=folder)
 
     def append(self, name: str, text: str) -> None:
         """Add lines to a file that may be lost, after ending a last line that was cut."""
-        path = self._path / name
-        _make(path.parent)
         data = text.encode()
-        with path.open("ab+") as file:
-            if file.tell():
-                file.seek(-1, os.SEEK_END)
-                data = data if file.read(1) == b"\n" else b"\n" + data
-            file.write(data)
+        self._make(name.rpartition("/")[0])
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with self._at(name) as (folder, base), self._opened(folder, base, flags) as file:
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":
+                data = b"\n" + data
+            while data:
+                data = data[os.write(file, data) :]
 
     def lock(self) -> None:
         """Keep other writers out until `unlock`.
 
         Raises:
             StateLockedError: Another process, or another sink of this one, has the lock.
+            StateDamagedError: There is something else than a file in its place.
         """
         if self._lock is not None:
-            return
-        _make(self._path)
-        handle = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if self._holds_the_file(self._lock):
+                return
+            self.unlock()  # of a file that was removed: others have another one
+        self._make("")
+        with self._at(LOCK) as (folder, base):
+            handle = self._open(folder, base, os.O_RDWR | os.O_CREAT)
         try:
             self._wait(handle)
         except BaseException:
@@ -228,6 +304,124 @@ class LocalFiles:
                     ) from error
             time.sleep(0.05)
 
+    def _holds_the_file(self, handle: int) -> bool:
+        """Whether the lock's file is still the one that is open."""
+        with contextlib.suppress(OSError):
+            here, there = os.fstat(handle), os.lstat(self._path / LOCK)
+            return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        return False
+
+    @contextlib.contextmanager
+    def _folder(self, folder: str) -> Iterator[int]:
+        """A folder, opened; "" is the directory itself.
+
+        Raises:
+            StateDamagedError: A file or a symbolic link is in its place.
+        """
+        path = self._path / folder
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if folder else 0)
+        try:
+            handle = os.open(path, flags)
+        except OSError as error:
+            if folder and error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise StateDamagedError(
+                    f"{path} is no folder but a file or a symbolic link: put the folder back, or "
+                    "restore the state directory from a copy"
+                ) from error
+            raise
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def _at(self, name: str) -> Iterator[tuple[int, str]]:
+        """The folder of a file, opened, and its name there; errors name the whole path."""
+        folder, _, base = name.rpartition("/")
+        if "/" in folder or base in ("", ".", "..") or folder in (".", ".."):
+            raise StateDamagedError(
+                f"{name!r} is no name of a file in state directory {self.location}"
+            )
+        try:
+            with self._folder(folder) as handle:
+                yield handle, base
+        except OSError as error:
+            known = isinstance(error.filename, str) and error.filename.startswith(self.location)
+            if error.errno is None or known:
+                raise
+            raise OSError(error.errno, error.strerror, str(self._path / name)) from None
+
+    @contextlib.contextmanager
+    def _opened(self, folder: int, base: str, flags: int) -> Iterator[int]:
+        """A regular file, opened."""
+        handle = self._open(folder, base, flags)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def _created(self, folder: int, base: str) -> Iterator[int]:
+        """A new file, in place of what had the name."""
+        try:
+            handle = self._new(base, os.O_WRONLY, folder)
+        except FileExistsError:
+            os.unlink(base, dir_fd=folder)
+            handle = self._new(base, os.O_WRONLY, folder)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _new(self, base: str, flags: int, folder: int) -> int:
+        """Create a file; `FileExistsError` if anything has the name."""
+        mode = 0o666 if self.mode is None else self.mode & 0o666
+        flags |= os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(base, flags, mode, dir_fd=folder)
+        if self.mode is not None:
+            os.fchmod(handle, mode)  # whatever the umask
+        return handle
+
+    def _open(self, folder: int, base: str, flags: int) -> int:
+        """Open a regular file, without waiting for whoever is at the other end of a FIFO."""
+        if flags & os.O_CREAT and not _is_there(base, folder):
+            with contextlib.suppress(FileExistsError):
+                return self._new(base, flags, folder)
+        flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
+        except OSError as error:
+            if error.errno in NOT_A_FILE:
+                found = os.stat(base, dir_fd=folder, follow_symlinks=False)
+                self._check_regular(base, found.st_mode)
+            raise
+        try:
+            self._check_regular(base, os.fstat(handle).st_mode)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def _check_regular(self, name: str, mode: int) -> None:
+        if stat.S_ISREG(mode):
+            return
+        kinds = {
+            stat.S_IFDIR: "a directory",
+            stat.S_IFLNK: "a symbolic link",
+            stat.S_IFIFO: "a FIFO",
+            stat.S_IFSOCK: "a socket",
+        }
+        raise StateDamagedError(
+            f"{self.location}/{name} is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file: "
+            "remove it, or restore the state directory from a copy"
+        )
+
+    def _make(self, folder: str) -> None:
+        """Make a folder, and the directory that it is in, if they are not there."""
+        path = self._path / folder
+        if not os.path.lexists(path) if folder else not path.is_dir():
+            make_folder(path, self.mode)
+
 
 class ArrowFiles:
     """A directory of a file system of pyarrow.
@@ -258,6 +452,18 @@ class ArrowFiles:
         with _os_errors(self._path(old)):
             self._system.move(self._path(old), self._path(new))
 
+    def rename_new(self, old: str, new: str) -> None:
+        """Give a file another name that no file has, looked up just before.
+
+        Raises:
+            FileExistsError: There is a file, or anything else, of the new name.
+        """
+        with _os_errors(self._path(new)):
+            (info,) = self._system.get_file_info([self._path(new)])
+        if info.type != arrow_fs.FileType.NotFound:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self._path(new))
+        self.rename(old, new)
+
     def sync_folder(self, folder: str) -> None:
         """Nothing to do: names are durable."""
 
@@ -278,7 +484,7 @@ class ArrowFiles:
         selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
         with _os_errors(self._path(folder)):
             infos = self._system.get_file_info(selector)
-        found = [info.base_name for info in infos if info.type == arrow_fs.FileType.File]
+        found = [info.base_name for info in infos if folder or info.type == arrow_fs.FileType.File]
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
@@ -309,32 +515,78 @@ class ArrowFiles:
         return f"{self._base}/{name}" if name else self._base
 
 
-def files_of(location: Any) -> Files:
+def read_small(files: Files, name: str) -> bytes:
+    """The bytes of a file that has to fit into memory several times.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        StateDamagedError: It is longer than any such file, or no file.
+    """
+    size = files.size(name)
+    if size is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{files.location}/{name}")
+    if size > SMALL:
+        raise StateDamagedError(
+            f"{files.location}/{name} has {size} bytes, at most {SMALL} are read: restore the "
+            "state directory from a copy"
+        )
+    return bytes(files.read(name))
+
+
+def replace_small(files: Files, name: str, data: bytes) -> None:
+    """Write a file, or put another in its place, so that a crash leaves one of the two.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    temporary = f"{name}.tmp"
+    files.remove(temporary)  # of a process that was killed: perhaps the file itself by another name
+    files.write(temporary, [data])
+    files.sync(temporary)
+    files.rename(temporary, name)
+
+
+def mode_of(files: Files, folder: str) -> int | None:
+    """The permission bits of a folder of a local directory; None elsewhere, or if there is none."""
+    if not isinstance(files, LocalFiles):
+        return None
+    try:
+        return stat.S_IMODE(os.stat(os.path.join(files.location, folder)).st_mode)
+    except OSError:
+        return None
+
+
+def files_of(location: Any, mode: int | None = None) -> Files:
     """The files of a path, a URI that pyarrow knows, ``(filesystem, path)``, or those given.
+
+    Args:
+        location: One of these.
+        mode: As for `LocalFiles`; no other file system has permission bits.
 
     Raises:
         StateError: A URI of no file system that pyarrow has.
     """
     if isinstance(location, tuple):
-        return _files_in(*location)
+        system, path = location
+        return _files_in(system, path, mode)
     if not isinstance(location, str | os.PathLike):
         return cast(Files, location)
     text = os.fspath(location)
     if not _URI.match(text):
-        return LocalFiles(os.path.abspath(text))
+        return LocalFiles(os.path.abspath(text), mode)
     try:
         system, path = arrow_fs.FileSystem.from_uri(text)
     except (pa.ArrowInvalid, OSError) as error:
         raise StateError(f"state_dir {text!r}: {error}; give a path or a URI of pyarrow") from error
-    return _files_in(system, path)
+    return _files_in(system, path, mode)
 
 
-def _files_in(system: arrow_fs.FileSystem, path: str) -> Files:
+def _files_in(system: arrow_fs.FileSystem, path: str, mode: int | None) -> Files:
     while isinstance(system, arrow_fs.SubTreeFileSystem):
         system, path = system.base_fs, f"{system.base_path.rstrip('/')}/{path}"
     # Arrow closes local files without syncing them.
     local = isinstance(system, arrow_fs.LocalFileSystem)
-    return LocalFiles(path) if local else ArrowFiles(system, path)
+    return LocalFiles(path, mode) if local else ArrowFiles(system, path)
 
 
 @contextlib.contextmanager
@@ -348,18 +600,49 @@ def _os_errors(path: str) -> Iterator[None]:
         raise OSError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _make(path: Path) -> None:
-    """Make a directory, and those it is in, so that a crash does not take them away."""
+def check_mode(mode: int) -> int:
+    """The permission bits of a state directory, if its user may use it.
+
+    Raises:
+        StateError: They are none, or shut the user out.
+    """
+    if not isinstance(mode, int) or not 0 <= mode <= 0o7777 or mode & 0o700 != 0o700:
+        shown = f"0o{mode:o}" if isinstance(mode, int) and mode >= 0 else repr(mode)
+        raise StateError(
+            f"state_mode={shown}: give permission bits that let the user read, write and search, "
+            "as 0o700 or 0o770"
+        )
+    return mode
+
+
+def make_folder(path: Path, mode: int | None = None) -> None:
+    """Make a directory, and those it is in, so that a crash does not take them away.
+
+    Args:
+        path: The directory; nothing happens if it is there.
+        mode: Its permission bits, whatever the umask. Those it is in have those of the umask.
+    """
     if path.is_dir():
         return
-    _make(path.parent)
-    path.mkdir(exist_ok=True)
-    _sync(path.parent, os.O_RDONLY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    handle = os.open(path, flags | os.O_CLOEXEC)
+    make_folder(path.parent)
+    try:
+        path.mkdir(0o777 if mode is None else mode)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    else:
+        if mode is not None:
+            path.chmod(mode)  # whatever the umask
+    handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _is_there(base: str, folder: int) -> bool:
+    try:
+        os.stat(base, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True

@@ -18,8 +18,9 @@ from typing import Final
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
-from streaming.state.files import Files
-from streaming.state.manifest import FOLDER, Manifest, batch_of, sealed, unsealed
+from streaming.state.files import Files, read_small, replace_small
+from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_manifest
+from streaming.state.sealing import items, sealed, text, unsealed
 
 __all__ = ["FORMAT", "Identity", "identified", "identity_of"]
 
@@ -55,9 +56,7 @@ def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
     found, is_written = _found(files, circuit)
     identity = found or _of(circuit, new_id)
     if not is_written:
-        files.write(f"{NAME}.tmp", [sealed(asdict(identity))])
-        files.sync(f"{NAME}.tmp")
-        files.rename(f"{NAME}.tmp", NAME)
+        replace_small(files, NAME, sealed(asdict(identity)))
         files.sync_folder("")
     return identity
 
@@ -85,31 +84,42 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
         )
         return _recovered(files, circuit, error), False
     try:
-        body = unsealed(bytes(files.read(NAME)), path)
+        body = unsealed(read_small(files, NAME), path)
     except StateDamagedError as error:
         return _recovered(files, circuit, error), False
-    if body.get("format") != FORMAT:
+    if body.get("format") != FORMAT or isinstance(body["format"], bool):
         raise StateMismatchError(
-            f"state directory {files.location} has format {body.get('format')}, this version "
-            f"reads {FORMAT}: use the version that wrote it, or delete the directory together "
-            "with the checkpoint to begin anew"
+            f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
+            f"version reads {FORMAT}: use the version that wrote it, or delete the directory "
+            "together with the checkpoint to begin anew"
         )
-    identity = Identity(body["format"], body["id"], body["fingerprints"], body["inputs"])
+    try:
+        identity = Identity(
+            FORMAT,
+            text(body["id"]),
+            {name: text(one) for name, one in items(body["fingerprints"])},
+            {name: text(one) for name, one in items(body["inputs"])},
+        )
+    except (KeyError, ValueError) as error:
+        damage = StateDamagedError(
+            f"{path} is no identity of this version ({type(error).__name__}: {error}): restore it "
+            "from a copy"
+        )
+        return _recovered(files, circuit, damage), False
     _check(files, identity, circuit)
     return identity, True
 
 
 def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> Identity:
     """The identity by the newest manifest that is whole, if it is of this circuit."""
-    for name in reversed(files.names(FOLDER)):
-        if batch_of(name) is None:
-            continue
+    for number in reversed(numbers_in(files)):
         try:
-            manifest = Manifest.of(bytes(files.read(name)), name)
+            manifest = read_manifest(files, number)
         except StateDamagedError:
             continue
         if manifest.fingerprint != circuit.fingerprint:
             break
+        name = manifest_name(number)
         log.warning("%s; not needed, as %s is of the same circuit", error, name)
         return _of(circuit, manifest.state_id)
     raise error

@@ -8,27 +8,54 @@ that of a distributed circuit are those of its cells (`streaming.state.cells`), 
 is the commit of all of them.
 
 The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
-was cut short or changed is known for what it is.
+was cut short or changed is known for what it is (`streaming.state.sealing`). A checksum says
+nothing of who wrote it, so whatever it says is checked as well: it has to be that of the batch id
+in its name and of the directory that it is in, every file that it names is in ``data/`` or
+``outputs/``, and it names the version that it was made from by its checksum (``parent``), so that a
+version of another history is noticed. ``epoch`` and ``owner`` are those of the writer
+(`streaming.state.ownership`).
 """
 
 from __future__ import annotations
 
-import json
-import zlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
 from streaming.state.cells import Cells
+from streaming.state.files import Files, read_small
 from streaming.state.pieces import Placed
+from streaming.state.sealing import (
+    count,
+    integer,
+    items,
+    seal_of,
+    sealed,
+    text,
+    texts,
+    unsealed,
+)
 
-__all__ = ["FOLDER", "FileMark", "Manifest", "batch_of", "manifest_name", "of_cell"]
+__all__ = [
+    "FOLDER",
+    "FileMark",
+    "Manifest",
+    "batch_of",
+    "manifest_name",
+    "numbers_in",
+    "of_cell",
+    "read_manifest",
+]
 
 FOLDER: Final = "manifests"
 SUFFIX: Final = ".json"
 DIGITS: Final = 20
+#: The only names that a manifest can give, so that none leads out of the directory.
+_FILE: Final = re.compile(r"(?:data|outputs)/[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
+_CRC_LIMIT: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +86,11 @@ class Manifest:
         state_id: The id of the directory (`streaming.state.identity`).
         fingerprint: That of the circuit.
         cells: Those of a distributed circuit; None if it is embedded.
+        epoch: The number of the writer; 0 in directories of earlier versions.
+        owner: The token of the writer.
+        parent: The checksum of the manifest that this version was made from; None if it is the
+            first, or of an earlier version.
+        seal: The checksum of this manifest, where it was read from a file.
     """
 
     batch_id: int
@@ -76,13 +108,17 @@ class Manifest:
     state_id: str = ""
     fingerprint: str = ""
     cells: Cells | None = None
+    epoch: int = 0
+    owner: str = ""
+    parent: int | None = None
+    seal: int = field(default=0, compare=False)
 
     @property
     def named(self) -> set[str]:
         """Every file that is needed, those of the cells among them."""
         names = set(self.files)
-        for sealed in self._sealed.values():
-            names |= of_cell(sealed).files.keys()
+        for cell in self._sealed.values():
+            names |= of_cell(cell).files.keys()
         return names
 
     @property
@@ -107,8 +143,8 @@ class Manifest:
             name: (sum(p.rows for p in placed), sum(p.size for p in placed))
             for name, placed in sizes.items()
         }
-        for (stage, _), sealed in self._sealed.items():
-            for name, (rows, size) in of_cell(sealed).sizes.items():
+        for (stage, _), cell in self._sealed.items():
+            for name, (rows, size) in of_cell(cell).sizes.items():
                 known = found.get(f"stage {stage} {name}", (0, 0))
                 found[f"stage {stage} {name}"] = known[0] + rows, known[1] + size
         return found
@@ -138,6 +174,9 @@ class Manifest:
             "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
             "state_id": self.state_id,
             "fingerprint": self.fingerprint,
+            "epoch": self.epoch,
+            "owner": self.owner,
+            "parent": self.parent,
         }
         if self.cells is not None:
             body["cells"] = self.cells.body
@@ -152,34 +191,7 @@ class Manifest:
         """
         body = unsealed(data, name)
         try:
-            files = list(body["files"])
-
-            def placed(pieces: list[list[int]]) -> tuple[Placed, ...]:
-                return tuple(Placed(files[f], row, rows, size) for f, row, rows, size in pieces)
-
-            return Manifest(
-                batch_id=body["batch_id"],
-                query_id=body["query_id"],
-                steps=body["steps"],
-                traces={
-                    trace: {
-                        tuple(map(int, order.split(","))): placed(pieces)
-                        for order, pieces in orders.items()
-                    }
-                    for trace, orders in body["traces"].items()
-                },
-                tables={table: placed(pieces) for table, pieces in body["tables"].items()},
-                lengths=body["lengths"],
-                marks=body["marks"],
-                plans=body["plans"],
-                digests=body["digests"],
-                outputs={view: tuple(names) for view, names in body["outputs"].items()},
-                letters=body["letters"],
-                files={file: FileMark(*mark) for file, mark in body["files"].items()},
-                state_id=body["state_id"],
-                fingerprint=body["fingerprint"],
-                cells=Cells.of(body["cells"]) if "cells" in body else None,
-            )
+            return _manifest(body, seal_of(data))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(
                 f"{name} is no manifest of this version ({type(error).__name__}: {error}): restore "
@@ -187,37 +199,70 @@ class Manifest:
             ) from error
 
 
-@lru_cache(maxsize=1024)
-def of_cell(sealed: bytes) -> Manifest:
-    """The manifest of a cell; few of them change from version to version."""
-    return Manifest.of(sealed, "the manifest of a cell")
+def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
+    """What the body of a file says, with every value checked."""
+    files = {_file_name(name): _mark(*mark) for name, mark in items(body["files"])}
+    names = list(files)
 
-
-def sealed(body: Mapping[str, Any]) -> bytes:
-    """A text of JSON and its checksum.
-
-    >>> sealed({"a": 1})
-    b'{"a":1}\\ncrc32 561bacaf\\n'
-    """
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    return text + f"\ncrc32 {zlib.crc32(text):08x}\n".encode()
-
-
-def unsealed(data: bytes, name: str) -> dict[str, Any]:
-    """What `sealed` wrote.
-
-    Raises:
-        StateDamagedError: It was cut short or changed.
-    """
-    text, _, seal = data.partition(b"\n")
-    if seal != f"crc32 {zlib.crc32(text):08x}\n".encode():
-        raise StateDamagedError(
-            f"{name} ({len(data)} bytes) does not have the checksum that it was written with: it "
-            "was cut short or changed; restore the state directory from a copy, or delete it "
-            "together with the checkpoint"
+    def placed(pieces: Any) -> tuple[Placed, ...]:
+        return tuple(
+            Placed(names[count(f)], count(row), count(rows), count(size))
+            for f, row, rows, size in pieces
         )
-    body: dict[str, Any] = json.loads(text)
-    return body
+
+    cells = Cells.of(body["cells"]) if "cells" in body else None
+    for cell in () if cells is None else cells.manifests.values():
+        if of_cell(cell).cells is not None:
+            raise ValueError("a cell that has cells")
+    outputs = {view: texts(given) for view, given in items(body["outputs"])}
+    for name in (name for given in outputs.values() for name in given):
+        if name not in files:
+            raise ValueError(f"no mark of {name!r}")
+    return Manifest(
+        batch_id=count(body["batch_id"]),
+        query_id=None if body["query_id"] is None else text(body["query_id"]),
+        steps=count(body["steps"]),
+        traces={
+            trace: {
+                tuple(count(int(column)) for column in order.split(",")): placed(pieces)
+                for order, pieces in items(orders)
+            }
+            for trace, orders in items(body["traces"])
+        },
+        tables={table: placed(pieces) for table, pieces in items(body["tables"])},
+        lengths={table: count(length) for table, length in items(body["lengths"])},
+        marks={name: integer(mark) for name, mark in items(body["marks"])},
+        plans=body["plans"],
+        digests={name: integer(digest) for name, digest in items(body["digests"])},
+        outputs=outputs,
+        letters=count(body["letters"]),
+        files=files,
+        state_id=text(body["state_id"]),
+        fingerprint=text(body["fingerprint"]),
+        cells=cells,
+        epoch=count(body.get("epoch", 0)),
+        owner=text(body.get("owner", "")),
+        parent=None if body.get("parent") is None else count(body["parent"]),
+        seal=seal,
+    )
+
+
+def _file_name(name: str) -> str:
+    if not _FILE.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} is no file of a version")
+    return name
+
+
+def _mark(size: Any, crc: Any) -> FileMark:
+    if count(crc) >= _CRC_LIMIT:
+        raise ValueError(f"{crc} is no CRC-32")
+    return FileMark(count(size), crc)
+
+
+@lru_cache(maxsize=1024)
+def of_cell(data: bytes) -> Manifest:
+    """The manifest of a cell; few of them change from version to version."""
+    return Manifest.of(data, "the manifest of a cell")
 
 
 def manifest_name(batch_id: int) -> str:
@@ -237,3 +282,38 @@ def batch_of(name: str) -> int | None:
     """
     stem = name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)
     return int(stem) if len(stem) == DIGITS and stem.isdecimal() else None
+
+
+def numbers_in(files: Files) -> list[int]:
+    """The batch ids of the manifests in a directory, in order."""
+    return sorted(n for n in map(batch_of, files.names(FOLDER)) if n is not None)
+
+
+def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -> Manifest:
+    """The manifest of a batch id, compared with its name and its directory.
+
+    Args:
+        files: The directory.
+        batch_id: The micro-batch.
+        state_id: The id of the directory; not compared when not given.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        StateDamagedError: It is not as it was written, or that of another micro-batch or directory.
+        OSError: The file system refused.
+    """
+    name = manifest_name(batch_id)
+    path = f"{files.location}/{name}"
+    found = Manifest.of(read_small(files, name), path)
+    if found.batch_id != batch_id:
+        raise StateDamagedError(
+            f"{path} is the manifest of micro-batch {found.batch_id}: a file was copied or renamed "
+            "by hand; restore the state directory from a copy, or delete it together with the "
+            "checkpoint"
+        )
+    if state_id is not None and found.state_id != state_id:
+        raise StateDamagedError(
+            f"{path} is of another state directory (id {found.state_id!r}, here {state_id!r}): "
+            "restore the state directory from a copy, or delete it together with the checkpoint"
+        )
+    return found

@@ -2,7 +2,8 @@
 
 Not compressed and without dictionaries: the files live for a few micro-batches, and encoding
 well takes longer than writing more bytes. An empty table has one file without rows, so that its
-columns are known. Letters, which no manifest names, have checksums in their pages.
+columns are known. Letters, which no manifest names, have checksums in their pages. Since nothing
+is compressed, a file that says otherwise is not ours, and is refused before it grows in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["parquet_parts"]
+from streaming.errors import StateDamagedError
+from streaming.state.files import Bytes
+
+__all__ = ["parquet_parts", "read_parquet"]
 
 PART_ROWS: Final = 1 << 20
 
@@ -42,3 +46,31 @@ def parquet_parts(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer
             store_schema=True,
         )
         yield sink.getvalue()
+
+
+def read_parquet(data: Bytes, name: str) -> pa.Table:
+    """Read a file of `parquet_parts`, in O(bytes).
+
+    Args:
+        data: The bytes of the file.
+        name: The name of the file, for messages.
+
+    Raises:
+        StateDamagedError: It is no Parquet file, or one of another writer.
+    """
+    try:
+        buffer = pa.py_buffer(data)
+        file = pq.ParquetFile(buffer)
+        found = file.metadata
+        if found.num_rows > max(PART_ROWS, 8 * buffer.size):
+            raise ValueError(f"{found.num_rows} rows in {buffer.size} bytes")
+        for group in map(found.row_group, range(found.num_row_groups)):
+            for column in map(group.column, range(group.num_columns)):
+                if column.compression != "UNCOMPRESSED" or column.has_dictionary_page:
+                    raise ValueError(f"column {column.path_in_schema} is compressed")
+        return file.read()
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise StateDamagedError(
+            f"{name} is no Parquet file of this library ({type(error).__name__}: {error}): restore "
+            "the state directory from a copy"
+        ) from error

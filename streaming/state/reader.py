@@ -15,7 +15,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.files import Files
 from streaming.state.identity import identity_of
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name, of_cell
+from streaming.state.manifest import Manifest, numbers_in, of_cell, read_manifest
 from streaming.state.verified import check_size, state_of
 
 __all__ = ["Reader", "load"]
@@ -61,7 +61,14 @@ class Reader:
                 return
             self._loaded = None
             try:
-                load(self._files, self._circuit, newest, self._manifest)
+                load(
+                    self._files,
+                    self._circuit,
+                    newest,
+                    lambda number: read_manifest(
+                        self._files, number, state_id=None if identity is None else identity.id
+                    ),
+                )
             except (StateDamagedError, FileNotFoundError):
                 later = self._newest()
                 if later == newest:
@@ -72,12 +79,7 @@ class Reader:
                 return
 
     def _newest(self) -> int | None:
-        numbers = map(batch_of, self._files.names(FOLDER))
-        return max((number for number in numbers if number is not None), default=None)
-
-    def _manifest(self, number: int) -> Manifest:
-        name = manifest_name(number)
-        return Manifest.of(bytes(self._files.read(name)), f"{self._files.location}/{name}")
+        return max(numbers_in(self._files), default=None)
 
 
 def load(
@@ -113,6 +115,14 @@ def load(
             f"version {number} of state directory {files.location} cannot be loaded "
             f"({error}): use the version that wrote it, or delete the directory together "
             "with the checkpoint to begin anew"
+        ) from error
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # whatever a file says that somebody else wrote
+        raise StateDamagedError(
+            f"version {number} of state directory {files.location} is no state "
+            f"({type(error).__name__}: {error}): restore the directory from a copy, or delete it "
+            "together with the checkpoint"
         ) from error
     return manifest
 

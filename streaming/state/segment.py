@@ -11,11 +11,13 @@ one row per piece::
 so any Arrow reader can open it. Small pieces of a step share a segment, since each file costs a
 sync; a large one has its own. Reading copies nothing: words and bytes are views of the memory that
 was read or mapped. Whether they are those that were written is known from the manifest's checksum,
-which is compared before anything else.
+which is compared before anything else. A checksum can be forged, so a segment has to be of just
+this form: nothing compressed, nothing outside of the file, offsets that rise.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,7 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Piece", "read_segment", "segment_of"]
+from streaming.errors import StateDamagedError
+
+__all__ = ["Piece", "read_segment", "segment_of", "title_of"]
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -37,6 +41,11 @@ SCHEMA: Final = pa.schema(
     ]
 )
 NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
+#: An Arrow file is a stream of messages behind these bytes, and a footer.
+MAGIC: Final = b"ARROW1\0\0"
+# The places of two fields in the tables of Arrow's flatbuffers (format/Message.fbs).
+MESSAGE_HEADER: Final = 2
+BATCH_COMPRESSION: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +93,58 @@ def segment_of(pieces: Sequence[Piece]) -> pa.Buffer:
     return sink.getvalue()
 
 
-def read_segment(data: memoryview) -> list[Piece]:
+def title_of(trace: str, order: Sequence[int]) -> str:
+    """The name of a piece of an arrangement; a piece of a table has the name of the table.
+
+    >>> title_of("relation e", (0, 1))
+    'relation e [0,1]'
+    """
+    return f"{trace} [{','.join(map(str, order))}]"
+
+
+def read_segment(data: memoryview, name: str = "a segment") -> list[Piece]:
     """The pieces in the memory of a file, as views of it.
 
+    Args:
+        data: The memory.
+        name: The name of the file, for messages.
+
     Raises:
-        pyarrow.ArrowInvalid: This is no segment. Its checksum should have told before.
+        StateDamagedError: This is no segment. Its checksum should have told before.
     """
+    try:
+        return _pieces(data, _batch(data))
+    except (pa.ArrowException, OSError, StopIteration, ValueError, struct.error) as error:
+        raise StateDamagedError(
+            f"{name} is no segment of this library ({type(error).__name__}: {error}): restore the "
+            "state directory from a copy"
+        ) from error
+
+
+def _batch(data: memoryview) -> pa.RecordBatch:
+    """The only batch of a file; O(pieces)."""
+    if bytes(data[: len(MAGIC)]) != MAGIC:
+        raise ValueError("no Arrow file")
+    stream = pa.BufferReader(pa.py_buffer(data).slice(len(MAGIC)))
+    messages = pa.ipc.MessageReader.open_stream(stream)
+    schema = pa.ipc.read_schema(messages.read_next_message())
+    if not schema.equals(SCHEMA):
+        raise ValueError(f"columns {schema.names}")
+    message = messages.read_next_message()
+    if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
+        raise ValueError("no plain record batch")
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=True)
+    columns = [*batch.columns, batch.column("words").values]
+    if any(column.null_count for column in columns):
+        raise ValueError("there are NULLs")
+    return batch
+
+
+def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[Piece]:
     base = np.frombuffer(data, np.uint8)
-    batch = pa.ipc.open_file(pa.py_buffer(data)).get_batch(0)
+    if not batch.num_rows:
+        return []
     words, texts = batch.column("words"), batch.column("bytes")
     word_ends = words.offsets.to_numpy()
     values = words.values.buffers()[1]
@@ -103,6 +156,8 @@ def read_segment(data: memoryview) -> list[Piece]:
         if buffer is None or start == end:
             return NO_BYTES
         place = buffer.address - base.ctypes.data
+        if place < 0 or place + end > len(base):
+            raise ValueError("a piece is not in the file")
         return base[place + start : place + end]
 
     return [
@@ -113,6 +168,28 @@ def read_segment(data: memoryview) -> list[Piece]:
         )
         for i, name in enumerate(batch.column("piece").to_pylist())
     ]
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the flatbuffer of a record batch's message says that its buffers are compressed."""
+
+    def field_at(table: int, number: int) -> int:
+        """Where a field of a table is; 0 if it has none."""
+        (back,) = struct.unpack_from("<i", metadata, table)
+        vtable = table - back
+        if not 0 <= vtable <= len(metadata):
+            raise ValueError("no table of a flatbuffer")
+        (size,) = struct.unpack_from("<H", metadata, vtable)
+        entry = 4 + 2 * number
+        if entry + 2 > size:
+            return 0
+        (place,) = struct.unpack_from("<H", metadata, vtable + entry)
+        return table + place if place else 0
+
+    (root,) = struct.unpack_from("<I", metadata, 0)
+    header = field_at(root, MESSAGE_HEADER)
+    (batch,) = struct.unpack_from("<I", metadata, header)
+    return field_at(header + batch, BATCH_COMPRESSION) != 0
 
 
 def _ends(arrays: Sequence[npt.NDArray[np.generic]]) -> Int64Array:

@@ -2,7 +2,8 @@
 
 ::
 
-    state.json, views.pickle              what the directory belongs to       (identity, definition)
+    state.json, views.json                what the directory belongs to       (identity, definition)
+    epoch.json                            which writer it belongs to          (ownership)
     manifests/<batch id>.json             a version                           (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   pieces of arrangements and tables   (segment, pieces)
     outputs/....parquet                   what the views gave out             (writer)
@@ -10,7 +11,8 @@
     metrics.jsonl                         a line for each micro-batch
 
 A step writes the pieces that it adds, the sums that have come due, what the views give out, syncs
-all of it, and then its manifest, whose rename is the commit. Until then the version does not exist:
+all of it, and then its manifest, which gets its name only if no other file has it: that is the
+commit. Until then the version does not exist:
 a crash leaves files that no manifest names, which are swept away. The last ``keep`` versions stay.
 
 Which version to go on from is decided when the first micro-batch comes, because only its id says
@@ -27,21 +29,23 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from circuits import Circuit, CircuitStep
-from streaming.errors import BatchOrderError, StateDamagedError, StateError
+from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
 from streaming.state.cells import Cells
 from streaming.state.definition import keep_definition
 from streaming.state.done import Done
-from streaming.state.files import Files, LocalFiles
-from streaming.state.identity import identified
+from streaming.state.files import Files, LocalFiles, read_small
+from streaming.state.identity import identified, identity_of
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
-from streaming.state.parquet import parquet_parts
+from streaming.state.ownership import Owner, check_owner, take_over
+from streaming.state.parquet import parquet_parts, read_parquet
 from streaming.state.reader import Reader, load
+from streaming.state.sealing import seal_of
 from streaming.state.verified import verified
 from streaming.state.versions import DATA, OUTPUTS, Versions
 from streaming.state.writer import Writer
@@ -91,8 +95,10 @@ class Store:
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None
+        self._writer: Owner | None = None
         self._opened = False
         self._loaded = False
+        self._known: str | None = None  # the id of the directory, until it is closed
         self._rooted: set[str] = set()  # folders whose names this process knows to be durable
         self._noted = 0
         # The last dead letters when the directory was opened; some may be of no version.
@@ -117,7 +123,10 @@ class Store:
                 if not self._loaded:
                     self._load(newest)
                 self._check_query(batch_id, query_id)
-                return None if newest is None or batch_id > newest else self._again(batch_id)
+                is_new = newest is None or batch_id > newest
+                done = None if is_new else self._again(batch_id)
+                self._versions.sweep()
+                return done
             except StateDamagedError as error:
                 self._step_back(batch_id, newest, error)
 
@@ -148,8 +157,10 @@ class Store:
 
         Raises:
             StateError: The file system refused. Nothing has changed.
-            OSError: ... the last rename, which is in doubt; the next `find` looks.
-            StateDamagedError: A file that is due to be summed is not as it was written.
+            StateLockedError: Another sink has taken the directory over. Nothing has changed here.
+                Or it refused the last rename, which is in doubt: the next `find` looks.
+            StateDamagedError: A file that is due to be summed is not as it was written, or the
+                directory was deleted.
         """
         stem = f"{batch_id:020}-{self._name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}")
@@ -179,10 +190,20 @@ class Store:
                 fingerprint=self._owner.fingerprint,
                 cells=cells,
             )
-            writer.write(temporary, manifest.to_bytes())
+            owner = self._writer
+            assert owner is not None
+            parent = None if self._current is None else self._current.seal
+            manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
+            data = manifest.to_bytes()
+            manifest = replace(manifest, seal=seal_of(data))
+            writer.write(temporary, data)
             if not writer.folders <= self._rooted:
                 self.files.sync_folder("")  # the names of new folders, and of the identity
                 self._rooted |= writer.folders
+            self._opened = self._loaded = False  # if it is not ours any more, look again
+            self._check_held(owner, manifest)
+            self._versions.make_room(batch_id)
+            self._opened = self._loaded = True
         except OSError as error:
             writer.undo()
             raise StateError(
@@ -196,8 +217,13 @@ class Store:
         # What is on the disk is looked at again, unless all of the rest is done; what is in memory
         # is loaded again, unless `settle` tells that the circuit has the step, too.
         self._loaded = self._opened = False
-        self.files.rename(temporary, name)
-        self.files.sync_folder(FOLDER)
+        try:
+            self._publish(temporary, batch_id, data, owner)
+        except OSError as error:
+            raise StateError(
+                f"state directory {self.files.location} does not say whether micro-batch "
+                f"{batch_id} is part of it: {error}; start the query again, which finds out"
+            ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
         self._versions.add(manifest)
@@ -241,6 +267,7 @@ class Store:
     def close(self) -> None:
         """Let others write to the directory."""
         self._opened = self._loaded = False
+        self._known = None
         self.files.unlock()
 
     def _open(self) -> None:
@@ -250,10 +277,14 @@ class Store:
         self._reader.forget()
         try:
             self.files.lock()
+            self._check_known()
             self.id = identified(self.files, self._owner, str(uuid.uuid4())).id
+            self._writer = take_over(self.files)
             keep_definition(self.files, self._owner.definition)
-            self._noted = self.files.size(METRICS) or 0
-            self._versions.read()
+            self._noted = self._size_of_metrics()
+            self._versions.read(self.id)
+            if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost
+                self._writer = take_over(self.files, self._versions.epoch)
             self._letters = set(self.files.names(LETTERS)[-LATEST:])
         except OSError as error:
             self.files.unlock()
@@ -265,6 +296,56 @@ class Store:
             self.files.unlock()
             raise
         self._opened = True
+        self._known = self.id
+
+    def _check_known(self) -> None:
+        """Refuse a directory that was deleted or replaced since this sink opened it."""
+        if self._known is None:
+            return
+        found = identity_of(self.files, self._owner)
+        if found is None or found.id != self._known:
+            raise StateDamagedError(
+                f"state directory {self.files.location} was deleted or replaced while this sink "
+                "was using it: restore it from a copy; or delete it together with the checkpoint, "
+                "close() this sink or make a new one, and begin again"
+            )
+
+    def _check_held(self, owner: Owner, manifest: Manifest) -> None:
+        """Refuse to commit into a directory that others have taken over, or that has lost files."""
+        check_owner(self.files, owner)
+        there = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
+        missing = sorted(manifest.files.keys() - there)
+        if missing:
+            raise StateDamagedError(
+                f"{self.files.location}/{missing[0]} is missing, and {len(missing) - 1} more: they "
+                "were deleted while this sink was using them; restore the state directory from a "
+                "copy, or delete it together with the checkpoint, and start the query again"
+            )
+
+    def _publish(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
+        """Give a manifest its name, unless another writer has given it to one of its own."""
+        name = manifest_name(batch_id)
+        try:
+            self.files.rename_new(temporary, name)
+        except FileExistsError as error:
+            if read_small(self.files, name) != data:  # it is ours if an answer was lost
+                self.files.remove(temporary)
+                raise StateLockedError(
+                    f"version {batch_id} of state directory {self.files.location} was written by "
+                    "another sink: stop that query and start this one again, or give it a "
+                    "directory of its own"
+                ) from error
+        except FileNotFoundError:
+            check_owner(self.files, owner)  # another writer has swept it away
+            raise
+        self.files.sync_folder(FOLDER)
+        check_owner(self.files, owner)
+
+    def _size_of_metrics(self) -> int:
+        try:
+            return self.files.size(METRICS) or 0
+        except StateDamagedError:  # something else has the name; `note` says so
+            return 0
 
     def _load(self, newest: int | None) -> None:
         """Have the circuit at a version, or without state."""
@@ -288,8 +369,8 @@ class Store:
         manifest = self._versions[batch_id]
 
         def table(name: str) -> pa.Table:
-            data = pa.py_buffer(verified(self.files, name, manifest.files[name]))
-            return pq.ParquetFile(data).read()  # read_table looks for a data set first: 2 ms
+            data = verified(self.files, name, manifest.files[name])
+            return read_parquet(data, f"{self.files.location}/{name}")
 
         outputs = {
             view: pa.concat_tables(map(table, names)) for view, names in manifest.outputs.items()

@@ -1,8 +1,11 @@
 """Versions: the manifests of a directory, the newest few, and the files that they name.
 
 A version that is dropped loses its manifest first, then the files that no kept version names; a
-crash in between leaves files without a manifest, which `Versions.read` sweeps away. As long as any
+crash in between leaves files without a manifest, which `Versions.sweep` removes. As long as any
 manifest cannot be read nothing is swept, because what it names is not known.
+
+Each version names the one that it was made from by its checksum, so that a manifest of another
+history (an older copy of the directory, say) is found out: it is damaged, and its successor is not.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ from typing import Final
 
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
-from streaming.state.manifest import FOLDER, Manifest, batch_of, manifest_name
+from streaming.state.manifest import (
+    FOLDER,
+    Manifest,
+    manifest_name,
+    numbers_in,
+    read_manifest,
+)
 
 __all__ = ["DATA", "OUTPUTS", "Versions"]
 
@@ -34,6 +43,8 @@ class Versions:
         self._files = files
         self._keep = keep
         self._found: dict[int, Manifest | StateDamagedError] = {}
+        self._forgotten: set[int] = set()
+        self._swept = False
 
     def __contains__(self, batch_id: int) -> bool:
         return batch_id in self._found
@@ -59,21 +70,44 @@ class Versions:
         """The least batch id; None if there is no version."""
         return min(self._found, default=None)
 
-    def read(self) -> None:
-        """Read the manifests, and sweep away what none of them names."""
+    @property
+    def epoch(self) -> int:
+        """The greatest epoch of a writer; 0 if there is none."""
+        whole = [found for found in self._found.values() if isinstance(found, Manifest)]
+        return max((found.epoch for found in whole), default=0)
+
+    def read(self, state_id: str) -> None:
+        """Read the manifests.
+
+        Args:
+            state_id: The id of the directory; a manifest of another one is damaged.
+
+        Raises:
+            OSError: The file system refused.
+        """
         # The rename of a process that was killed may not be durable yet.
         self._files.sync_folder(FOLDER)
         self._found.clear()
-        names = {batch_of(name): name for name in self._files.names(FOLDER)}
-        numbers = sorted(number for number in names if number is not None)
-        for number in numbers[-self._keep :]:
-            name = names[number]
-            path = f"{self._files.location}/{name}"
+        self._forgotten.clear()
+        for number in numbers_in(self._files)[-self._keep :]:
             try:
-                self._found[number] = Manifest.of(bytes(self._files.read(name)), path)
+                self._found[number] = read_manifest(self._files, number, state_id=state_id)
             except StateDamagedError as error:
                 self._found[number] = error
-        if not any(isinstance(found, StateDamagedError) for found in self._found.values()):
+        self._check_parents()
+        self._swept = False
+
+    def sweep(self) -> None:
+        """Remove the files that no manifest names, once after `read`.
+
+        It is for who knows that the versions are those that the checkpoint goes with: a manifest
+        that was lost can only be put back while its files are there.
+        """
+        if self._swept:
+            return
+        self._swept = True
+        damaged = any(isinstance(found, StateDamagedError) for found in self._found.values())
+        if not damaged and not self._forgotten:
             self._sweep()
 
     def add(self, manifest: Manifest) -> None:
@@ -92,22 +126,52 @@ class Versions:
     def forget(self, batch_id: int) -> None:
         """Leave a version out of account; its micro-batch is to be done again."""
         del self._found[batch_id]
+        self._forgotten.add(batch_id)
+
+    def make_room(self, batch_id: int) -> None:
+        """Remove the manifests of forgotten versions that a new one takes the place of.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        for number in sorted(self._forgotten, reverse=True):
+            if number >= batch_id:
+                self._files.remove(manifest_name(number))
+                self._forgotten.discard(number)
+
+    def _check_parents(self) -> None:
+        """Take the versions that are not those that their successors were made from for damaged."""
+        for number in sorted(self._found, reverse=True):
+            child, parent = self._found[number], self._found.get(number - 1)
+            if (
+                isinstance(child, Manifest)
+                and isinstance(parent, Manifest)
+                and child.parent not in (None, parent.seal)
+            ):
+                self._found[number - 1] = StateDamagedError(
+                    f"{self._files.location}/{manifest_name(number - 1)} is not the version that "
+                    f"version {number} was made from: a file was copied or replaced by hand; "
+                    "restore the state directory from a copy"
+                )
 
     def _sweep(self) -> None:
         kept = self._named() | {manifest_name(number) for number in self._found}
         try:
             there = [n for folder in (FOLDER, DATA, OUTPUTS) for n in self._files.names(folder)]
-        except OSError as error:
+        except (OSError, StateDamagedError) as error:
             log.warning("%s was not swept: %s", self._files.location, error)
             return
         self._remove([name for name in there if name not in kept])
 
     def _remove(self, names: list[str]) -> None:
-        try:
-            for name in names:
+        failed: list[OSError | StateDamagedError] = []
+        for name in names:
+            try:
                 self._files.remove(name)
-        except OSError as error:
-            log.warning("old files stay in %s: %s", self._files.location, error)
+            except (OSError, StateDamagedError) as error:
+                failed.append(error)
+        if failed:
+            log.warning("%d old files stay in %s: %s", len(failed), self._files.location, failed[0])
 
     def _named(self) -> set[str]:
         return {

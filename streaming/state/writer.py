@@ -20,8 +20,8 @@ from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileMark, Manifest
 from streaming.state.parquet import parquet_parts
 from streaming.state.pieces import Placed, taken_in
-from streaming.state.segment import Piece, read_segment, segment_of
-from streaming.state.verified import verified
+from streaming.state.segment import Piece, read_segment, segment_of, title_of
+from streaming.state.verified import checked_run, checked_strings, found_piece, verified
 
 __all__ = ["Writer"]
 
@@ -205,26 +205,27 @@ class Writer:
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._placed[name, order] = [
-                self._later(Piece(_title(name, order), run.packed()), run.rows)
+                self._later(Piece(title_of(name, order), run.packed()), run.rows)
                 for run in runs
                 if run.rows
             ]
         elif run is not None:
             taken = self._due(placed, run.rows)
             if taken:
-                older = [Run.of_words(self._piece(p).words) for p in _places(placed[-taken:])]
+                title = title_of(name, order)
+                older = [self._older_run(p, title) for p in _places(placed[-taken:])]
                 run = Run.sum_of([*older, run])
                 del placed[-taken:]
             if run.rows:
-                placed.append(self._later(Piece(_title(name, order), run.packed()), run.rows))
+                placed.append(self._later(Piece(title_of(name, order), run.packed()), run.rows))
 
     def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         placed = self._placed.setdefault((name, None), [])
         taken = self._due(placed, len(offsets) - 1)
         if taken:
-            older = [self._piece(p) for p in _places(placed[-taken:])]
+            older = [self._older_strings(p, name) for p in _places(placed[-taken:])]
             del placed[-taken:]
-            pieces = [(piece.words, piece.bytes) for piece in older] + [(offsets, data)]
+            pieces = [*older, (offsets, data)]
             ends = [pieces[0][0]]
             for words, _ in pieces[1:]:
                 ends.append(words[1:] + ends[-1][-1])
@@ -259,10 +260,11 @@ class Writer:
         if len(sizes) <= MOST_SEGMENTS:
             return
         thinned = set(sorted(sizes, key=lambda name: (sizes[name], name))[:THINNED])
-        for placed in self._placed.values():
+        for (name, order), placed in self._placed.items():
+            title = name if order is None else title_of(name, order)
             for position, place in enumerate(placed):
                 if isinstance(place, Placed) and place.file in thinned:
-                    placed[position] = self._later(self._piece(place), place.rows)
+                    placed[position] = self._later(self._piece(place, title), place.rows)
 
     def _write_pieces(self) -> None:
         groups = [[one] for one in self._large] + ([self._small] if self._small else [])
@@ -277,7 +279,13 @@ class Writer:
                 if isinstance(place, int):
                     placed[position] = self._new[place]
 
-    def _piece(self, placed: Placed) -> Piece:
+    def _older_run(self, placed: Placed, title: str) -> Run:
+        return checked_run(self._files, self._piece(placed, title), placed)
+
+    def _older_strings(self, placed: Placed, title: str) -> tuple[np.ndarray, np.ndarray]:
+        return checked_strings(self._files, self._piece(placed, title), placed)
+
+    def _piece(self, placed: Placed, title: str) -> Piece:
         """A piece that was written before."""
         if placed.file not in self._read:
             try:
@@ -287,12 +295,8 @@ class Writer:
                     f"{error}: start the query again to go on from a version that is whole, if "
                     "there is one"
                 ) from error
-            self._read[placed.file] = read_segment(data)
-        return self._read[placed.file][placed.row]
-
-
-def _title(name: str, order: tuple[int, ...]) -> str:
-    return f"{name} [{','.join(map(str, order))}]"
+            self._read[placed.file] = read_segment(data, f"{self._files.location}/{placed.file}")
+        return found_piece(self._files, self._read[placed.file], placed, title)
 
 
 def _places(placed: Sequence[Placed | int]) -> tuple[Placed, ...]:

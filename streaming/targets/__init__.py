@@ -9,6 +9,7 @@ from streaming.targets.delta import DeltaTarget
 from streaming.targets.frame import FrameTarget
 from streaming.targets.memory import MemoryTarget
 from streaming.targets.parquet import ParquetTarget
+from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import Target, ViewDelta
 
@@ -18,6 +19,7 @@ __all__ = [
     "FrameTarget",
     "MemoryTarget",
     "ParquetTarget",
+    "Retry",
     "SqlTarget",
     "Target",
     "ViewDelta",

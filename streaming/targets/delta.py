@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ import pyarrow as pa
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.columns import converted, lake_type
+from streaming.targets.folder import check_writable, reason_of
 from streaming.targets.target import ViewDelta, address_of, place_of
 
 if TYPE_CHECKING:
@@ -90,6 +92,41 @@ class DeltaTarget:
                     f"be those of the view, {', '.join(_columns(delta, table))}; nothing of this "
                     "micro-batch was committed"
                 ) from error
+
+    def check(self, delta: ViewDelta) -> None:
+        """Check that the table, if it is there, has the columns of the view and no other rows.
+
+        Raises:
+            TargetError: It has others, or ``deltalake`` is not installed.
+        """
+        _deltalake()
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        path = place_of(self.path, delta.view)
+        table = converted(delta.table, lake_type, what=f"view {delta.view!r}")
+        try:
+            if not DeltaTable.is_deltatable(path, self.storage_options):
+                if "://" not in path:
+                    check_writable(Path(path))
+                return
+            target = DeltaTable(path, storage_options=self.storage_options)
+            found = [field.name for field in target.schema().fields]
+        except (DeltaError, OSError) as error:
+            raise TargetError(
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
+                f"{reason_of(error)}"
+            ) from error
+        wanted = _columns(delta, table)
+        if set(wanted) != set(found):
+            raise TargetError(
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot take it: its columns "
+                f"are {', '.join(found)}, and those of the view {', '.join(wanted)}; name another "
+                "folder, or remove it to have it made again"
+            )
+        done = target.transaction_version(f"{delta.state_id}/{delta.view}")
+        if done is None and delta.mode != "complete" and target.count():
+            raise delta.foreign(f"Delta table {address_of(path)}")
 
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from streaming.errors import TargetError
+from streaming.targets.shape import TableShape
 
 __all__ = [
     "Dialect",
@@ -62,6 +63,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
+        """The columns of a table; None if it is not there. Changes nothing."""
+        ...
+
     def begin(self, connection: Any, cursor: Any) -> None: ...
     def commit(self, connection: Any, cursor: Any) -> None: ...
     def rollback(self, connection: Any) -> None: ...
@@ -93,6 +98,18 @@ class Dialect(Protocol):
         nulls: Sequence[str],
     ) -> None:
         """Delete the rows that have these keys, and NULL in the columns ``nulls``."""
+        ...
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the same transaction may succeed later: no answer, a lock, a deadlock."""
+        ...
+
+    def place_of(self, source: Any) -> str:
+        """Where the database is, by a connection or an error of the driver; empty if not known."""
+        ...
+
+    def reason_of(self, error: Exception) -> str:
+        """Why no connection could be opened, in one line without secrets."""
         ...
 
     def is_dead(self, connection: Any) -> bool:

@@ -24,15 +24,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
-from streaming.state.files import Files, files_of
+from streaming.state.files import Files, LocalFiles, files_of
 from streaming.targets.columns import converted, parquet_type
-from streaming.targets.target import ViewDelta, address_of, file_name, place_of
+from streaming.targets.folder import check_writable, reason_of
+from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
 __all__ = ["ParquetTarget"]
 
@@ -87,17 +89,31 @@ class ParquetTarget:
             ) from error
         self._begun |= {self._identity(delta)}
 
-    def _is_due(self, files: Files, delta: ViewDelta) -> bool:
-        """Whether there is something to write; once per view, whether the directory is ours."""
-        begun = self._identity(delta) in self._begun
+    def check(self, delta: ViewDelta) -> None:
+        """Check that the directory can be written to and holds nothing of others.
+
+        Raises:
+            TargetError: It cannot, or does.
+        """
+        files = files_of(self._place(delta))
+        if delta.mode != "complete" and self.batch_id:
+            delta.check_free(BATCH_ID)
+        try:
+            if isinstance(files, LocalFiles):
+                check_writable(Path(files.location))
+            self._check_ours(files, delta)
+        except OSError as error:
+            raise TargetError(
+                f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
+                f"{reason_of(error)}"
+            ) from error
+
+    def _check_ours(self, files: Files, delta: ViewDelta) -> bool:
+        """Check that every file is of this view and state; return whether there is one."""
         if delta.mode == "complete":
-            if not begun:
-                _check_all(files, delta, lambda name: name == _name(delta))
-            return delta.batch_id >= _recorded(files, delta)
-        if begun:
-            return bool(delta.table.num_rows)
+            return _check_all(files, delta, lambda name: name == _name(delta))
         prefix, suffix = _name(delta).split(f"-{delta.batch_id:020d}-")
-        found = _check_all(
+        return _check_all(
             files,
             delta,
             lambda name: (
@@ -106,6 +122,17 @@ class ParquetTarget:
                 and _BATCH.fullmatch(name[len(prefix) : -len(suffix)]) is not None
             ),
         )
+
+    def _is_due(self, files: Files, delta: ViewDelta) -> bool:
+        """Whether there is something to write; once per view, whether the directory is ours."""
+        begun = self._identity(delta) in self._begun
+        if delta.mode == "complete":
+            if not begun:
+                self._check_ours(files, delta)
+            return delta.batch_id >= _recorded(files, delta)
+        if begun:
+            return bool(delta.table.num_rows)
+        found = self._check_ours(files, delta)
         return bool(delta.table.num_rows) or not found
 
     def _bytes(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:

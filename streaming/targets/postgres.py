@@ -26,6 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from streaming.redacted import redacted
 from streaming.targets.dialect import (
     Row,
     deletion,
@@ -36,9 +37,19 @@ from streaming.targets.dialect import (
     units,
     values_of,
 )
+from streaming.targets.shape import TableShape
 
 __all__ = ["Postgres"]
 
+#: Errors by SQLSTATE after which the same transaction may succeed: serialization failure, deadlock,
+#: lock timeout, too many connections, and a server that shuts down, crashed or starts.
+TRANSIENT: Final = ("40001", "40P01", "55P03", "53300", "57P01", "57P02", "57P03", "57P05")
+CONNECTION_EXCEPTION: Final = "08"
+#: What libpq says, without a SQLSTATE, of connections that no waiting makes possible.
+PERMANENT: Final = (
+    *("does not exist", "authentication failed", "no password supplied", "pg_hba.conf"),
+    *("invalid ", "support SSL", "certificate", "not permitted", "permission denied"),
+)
 STAGED: Final = 500  # rows from which on a temporary table is worth its making
 
 
@@ -75,6 +86,30 @@ class Postgres:
         if types.is_duration(type_):
             return units(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
+
+    def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
+        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef "
+                "AND attidentity = '' FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+                "AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+                (quoted,),
+            )
+            columns = cursor.fetchall()
+            cursor.execute(
+                "SELECT array_agg(attname::text) FROM pg_index JOIN pg_attribute "
+                "ON attrelid = indrelid AND attnum = ANY(indkey[0:indnkeyatts - 1]) "
+                "WHERE indrelid = to_regclass(%s) AND indisunique AND indpred IS NULL "
+                "AND indexprs IS NULL GROUP BY indexrelid",
+                (quoted,),
+            )
+            unique = tuple(frozenset(names) for (names,) in cursor.fetchall())
+        if not columns:
+            return None
+        types = {column: type_ for column, type_, _ in columns}
+        required = frozenset(column for column, _, is_required in columns if is_required)
+        return TableShape(types, required, unique)
 
     def begin(self, connection: Any, cursor: Any) -> None:
         if connection.autocommit:
@@ -142,8 +177,43 @@ class Postgres:
         yield staged
         cursor.execute(f"DROP TABLE {staged}", ())
 
+    def is_transient(self, error: Exception) -> bool:
+        from psycopg import InterfaceError, OperationalError, errors
+
+        state = getattr(error, "sqlstate", None)
+        if isinstance(error, errors.UniqueViolation | errors.DuplicateTable):
+            # Two transactions at once that make the same table, of which one comes too late.
+            return str(error.diag.constraint_name or "pg_").startswith("pg_")
+        if state is not None:
+            return state in TRANSIENT or state[:2] == CONNECTION_EXCEPTION
+        if not isinstance(error, OperationalError | InterfaceError):
+            return False
+        return not any(said in str(error) for said in PERMANENT)
+
+    def place_of(self, source: Any) -> str:
+        found = getattr(source, "pgconn", None)  # it tells when the connection is lost as well
+        if found is None:
+            return ""
+        host, port, database = map(_text, (found.host, found.port, found.db))
+        host = host.rpartition("@")[2]  # of a password with @ in a URL, the rest is in the host
+        return f"{host}:{port}, database {database}"
+
+    def reason_of(self, error: Exception) -> str:
+        from psycopg import OperationalError
+
+        if not isinstance(error, OperationalError):
+            # A connection string that cannot be parsed is quoted in parts, perhaps the password.
+            return f"{type(error).__name__}: the connection string is wrong"
+        pgconn = getattr(error, "pgconn", None)
+        password = "" if pgconn is None else _text(pgconn.password)
+        return redacted(" ".join(str(error).split()), password)
+
     def is_dead(self, connection: Any) -> bool:
         return bool(connection.closed)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
 
 
 def _named(type_: pa.DataType) -> str:

@@ -11,16 +11,19 @@
     commit
 
 The note and the rows become visible together, or not at all: so a micro-batch is applied once, also
-when the connection is lost while it commits, and nobody knows whether it did. Such a connection is
-opened again once, and the transaction tried again: if it did commit, the note says so.
+when the connection is lost while it commits, and nobody knows whether it did.
+
+A transaction that fails because the database does not answer, or because of another transaction, is
+tried again on a new connection, after growing pauses (`streaming.targets.retry`): if the lost one
+did commit, the note says so. All other errors end the write at once.
 
 In SQL a unique constraint does not see that NULL keys are equal. Rows with a NULL in their key are
 deleted by ``key IS NULL`` and inserted; all others are upserted. The rows are first split by which
 keys are NULL, so either kind is found through the index of the constraint.
 
-Any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3 (`streaming.targets.dialect`). No message
-tells how a connection is made, and the driver's own text is not repeated when it cannot be opened,
-as it may name hosts and users.
+Any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3 (`streaming.targets.dialect`). Messages name
+host, port and database and repeat what the driver says of them, never a password; an error of
+``connect`` that is not the driver's is named by its type only, as its text may hold anything.
 
 Cost: one object per value at the edge of the driver; COPY or executemany; O(changed rows), but for
 ``complete``.
@@ -29,9 +32,11 @@ Cost: one object per value at the edge of the driver; COPY or executemany; O(cha
 from __future__ import annotations
 
 import contextlib
+import logging
+import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from threading import Lock
+from dataclasses import dataclass, replace
+from threading import Event, Lock
 from typing import Any, Final
 
 import numpy as np
@@ -40,16 +45,24 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
+from streaming.redacted import redacted
 from streaming.targets.columns import converted, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
+from streaming.targets.retry import Attempts, Retry
+from streaming.targets.shape import difference
 from streaming.targets.sqlite import Sqlite
 from streaming.targets.target import BATCH_ID, ViewDelta, place_of
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
 
 ROW_NUMBER: Final = "row_number"
+#: The columns of the bookkeeping table.
+NOTE: Final = ("state_id", "view", "target", BATCH_ID)
+RETRY: Final = Retry()
 _DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
+
+log = logging.getLogger(__name__)
 
 
 class SqlTarget:
@@ -60,6 +73,8 @@ class SqlTarget:
         table: The name of the table; ``{view}`` in it stands for the name of the view.
         schema: The schema of the table, if not the default one.
         batches: The table, in the same schema, that notes which micro-batches were written.
+        retry: How long a database that cannot be reached is waited for.
+        address: Where the database is, for messages; the driver tells it when not given.
 
     >>> import sqlite3, tempfile
     >>> file = tempfile.mkdtemp() + "/shop.db"
@@ -79,20 +94,25 @@ class SqlTarget:
         *,
         schema: str | None = None,
         batches: str = "dbsp_wcoj_batches",
+        retry: Retry = RETRY,
+        address: str = "",
     ) -> None:
         self.connect = connect
         self.table = table
         self.schema = schema
         self.batches = batches
+        self.retry = retry
+        self.address = address
         self._begin()
 
     def _begin(self) -> None:
         self._connection: Any = None
+        self._interrupted = Event()
         # Sinks of several queries may share the target, and so its connection and transactions.
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_connection", "_lock")
+        own = ("_connection", "_interrupted", "_lock")
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
@@ -103,55 +123,180 @@ class SqlTarget:
         """Apply the micro-batch, unless it was.
 
         Raises:
-            TargetError: The database refuses it or cannot be reached, the view has values that it
-                has no type for, or the table holds other rows.
+            TargetError: The database refuses it or cannot be reached after all attempts, the view
+                has values that it has no type for, or the table holds other rows.
         """
         with self._lock:
             self._write(delta)
 
+    def check(self, delta: ViewDelta) -> None:
+        """Check that the database answers and that the table, if it is there, takes the view.
+
+        One attempt, on a connection of its own; nothing is created or changed.
+
+        Raises:
+            TargetError: It cannot be reached, or its table has other columns or other rows.
+        """
+        with self._lock:
+            failure = self._check(delta)
+        if failure is not None:
+            raise TargetError(
+                f"view {delta.view!r}, table {self.name_for(delta.view)!r}: {failure.place}: "
+                f"{failure.reason}"
+            )
+
     def close(self) -> None:
         """Close the connection; the next micro-batch opens one."""
         with self._lock:
+            self._interrupted.clear()
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+
+    def interrupt(self) -> None:
+        """Wait no longer for the database, from any thread and until `close`.
+
+        A write that waits fails at once; one that is under way goes on.
+        """
+        self._interrupted.set()
 
     def name_for(self, view: str) -> str:
         """The name of the table of a view, without schema."""
         return place_of(self.table, view, quoted=False)
 
     def _write(self, delta: ViewDelta) -> None:
-        for is_last in (False, True):
-            connection, dialect = self._opened()
+        attempts, is_commit_unknown = Attempts(self.retry), False
+        while (failure := self._attempt(delta)) is not None:
+            is_commit_unknown |= failure.is_commit_unknown
+            pause = attempts.next_pause() if failure.is_transient else None
+            if pause is not None:
+                log.warning(
+                    "%s: %s: %s; attempt %d of %d in %.1f s",
+                    *(delta, failure.place, failure.reason),
+                    *(attempts.count, self.retry.max_attempts, pause),
+                    extra={
+                        "fields": {
+                            "event": "retry",
+                            "view": delta.view,
+                            "batch_id": delta.batch_id,
+                            "target": failure.place,
+                            "reason": failure.reason,
+                            "attempt": attempts.count,
+                            "pause_seconds": round(pause, 3),
+                        }
+                    },
+                )
+            if pause is None or self._interrupted.wait(pause):
+                raise self._error(delta, failure, attempts, is_commit_unknown) from failure.cause
+
+    def _check(self, delta: ViewDelta) -> _Failure | None:
+        try:
+            connection = self.connect()
+        except Exception as error:
+            return self._unopened(error)
+        with contextlib.closing(connection):
+            dialect = _dialect_of(connection)
             try:
-                _Writing(self, delta, dialect).run(connection)
-                self._release(connection, dialect)
-                return
-            except BaseException as error:  # an interrupt as well leaves no open transaction
-                lost = self._abandon(connection, dialect)
-                if isinstance(error, TargetError) or not isinstance(error, Exception):
-                    raise
-                if lost and not is_last:
-                    continue
-                raise TargetError(
-                    f"{delta}: {dialect.name} refused to write it to table "
-                    f"{self.name_for(delta.view)!r}: {type(error).__name__}: "
-                    f"{' '.join(str(error).split())}; nothing of it is there. The table must have "
-                    "the columns of the view, for upserts a unique constraint on its keys; drop it "
-                    "to have it made again"
-                ) from error
+                _Writing(self, delta, dialect).check(connection)
+            except TargetError:
+                raise
+            except Exception as error:
+                place = self._place(dialect, connection)
+                reason = f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}"
+                return _Failure(error, place, reason, is_transient=False)
+        return None
+
+    def _attempt(self, delta: ViewDelta) -> _Failure | None:
+        """Run the transaction; why it failed, None if it did not.
+
+        Raises:
+            TargetError: The view or the table are at fault, not the database.
+        """
+        try:
+            connection, dialect = self._opened()
+        except TargetError:
+            raise
+        except Exception as error:
+            return self._unopened(error)
+        writing: _Writing | None = None
+        try:
+            writing = _Writing(self, delta, dialect)
+            writing.run(connection)
+            self._release(connection, dialect)
+            return None
+        except BaseException as error:  # an interrupt as well leaves no open transaction
+            is_ours = isinstance(error, TargetError) or not isinstance(error, Exception)
+            place = "" if is_ours else self._place(dialect, connection)
+            lost = self._abandon(connection, dialect)
+            if is_ours:
+                raise
+            assert isinstance(error, Exception)
+            return _Failure(
+                error,
+                place,
+                f"{type(error).__name__}: {redacted(' '.join(str(error).split()))}",
+                is_transient=lost or dialect.is_transient(error),
+                is_commit_unknown=writing is not None and writing.is_committing,
+            )
+
+    def _unopened(self, error: Exception) -> _Failure:
+        """Why no connection could be opened."""
+        dialect = _dialect_by_class(error)
+        if dialect is None:
+            reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+            is_transient = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
+            # Its text may hold anything that connect was made with, and so may its traceback.
+            return _Failure(
+                None,
+                self.address or "the database",
+                f"it cannot be reached: {type(error).__name__}{reason}",
+                is_transient=is_transient,
+            )
+        return _Failure(
+            None,
+            self._place(dialect, error),
+            f"it cannot be reached: {dialect.reason_of(error)}",
+            is_transient=dialect.is_transient(error),
+        )
+
+    def _place(self, dialect: Dialect, source: Any) -> str:
+        """Where the database is, as a connection, an error or else the user tells."""
+        found = ""
+        with contextlib.suppress(Exception):
+            found = dialect.place_of(source)
+        return " at ".join(filter(None, (dialect.name, found or self.address)))
+
+    def _error(
+        self, delta: ViewDelta, failure: _Failure, attempts: Attempts, is_commit_unknown: bool
+    ) -> TargetError:
+        outcome = (
+            "whether it was committed is not known, and is found out when the query starts again"
+            if is_commit_unknown
+            else "nothing of it is there"
+        )
+        table = f"table {self.name_for(delta.view)!r}"
+        if failure.is_transient:
+            tries = f"{attempts.count} attempt{'s' * (attempts.count > 1)}"
+            return TargetError(
+                f"{delta}, {table}: {failure.place}: {failure.reason}; gave up after {tries} in "
+                f"{attempts.seconds:.0f} s; {outcome}. Start the query again when the database "
+                "answers, or wait longer by retry"
+            )
+        if failure.cause is None:
+            return TargetError(
+                f"{delta}, {table}: {failure.place}: {failure.reason}; {outcome}. Check how the "
+                "connection is made, and start the query again"
+            )
+        return TargetError(
+            f"{delta}: {failure.place} refused to write it to {table}: {failure.reason}; "
+            f"{outcome}. The table must have the columns of the view, for upserts a unique "
+            "constraint on its keys; drop it to have it made again"
+        )
 
     def _opened(self) -> tuple[Any, Dialect]:
         connection = self._connection
         if connection is None:
-            try:
-                connection = self.connect()
-            except Exception as error:
-                raise TargetError(
-                    f"table {self.table!r}: the database cannot be reached ({type(error).__name__})"
-                    "; its message may name hosts and users and is not repeated: call the function "
-                    "given as connect to see it, and start the query again"
-                ) from None
+            connection = self.connect()
         dialect = _dialect_of(connection)
         if dialect.keeps_connection:
             self._connection = connection
@@ -175,8 +320,29 @@ class SqlTarget:
         return lost
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """Why an attempt failed.
+
+    Attributes:
+        cause: The error; None where it may hold secrets.
+        place: The database, by host, port and name where they are known.
+        reason: What went wrong, in one line without secrets.
+        is_transient: Whether another attempt may succeed.
+        is_commit_unknown: Whether the transaction may have been committed all the same.
+    """
+
+    cause: Exception | None
+    place: str
+    reason: str
+    is_transient: bool
+    is_commit_unknown: bool = False
+
+
 class _Writing:
     """One micro-batch on its way into one table."""
+
+    is_committing = False
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
         table = converted(delta.table, plain_type, what=str(delta))
@@ -185,6 +351,7 @@ class _Writing:
         self.name = target.name_for(delta.view)
         self.schema = target.schema
         self.table = self._qualified(self.name)
+        self._batches_name = target.batches
         self.batches = self._qualified(target.batches)
 
     def run(self, connection: Any) -> None:
@@ -199,29 +366,66 @@ class _Writing:
                     cursor.execute(f"DELETE FROM {self.table}", ())
                 for piece in pieces:
                     piece(cursor)
+            self.is_committing = True
             dialect.commit(connection, cursor)
+            self.is_committing = False
+
+    def check(self, connection: Any) -> None:
+        """Check that the table takes the rows, if it is there.
+
+        Raises:
+            TargetError: It does not.
+        """
+        delta, dialect = self.delta, self.dialect
+        if delta.mode == "delta":
+            delta.check_free(BATCH_ID, ROW_NUMBER)
+        shape = dialect.shape_of(connection, self.name, self.schema)
+        if shape is None:
+            return
+        wrong = difference(shape, self._columns(), delta.keys)
+        if wrong is not None:
+            raise TargetError(
+                f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot take it: "
+                f"{wrong}; name another table, or drop it to have it made again"
+            )
+        with contextlib.closing(connection.cursor()) as cursor:
+            found = None
+            if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
+                cursor.execute(*self._note())
+                found = cursor.fetchone()
+            if found is None and delta.mode != "complete":
+                self._check_empty(cursor)
+
+    def _note(self) -> tuple[str, tuple[str, ...]]:
+        """The statement that reads the last micro-batch of the table, and its parameters."""
+        columns = [self.dialect.quoted(name) for name in NOTE]
+        mark = self.dialect.placeholder
+        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+        key = (self.delta.state_id, self.delta.view, self.name)
+        return f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key
+
+    def _check_empty(self, cursor: Any) -> None:
+        """Refuse rows in a table of which no micro-batch is noted."""
+        cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
+        if cursor.fetchone() is not None:
+            raise self.delta.foreign(f"table {self.name!r}")
 
     def _is_new(self, cursor: Any) -> bool:
         """Note the micro-batch; False if it, or a later one, is there."""
-        delta, q, mark = self.delta, self.dialect.quoted, self.dialect.placeholder
-        key = (delta.state_id, delta.view, self.name)
-        columns = [q(name) for name in ("state_id", "view", "target", BATCH_ID)]
-        where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
+        delta, mark = self.delta, self.dialect.placeholder
+        columns = [self.dialect.quoted(name) for name in NOTE]
+        note, key = self._note()
         texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {self.batches} ({texts}, {columns[3]} BIGINT NOT NULL, "
             f"PRIMARY KEY ({', '.join(columns[:3])}))",
             (),
         )
-        cursor.execute(f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key)
+        cursor.execute(note, key)
         found = cursor.fetchone()
         if found is not None and found[0] >= delta.batch_id:
             return False
         cursor.execute(self._creation(), ())
-        if found is None and delta.mode != "complete":
-            cursor.execute(f"SELECT 1 FROM {self.table} LIMIT 1", ())
-            if cursor.fetchone() is not None:
-                raise delta.foreign(f"table {self.name!r}")
         # The condition holds back a second writer, who waits here for the first one's commit.
         cursor.execute(
             f"INSERT INTO {self.batches} ({', '.join(columns)}) VALUES "
@@ -230,16 +434,25 @@ class _Writing:
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
             (*key, delta.batch_id),
         )
-        return bool(cursor.rowcount > 0)
+        if cursor.rowcount <= 0:
+            return False
+        # After the wait: a transaction whose connection was lost may have committed until then.
+        if found is None and delta.mode != "complete":
+            self._check_empty(cursor)
+        return True
+
+    def _columns(self) -> dict[str, str]:
+        """The columns that are written, and their types."""
+        added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
+        return dict.fromkeys(added, "BIGINT NOT NULL") | {
+            field.name: self.dialect.type_of(field.type)
+            for field in self.delta.table.schema
+            if field.name != WEIGHT or self.delta.mode != "upsert"
+        }
 
     def _creation(self) -> str:
         q, delta = self.dialect.quoted, self.delta
-        parts = []
-        if delta.mode == "delta":
-            parts = [f"{q(name)} BIGINT NOT NULL" for name in (BATCH_ID, ROW_NUMBER)]
-        for field in delta.table.schema:
-            if field.name != WEIGHT or delta.mode != "upsert":
-                parts.append(f"{q(field.name)} {self.dialect.type_of(field.type)}")
+        parts = [f"{q(name)} {type_}" for name, type_ in self._columns().items()]
         if delta.mode == "delta":
             parts.append(f"PRIMARY KEY ({q(BATCH_ID)}, {q(ROW_NUMBER)})")
         if delta.mode == "upsert":
@@ -315,11 +528,19 @@ def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozense
 
 
 def _dialect_of(connection: Any) -> Dialect:
-    for kind in type(connection).__mro__:
-        dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
-        if dialect is not None:
-            return dialect
+    dialect = _dialect_by_class(connection)
+    if dialect is not None:
+        return dialect
     raise TargetError(
         f"connect gives a connection of {type(connection).__module__}; known are "
         f"{', '.join(_DIALECTS)}: use one of them, or write to the database in on_delta"
     )
+
+
+def _dialect_by_class(thing: Any) -> Dialect | None:
+    """The dialect of a connection or an error of a driver; None if it is of none that is known."""
+    for kind in type(thing).__mro__:
+        dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
+        if dialect is not None:
+            return dialect
+    return None

@@ -14,6 +14,7 @@ each micro-batch, which costs a fraction of a millisecond.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from streaming.targets.dialect import (
     units,
     values_of,
 )
+from streaming.targets.shape import TableShape
 
 __all__ = ["Sqlite"]
 
@@ -75,6 +77,29 @@ class Sqlite:
             return units(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
+    def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
+        def pragma(what: str, of: str) -> list[Any]:
+            place = "" if schema is None else f"{self.quoted(schema)}."
+            rows: list[Any] = connection.execute(
+                f"PRAGMA {place}{what}({self.quoted(of)})"
+            ).fetchall()
+            return rows
+
+        columns = pragma("table_info", name)
+        if not columns:
+            return None
+        keys = frozenset(column[1] for column in columns if column[5])
+        unique = [
+            frozenset(row[2] for row in pragma("index_info", index[1]))
+            for index in pragma("index_list", name)
+            if index[2] and not index[4]
+        ]
+        return TableShape(
+            {column[1]: column[2] for column in columns},
+            frozenset(column[1] for column in columns if column[3] and column[4] is None) - keys,
+            tuple([keys, *unique] if keys else unique),
+        )
+
     def begin(self, connection: Any, cursor: Any) -> None:
         if not connection.in_transaction:
             cursor.execute("BEGIN IMMEDIATE")
@@ -111,6 +136,20 @@ class Sqlite:
         nulls: Sequence[str],
     ) -> None:
         cursor.executemany(deletion(table, keys, nulls, "?"), rows)
+
+    def is_transient(self, error: Exception) -> bool:
+        if not isinstance(error, sqlite3.OperationalError):
+            return False
+        code = getattr(error, "sqlite_errorcode", None)
+        return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+    def place_of(self, source: Any) -> str:
+        if not isinstance(source, sqlite3.Connection):
+            return ""
+        return str(source.execute("PRAGMA database_list").fetchone()[2])
+
+    def reason_of(self, error: Exception) -> str:
+        return " ".join(str(error).split())
 
     def is_dead(self, connection: Any) -> bool:
         try:

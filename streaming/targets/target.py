@@ -25,7 +25,7 @@ the target takes one view.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
@@ -33,7 +33,15 @@ import pyarrow as pa
 from streaming.errors import TargetError
 from streaming.outputs import Mode
 
-__all__ = ["BATCH_ID", "Target", "ViewDelta", "address_of", "file_name", "place_of"]
+__all__ = [
+    "BATCH_ID",
+    "CheckedTarget",
+    "Target",
+    "ViewDelta",
+    "address_of",
+    "file_name",
+    "place_of",
+]
 
 BATCH_ID: Final = "batch_id"
 _VIEW: Final = "{view}"
@@ -107,6 +115,22 @@ class Target(Protocol):
 
         Raises:
             TargetError: It cannot be; nothing of it is to be seen.
+        """
+        ...
+
+
+@runtime_checkable
+class CheckedTarget(Target, Protocol):
+    """A target that can say before the first micro-batch whether it would take the view."""
+
+    def check(self, delta: ViewDelta) -> None:
+        """Check, without changing anything, that this delta could be written.
+
+        Args:
+            delta: Without rows; of the view, state directory and mode that are going to come.
+
+        Raises:
+            TargetError: It could not.
         """
         ...
 

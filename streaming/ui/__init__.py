@@ -7,8 +7,11 @@
     layout, drawing  the circuit as boxes in layers, with rows and time of each operator
     state            what each arrangement holds
     history          all of it after each micro-batch, bounded, at next to no cost for the sink
-    application      the page, its files, its events (starlette)
-    server, page     ... served in a thread (uvicorn); what users call
+    access           the token, sessions, failed attempts
+    application      the page, its files, the form to sign in (starlette)
+    events           what a history knows as JSON, and as a stream
+    connections      how many connections there are, and what each may take (uvicorn)
+    server, page     ... served in a thread; what users call
 
     assets/          the page itself: HTML, CSS and JavaScript, nothing from elsewhere
 

@@ -2,44 +2,55 @@
 
 ::
 
-    GET /                 the page
+    GET /                 the page, or with a token and without a session the form to sign in
+    POST /sign-in         the token from that form; begins a session
     GET /assets/NAME      its scripts, styles and icon, from this package
     GET /events           server-sent events: ``whole`` first, then ``more`` when there is more
     GET /snapshot         what ``whole`` has, once, for scripts
 
-It answers to the names of this machine only, so that a page of another site cannot read it through
-a name of its own that leads here (DNS rebinding). With a token it answers to any name, and every
-request has to bring the token: once in the address, ``/?token=...``, which becomes a cookie and is
-gone from the address; or as ``Authorization: Bearer ...``.
+Without a token it answers to the names of this machine only, so that a page of another site cannot
+read it through a name of its own that leads here (DNS rebinding). With a token it answers to any
+name, and every request needs a session, which is a cookie, or ``Authorization: Bearer TOKEN``. A
+token in an address is not looked at: addresses end up in histories and logs.
 
-The policy sent along allows nothing from elsewhere, so what is not in this package is not loaded,
-whatever a value in a row may look like; and values become text nodes only, never markup.
+Pages of other sites are refused in any case, as browsers say where a request comes from, and no
+answer allows them to read it (CORS). The policy sent along allows nothing from elsewhere, so what
+is not in this package is not loaded, whatever a value in a row may look like; and values become
+text nodes only, never markup.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
-from collections.abc import AsyncIterator, Callable
+import ipaddress
+import time
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streaming.ui.access import ATTEMPTS_SECONDS, SESSION_SECONDS, Access
+from streaming.ui.events import EventStream, Streams, Texts
 from streaming.ui.history import History
 
-__all__ = ["OFTEN", "application"]
+__all__ = ["application"]
 
-OFTEN: Final = 0.2  # seconds between two looks at the history, and so between two events
-ALIVE: Final = 10.0  # seconds after which a comment says that the server is there
-COOKIE: Final = "dbsp-wcoj-token"
+COOKIE: Final = "dbsp-wcoj-session"
 LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
+#: Paths that visitors need to sign in.
+PUBLIC: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
+MAX_FORM_BYTES: Final = 4096
+FORM_SECONDS: Final = 5.0
+RETRY_SECONDS: Final = 5
+REQUESTS_PER_SECOND: Final = 200.0
+REQUESTS_AT_ONCE: Final = 50
 ASSETS: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -48,27 +59,33 @@ ASSETS: Final = {
 HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+#: In the form, in the place of a remark.
+REMARK: Final = b"<!-- remark -->"
 
 
 def application(
     history: History,
     *,
     token: str | None = None,
+    streams: Streams,
+    stream_seconds: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Starlette:
     """The application of a page.
 
     Args:
         history: What it shows.
-        token: What every request has to bring; without it, only names of this machine are
-            answered to.
+        token: What visitors have to know; without it, only names of this machine are answered to.
+        streams: How many streams of events there may be.
+        stream_seconds: How long one lasts.
         is_over: Whether streams of events are to end, for the server stops.
     """
     assets = {
@@ -76,15 +93,41 @@ def application(
         for entry in (files("streaming.ui") / "assets").iterdir()
         if entry.is_file()
     }
+    access = None if token is None else Access(token)
+    texts = Texts(history)
+
+    def form(status: int, remark: str = "") -> Response:
+        html = assets["sign-in.html"].replace(REMARK, remark.encode())
+        return Response(
+            html, status, {"connection": "close"}, media_type="text/html; charset=utf-8"
+        )
 
     async def page(request: Request) -> Response:
-        if token is not None and "token" in request.query_params:
-            response: Response = RedirectResponse("/", status_code=303)
-            secure = request.url.scheme == "https"
-            name = _cookie(request.scope)
-            response.set_cookie(name, token, httponly=True, samesite="strict", secure=secure)
-            return response
+        if access is not None and not _is_known(access, request):
+            return form(401)
         return Response(assets["page.html"], media_type="text/html; charset=utf-8")
+
+    async def sign_in(request: Request) -> Response:
+        if access is None:
+            return _refused(404, "There is nothing to sign in to.")
+        if access.is_blocked(_address(request)):
+            return form(429, f"Too many attempts: wait {ATTEMPTS_SECONDS:.0f} seconds.")
+        given = await _token_of_form(request)
+        if given is None:
+            return _refused(400, "This is not the form to sign in.")
+        if not access.is_token(given, _address(request)):
+            return form(403, "This is not the token.")
+        response = RedirectResponse("/", status_code=303)
+        is_encrypted = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+        response.set_cookie(
+            _cookie(request.scope),
+            access.begin_session(),
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="strict",
+            secure=is_encrypted,
+        )
+        return response
 
     async def asset(request: Request) -> Response:
         name = request.path_params["name"]
@@ -97,23 +140,58 @@ def application(
         headers = {"x-accel-buffering": "no"}
         if request.method == "HEAD":
             return Response(media_type="text/event-stream", headers=headers)
-        return StreamingResponse(
-            _events(history, is_over), media_type="text/event-stream", headers=headers
+        if streams.is_full:
+            return _refused(
+                503,
+                f"{streams.most} pages are open already: close one.",
+                {"retry-after": str(RETRY_SECONDS)},
+            )
+        return EventStream(
+            texts, history, streams, is_over=is_over, seconds=stream_seconds, headers=headers
         )
 
     async def snapshot(request: Request) -> Response:
-        text = await asyncio.to_thread(lambda: _json(history.whole()))
+        _, _, text = await texts.whole()
         return Response(text, media_type="application/json")
 
     return Starlette(
         routes=[
             Route("/", page),
+            Route("/sign-in", sign_in, methods=["POST"]),
             Route("/assets/{name}", asset),
             Route("/events", events),
             Route("/snapshot", snapshot),
         ],
-        middleware=[Middleware(Guard, token=token)],
+        middleware=[Middleware(Guard, access=access)],
     )
+
+
+class Pace:
+    """Delays requests beyond a number per second, for answers take time from the sink.
+
+    Args:
+        per_second: How many there are in the long run.
+        burst: How many may come at once.
+        clock: Seconds, never going back.
+    """
+
+    def __init__(
+        self,
+        per_second: float = REQUESTS_PER_SECOND,
+        burst: int = REQUESTS_AT_ONCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gap = 1 / per_second
+        self._slack = burst * self._gap
+        self._clock = clock
+        self._next = float("-inf")
+
+    def delay(self) -> float:
+        """Take the next place; seconds until it is due."""
+        now = self._clock()
+        place = max(self._next, now - self._slack)
+        self._next = place + self._gap
+        return max(0.0, place - now)
 
 
 class Guard:
@@ -121,12 +199,13 @@ class Guard:
 
     Args:
         app: What answers.
-        token: As for ``application``.
+        access: Who may read the page; without it, who is on this machine.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, access: Access | None) -> None:
         self._app = app
-        self._token = token
+        self._access = access
+        self._pace = Pace()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -142,27 +221,71 @@ class Guard:
                 message = {**message, "headers": [*kept, *own]}
             await send(message)
 
+        delay = self._pace.delay()
+        if delay:
+            await asyncio.sleep(delay)
         refusal = self._refusal(Request(scope))
         await (refusal or self._app)(scope, receive, sending)
 
     def _refusal(self, request: Request) -> Response | None:
-        if request.method not in ("GET", "HEAD"):
-            return _refused(405, "This page can only be read.")
-        if self._token is None:
-            host = request.headers.get("host", "")
-            name = host if host.endswith("]") else host.rpartition(":")[0] or host
-            if name.lower() in LOCAL:
+        path = request.url.path
+        allowed = ("POST",) if path == "/sign-in" else ("GET", "HEAD")
+        if request.method not in allowed:
+            return _refused(405, "This page can only be read.", {"allow": ", ".join(allowed)})
+        if path != "/" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return _refused(403, "Pages of other sites cannot read this one.")
+        if self._access is None:
+            if _is_local(request.headers.get("host", "")):
                 return None
             return _refused(421, f"This page answers to {', '.join(LOCAL)} only.")
-        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
-        given = [
-            request.cookies.get(_cookie(request.scope), ""),
-            request.query_params.get("token", "") if request.url.path == "/" else "",
-            bearer if scheme.lower() == "bearer" else "",
-        ]
-        if any(hmac.compare_digest(one.encode(), self._token.encode()) for one in given):
+        if path == "/" or path in PUBLIC or _is_known(self._access, request):
             return None
-        return _refused(401, "This page needs its token: open it once as /?token=...")
+        if self._access.is_blocked(_address(request)):
+            return _refused(429, f"Too many attempts: wait {ATTEMPTS_SECONDS:.0f} seconds.")
+        return _refused(
+            401, "This page needs its token: sign in at /, or send Authorization: Bearer TOKEN."
+        )
+
+
+def _is_known(access: Access, request: Request) -> bool:
+    """Whether a request has a session, or the token in its header."""
+    session = request.cookies.get(_cookie(request.scope))
+    if session is not None and access.is_session(session):
+        return True
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or access.is_blocked(_address(request)):
+        return False
+    return access.is_token(bearer.strip(), _address(request))
+
+
+async def _token_of_form(request: Request) -> str | None:
+    """The token of a form; None if it is another one, too long, or does not arrive in time."""
+    content = bytearray()
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            async for part in request.stream():
+                content += part
+                if len(content) > MAX_FORM_BYTES:
+                    return None
+        (token,) = parse_qs(content.decode("ascii"), strict_parsing=True, max_num_fields=1)["token"]
+    except (TimeoutError, ClientDisconnect, ValueError, KeyError):
+        return None
+    return token.strip()
+
+
+def _is_local(host: str) -> bool:
+    """Whether a Host header names this machine, and nothing that a name server decides."""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _cookie(scope: Scope) -> str:
@@ -170,42 +293,11 @@ def _cookie(scope: Scope) -> str:
     return f"{COOKIE}-{(scope.get('server') or ('', 0))[1]}"
 
 
-async def _events(history: History, is_over: Callable[[], bool]) -> AsyncIterator[str]:
-    """Events until the server stops; when the reader leaves, the framework cancels it."""
-    whole = await asyncio.to_thread(history.whole)
-    version, taken = whole["version"], whole["taken"]
-    yield f"retry: 1000\nevent: whole\ndata: {_json(whole)}\n\n"
-    silent = 0.0
-    ending = False
-    while not ending:
-        await asyncio.sleep(OFTEN)
-        ending = is_over()  # and what was said last is still told
-        silent += OFTEN
-        if history.version != version:
-            more = await asyncio.to_thread(history.since, taken)
-            version, taken = more["version"], more["taken"]
-            yield f"event: more\ndata: {_json(more)}\n\n"
-            silent = 0.0
-        elif silent >= ALIVE:
-            yield ": still here\n\n"
-            silent = 0.0
-
-
-def _json(value: Any) -> str:
-    """One line; not-a-number has no JSON and becomes null."""
-    try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _refused(status: int, text: str) -> Response:
-    return Response(f"{text}\n", status_code=status, media_type="text/plain; charset=utf-8")
+def _refused(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    """An answer that ends the connection, so that nobody who is refused keeps one."""
+    return Response(
+        f"{text}\n",
+        status,
+        {"connection": "close", **(headers or {})},
+        media_type="text/plain; charset=utf-8",
+    )

@@ -25,7 +25,7 @@ class Drawing:
     """The picture of a circuit.
 
     Attributes:
-        picture: Boxes and lines, for JSON.
+        picture: Boxes and lines, for JSON; and the views that are kept, by their operators.
         numbers: The operators that have boxes, by their places in the graph.
     """
 
@@ -63,7 +63,14 @@ class Drawing:
             {"from": place[start], "to": place[end], "bends": layout.bends[start, end]}
             for start, end in edges
         ]
-        return cls({"boxes": boxes, "lines": lines, "widths": layout.widths}, tuple(numbers))
+        names = {below: name for name, below in graph.views.items()}
+        kept = {
+            node.name: names[node.inputs[0]]
+            for node in graph.nodes
+            if isinstance(node.operator, Integrate) and node.inputs[0] in names
+        }
+        picture = {"boxes": boxes, "lines": lines, "widths": layout.widths, "kept": kept}
+        return cls(picture, tuple(numbers))
 
     def done(self, circuit: Circuit) -> list[tuple[int, float]]:
         """Rows put out and milliseconds taken by each operator, over all steps of this process."""

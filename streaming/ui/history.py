@@ -13,6 +13,7 @@ still has its beginning.
 
 from __future__ import annotations
 
+import ast
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from streaming.ui.state import arrangements_of, arrangements_on_disk
 from streaming.ui.tally import Tally
 from streaming.view_sink import Published
 
-__all__ = ["COURSE", "RECENT", "ROWS", "History", "mode_of"]
+__all__ = ["COURSE", "RECENT", "ROWS", "History", "key_columns_of", "mode_of"]
 
 RECENT: Final = 120
 COURSE: Final = 512
@@ -137,9 +138,10 @@ class History:
                 if table.num_rows:
                     newest[view] = Newest.of(table, weights, batch_id, mode)
                     if view in self._matches:
-                        whole = mode == "complete"
                         with self._lock:  # readers are shown all of a change or nothing of it
-                            self._matches[view].take(table, weights, batch_id, is_whole=whole)
+                            self._matches[view].take(
+                                table, weights, batch_id, mode=mode, keys=key_columns_of(table)
+                            )
             sample = begin - self._sampled > self._cost / SHARE
             if sample:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
@@ -250,3 +252,15 @@ def mode_of(table: pa.Table) -> str:
     """The form in which a view's changes are given out, as the sink noted it."""
     form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()
     return form.partition("(")[0]
+
+
+def key_columns_of(table: pa.Table) -> tuple[str, ...]:
+    """The key columns of a view that is given out as upserts; else none.
+
+    >>> key_columns_of(pa.table({"a": [1]}).replace_schema_metadata({FORM: "upsert('a', 'b')"}))
+    ('a', 'b')
+    """
+    form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()
+    given = form.partition("(")[2].removesuffix(")")
+    keys: tuple[str, ...] = ast.literal_eval(f"({given},)") if given else ()
+    return keys

@@ -3,10 +3,16 @@
 A match that is retracted leaves, so what is drawn is true. At most ``MOST`` are kept, of any delta
 the first few: a picture of more shows nothing. Of large deltas the rows that may be among those
 kept are found in Arrow, not row by row.
+
+Invariant: the weight that is known of a match is the sum of its changes since it is kept, and so
+at most its weight in the view. A match is shown while that sum is positive, so a match with several
+derivations outlives the loss of one of them, and a match that is shown is in the view.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +20,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.ui.pattern import Pattern
-from streaming.ui.shown import Int64Array, Row, as_text, texts_at
+from streaming.ui.shown import Int64Array, Row, keys_of, texts_of, without_views
 
 __all__ = ["MOST", "Matches"]
 
 MOST: Final = 24
+
+
+@dataclass
+class _Match:
+    """A match that is kept.
+
+    Attributes:
+        nodes: Its values, as texts.
+        batch: The micro-batch that inserted it last.
+        weight: The known weight: the sum of its changes since it is kept.
+        columns: Short Arrow arrays, one for each column that identifies a match.
+        place: Where in ``columns`` its values are.
+    """
+
+    nodes: Row
+    batch: int
+    weight: int
+    columns: Sequence[pa.Array]
+    place: int
 
 
 class Matches:
@@ -32,43 +57,82 @@ class Matches:
     def __init__(self, pattern: Pattern, names: list[str]) -> None:
         self.pattern = pattern
         self.names = [names[place] for place in pattern.nodes]
-        self._kept: dict[Row, int] = {}
+        self._kept: dict[tuple[str, ...], _Match] = {}
 
     def take(
-        self, table: pa.Table, weights: Int64Array, batch_id: int, *, is_whole: bool = False
+        self,
+        table: pa.Table,
+        weights: Int64Array,
+        batch_id: int,
+        *,
+        mode: str = "delta",
+        keys: Sequence[str] = (),
     ) -> None:
-        """Take in what a view gave out; the whole view if it ``is_whole``, else changes.
+        """Take in what a view gave out.
+
+        Args:
+            table: The rows.
+            weights: Their weights.
+            batch_id: The micro-batch.
+            mode: ``delta``: the rows are changes. ``complete``: they are the whole view.
+                ``upsert``: each row replaces the one with the same ``keys``.
+            keys: The key columns of mode ``upsert``.
 
         Complexity:
-            O(rows) in numpy, and in Arrow where more than a few leave; O(MOST) beyond that.
+            O(rows) in numpy, and in Arrow for more than a few rows; O(MOST) beyond that.
         """
-        if is_whole:
+        identity = list(keys) if mode == "upsert" else self.names
+        if mode == "complete":
             self._kept.clear()
         elif self._kept:
-            for row in self._gone(table, np.flatnonzero(weights < 0)):
-                self._kept.pop(row, None)
-        comes = np.flatnonzero(weights > 0)[:MOST]
-        for row in texts_at([table.column(name) for name in self.names], comes):
-            self._kept.pop(row, None)
-            self._kept[row] = batch_id
+            self._apply(table, weights, identity, is_upsert=mode == "upsert")
+        places = np.flatnonzero(weights > 0)[:MOST]
+        counted = frozenset(self._kept)  # their weights have the changes of this table
+        columns = [_at(table, name, places).combine_chunks() for name in identity]
+        nodes = texts_of([_at(table, name, places) for name in self.names])
+        for number, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
+            weight = int(weights[places[number]])
+            before = self._kept.pop(row, None)
+            if before is not None:  # it becomes the newest
+                weight = before.weight if row in counted else before.weight + weight
+            self._kept[row] = _Match(match, batch_id, weight, columns, number)
         for row in list(self._kept)[:-MOST]:
             del self._kept[row]
 
     def shown(self) -> list[dict[str, Any]]:
         """The matches, oldest first, for JSON."""
-        return [{"nodes": row, "batch": batch_id} for row, batch_id in self._kept.items()]
+        distinct = {match.nodes: match.batch for match in self._kept.values()}
+        return [{"nodes": nodes, "batch": batch_id} for nodes, batch_id in distinct.items()]
 
-    def _gone(self, table: pa.Table, places: Int64Array) -> list[Row]:
-        """The rows that leave, as far as they may be among those kept."""
-        columns = [table.column(name) for name in self.names]
-        for number, column in enumerate(columns):
-            texts = as_text(column) if len(places) > MOST else None
-            if texts is None:
+    def _apply(
+        self, table: pa.Table, weights: Int64Array, identity: Sequence[str], *, is_upsert: bool
+    ) -> None:
+        """Add changes to the matches that are kept; drop those that are no longer there."""
+        places = self._candidates(table, identity)
+        rows = keys_of([_at(table, name, places) for name in identity])
+        for row, weight in zip(rows, weights[places].tolist(), strict=True):
+            match = self._kept.get(row)
+            if match is not None:
+                match.weight = 0 if is_upsert else match.weight + weight
+        self._kept = {row: match for row, match in self._kept.items() if match.weight > 0}
+
+    def _candidates(self, table: pa.Table, identity: Sequence[str]) -> Int64Array:
+        """The places of all rows that may be of matches that are kept."""
+        places = np.arange(table.num_rows)
+        for number, name in enumerate(identity):
+            if len(places) <= MOST:
                 break
-            known = {row[number] for row in self._kept}
-            found = pc.is_in(
-                texts, pa.array([one for one in known if one is not None], pa.string())
-            )
-            is_known = found.to_numpy(zero_copy_only=False)
-            places = places[is_known[places]]
-        return texts_at(columns, places)
+            column = _at(table, name, places)
+            kept = [one.columns[number].slice(one.place, 1) for one in self._kept.values()]
+            try:
+                found = pc.is_in(column, pa.concat_arrays([one.cast(column.type) for one in kept]))
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a type that Arrow cannot hash
+                continue
+            places = places[found.to_numpy()]
+        return places
+
+
+def _at(table: pa.Table, name: str, places: Int64Array) -> pa.ChunkedArray:
+    """Some rows of a column."""
+    column = without_views(table.column(name))
+    return column if len(places) == table.num_rows else column.take(pa.array(places))

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from importlib import import_module
 from types import ModuleType, TracebackType
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PORT", "Page", "check_servable", "serve"]
 
+log = logging.getLogger(__name__)
+
 PORT: Final = 8765
 PACKAGES: Final = ("starlette", "uvicorn", "anyio", "h11", "click")
 
@@ -39,7 +42,8 @@ class Page:
         host: Where it is served; other machines can see it only if the address is not one of this
             machine alone.
         port: 0 for a free one.
-        token: What a visitor has to know; needed for other hosts.
+        token: What a visitor has to know; needed for other hosts. See
+            `streaming.ui.access.read_token_file`.
 
     Raises:
         PageError: It cannot be served there, or a package is not installed.
@@ -71,12 +75,20 @@ class Page:
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """Where it is; a visitor who needs the token is asked for it there."""
         return self._server.address
 
     def take(self, published: Published, metrics: BatchMetrics) -> None:
-        """Show a micro-batch; for who steps a circuit without a sink."""
-        self.history.take(published, metrics)
+        """Show a micro-batch; for who steps a circuit without a sink.
+
+        An error of the page is logged: it must not stop what is shown.
+        """
+        try:
+            self.history.take(published, metrics)
+        except Exception:
+            log.warning(
+                "the live page could not show micro-batch %d", published.batch_id, exc_info=True
+            )
 
     def end(self, said: str = "", *, failed: bool = False) -> None:
         """Say on the page that the stream has ended, and why."""

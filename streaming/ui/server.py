@@ -1,31 +1,35 @@
 """Server: the application, served in a thread of its own.
 
-uvicorn is given a socket that is bound already, so that a port in use is an error of who asks for
-the page, and port 0 is a free one that is known at once. The thread is a daemon: a page never
-keeps a process alive.
+The socket is bound before the thread starts, so that a port in use is an error of who asks for the
+page, and port 0 is a free one that is known at once. The thread is a daemon: a page never keeps a
+process alive. If it ends by an error, that is logged, and the sink goes on without a page.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
-import secrets
+import logging
 import socket
 import threading
 import time
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 
 from streaming.errors import PageError
-from streaming.ui.application import OFTEN, application
+from streaming.ui.access import check_token
+from streaming.ui.application import application
+from streaming.ui.connections import Connections, Limits, accept
+from streaming.ui.events import OFTEN, Streams
 from streaming.ui.history import History
 
 __all__ = ["Server", "check_place"]
 
-SHORTEST: Final = 8  # characters of a token
+log = logging.getLogger(__name__)
 
 PATIENCE: Final = 10.0  # seconds to begin and to end
+GRACE_S: Final = 1.0  # for answers that are under way when the page stops
 
 
 class Server:
@@ -36,6 +40,7 @@ class Server:
         host: An address of this machine, or with a token any.
         port: 0 for a free one.
         token: What a visitor has to know; for other hosts than this machine.
+        limits: What visitors may take; by the limits of the process when not given.
 
     Raises:
         PageError: Others could come without a token, or the port is in use.
@@ -48,24 +53,42 @@ class Server:
         host: str = "127.0.0.1",
         port: int = 8765,
         token: str | None = None,
+        limits: Limits | None = None,
     ) -> None:
         _check_host(host, token)
-        self._socket = _bound(host, port)
+        self.connections = Connections(limits or Limits.of_process())
+        self._socket = _bound(host, port, self.connections.limits.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
-        self._token = token
         self._over = threading.Event()
-        config = uvicorn.Config(
-            application(history, token=token, is_over=self._over.is_set),
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=1,
-            ws="none",
-            server_header=False,
+        self.streams = Streams(self.connections.limits.streams)
+        app = application(
+            history,
+            token=token,
+            streams=self.streams,
+            stream_seconds=self.connections.limits.stream_seconds,
+            is_over=self._over.is_set,
         )
-        self._server = uvicorn.Server(config)
+        config = uvicorn.Config(
+            app,
+            access_log=False,
+            h11_max_incomplete_event_size=self.connections.limits.header_bytes,
+            http="h11",
+            lifespan="off",
+            log_config=None,  # the logging of this process is the user's
+            log_level="error",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=int(self.connections.limits.idle_seconds) + 1,
+            ws="none",
+        )
+        self._server = _Guarded(config, self.connections)
         self._thread = threading.Thread(target=self._serve, name="dbsp-wcoj-page", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no more threads
+            self._socket.close()
+            raise PageError(f"the page could not be served: {error}") from None
         end = time.monotonic() + PATIENCE
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > end:
@@ -75,21 +98,89 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where the page is; with the token, if it needs one."""
+        """Where the page is; the token is not part of it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        token = "" if self._token is None else f"?token={self._token}"
-        return f"http://{host}:{self.port}/{token}"
+        return f"http://{host}:{self.port}/"
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the page has neither been stopped nor failed."""
+        return self._thread.is_alive() and not self._over.is_set()
 
     def stop(self) -> None:
         """Stop serving."""
+        was_serving = self.is_serving
         self._over.set()
-        time.sleep(2 * OFTEN)  # in which pages are told the last
+        if was_serving:
+            time.sleep(2 * OFTEN)  # in which pages are told the last
         self._server.should_exit = True
         self._thread.join(PATIENCE)
         self._socket.close()
 
     def _serve(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        try:
+            # The loop of asyncio, whatever policy the process has: it accepts one at a time.
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._server.serve(sockets=[self._socket]))
+            why: object = self._server.failure or "it was stopped from outside"
+        except BaseException as error:  # the thread ends, nothing else
+            why = error
+        if not self._over.is_set():
+            log.warning(
+                "the live page on %s has ended, the sink goes on without it: %s",
+                self.address,
+                str(why) or type(why).__name__,
+            )
+
+
+class _Guarded(uvicorn.Server):
+    """uvicorn's server, which accepts connections within limits."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self.failure: BaseException | None = None
+        self._connections = connections
+        self._accepting: asyncio.Task[None] | None = None
+        self._errors = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept on the one socket."""
+        (listener,) = sockets or []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._note)
+        self.servers = []
+        options = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        self._accepting = loop.create_task(accept(listener, self._connections, options))
+        self._accepting.add_done_callback(self._end)
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more; give answers that are under way a moment."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        end = time.monotonic() + GRACE_S
+        while self.server_state.tasks and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self._connections.close_all()
+        for _ in range(3):  # in which they are told
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
+
+    def _end(self, accepting: asyncio.Task[None]) -> None:
+        """Stop when accepting has failed."""
+        if not accepting.cancelled():
+            self.failure = accepting.exception()
+            self.should_exit = True
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log the first error of a callback; visitors must not be able to fill the log."""
+        self._errors += 1
+        if self._errors == 1:
+            log.warning(
+                "an error of the live page, further ones are not logged: %s",
+                context.get("message"),
+                exc_info=context.get("exception"),
+            )
 
 
 def check_place(host: str, port: int, token: str | None) -> None:
@@ -99,15 +190,12 @@ def check_place(host: str, port: int, token: str | None) -> None:
         PageError: As for `Server`.
     """
     _check_host(host, token)
-    _bound(host, port).close()
+    _bound(host, port, 1).close()
 
 
 def _check_host(host: str, token: str | None) -> None:
-    if token is not None and len(token) < SHORTEST:
-        raise PageError(
-            f"the token has {len(token)} characters: give {SHORTEST} or more, such as "
-            f"{secrets.token_urlsafe(12)}"
-        )
+    if token is not None:
+        check_token(token)
     if token is None and not _is_local(host):
         raise PageError(
             f"the page would be open to others on {host}: give a token that they have to "
@@ -115,18 +203,21 @@ def _check_host(host: str, token: str | None) -> None:
         )
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+def _bound(host: str, port: int, backlog: int) -> socket.socket:
+    found = None
     try:
+        found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-        found.listen(64)
-    except OSError as error:
-        found.close()
+        found.listen(backlog)
+        found.setblocking(False)
+    except (OSError, OverflowError) as error:
+        if found is not None:
+            found.close()
+        why = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise PageError(
-            f"the page cannot be served on {host}, port {port}: {error.strerror or error}; choose "
-            "another port, or 0 for a free one"
+            f"the page cannot be served on {host}, port {port}: {why}; choose another port, or 0 "
+            "for a free one"
         ) from None
     return found
 

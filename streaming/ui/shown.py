@@ -21,12 +21,13 @@ __all__ = [
     "WIDTH",
     "Int64Array",
     "Row",
-    "as_text",
     "columns_of",
     "is_number",
+    "keys_of",
     "rows_of",
-    "texts_at",
+    "texts_of",
     "weights_of",
+    "without_views",
 ]
 
 WIDTH: Final = 60
@@ -63,31 +64,23 @@ def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
     table = table.slice(0, most)
     weights = weights_of(table).tolist()
     columns = [table.column(name) for name in table.column_names if name != WEIGHT]
-    return list(zip(weights, texts_at(columns, np.arange(len(weights))), strict=True))
-
-
-def texts_at(columns: Sequence[pa.ChunkedArray], places: Int64Array) -> list[Row]:
-    """Some rows of some columns, as texts, cut; NULL is None."""
-    if not len(places):
-        return []
     if not columns:
-        return [()] * len(places)
-    first, last = int(places[0]), int(places[-1]) + 1
-    if last - first == len(places):  # they lie together: nothing is copied
-        chosen = [_values(column.slice(first, last - first)) for column in columns]
-    else:
-        chosen = [_values(column.take(pa.array(places))) for column in map(_taken, columns)]
-    return list(zip(*([_text(value) for value in values] for values in chosen), strict=True))
+        return [(weight, ()) for weight in weights]
+    return list(zip(weights, texts_of(columns), strict=True))
 
 
-def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The values of a column as `texts_at` has them; None where Arrow does it otherwise."""
-    column = _taken(column)
-    if types.is_integer(column.type):
-        return column.cast(pa.string())
-    if types.is_string(column.type) or types.is_large_string(column.type):
-        return column.cast(pa.string())
-    return None
+def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ...]]:
+    """The rows of some columns, uncut: two are equal if their values are.
+
+    >>> keys_of([pa.array([1, None]), pa.array(["a", "b"])])
+    [('1', "'a'"), ('None', "'b'")]
+    """
+    return list(zip(*(map(repr, _values(column)) for column in columns), strict=True))
+
+
+def texts_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
+    """The rows of some columns, as texts, cut; NULL is None."""
+    return list(zip(*([_text(value) for value in _values(one)] for one in columns), strict=True))
 
 
 def is_number(type: pa.DataType) -> bool:
@@ -95,19 +88,20 @@ def is_number(type: pa.DataType) -> bool:
     return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
 
 
-def _taken(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column in a layout of which Arrow can take rows."""
     if column.type in (pa.string_view(), pa.binary_view()) or types.is_dictionary(column.type):
         return pa.chunked_array([plain(chunk) for chunk in column.chunks])
     return column
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
+def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_temporal(column.type):
         # Python has fewer years and no nanoseconds.
         whole = types.is_duration(column.type)
         column = column.cast(pa.int64() if whole else pa.string())
-    return [value for chunk in column.chunks for value in plain(chunk).to_pylist()]
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [value for chunk in chunks for value in plain(chunk).to_pylist()]
 
 
 def _text(value: Any) -> str | None:

@@ -64,6 +64,7 @@ export class Lines extends Chart {
 
   show(moments) {
     this.moments = moments;
+    this.node.hidden = !moments.some((moment) => moment.values.some((value) => value != null));
     this.redraw();
   }
 
@@ -109,8 +110,10 @@ export class Lines extends Chart {
     if (!known.length) return [];
     let low = Math.min(...known), high = Math.max(...known);
     if (low > 0 && high > 2 * low) low = 0;
+    if (high < 0 && low < 2 * high) high = 0;
     if (low === high) { low = Math.min(low, 0); high = Math.max(high, low + 1); }
-    const marks = ticks(low, high, this.tall < 80 ? 2 : 3);
+    let marks = ticks(low, high, this.tall < 80 ? 2 : 3);
+    if (known.every(Number.isInteger) && marks.some(Number.isInteger)) marks = marks.filter(Number.isInteger);
     low = Math.min(low, marks[0]); high = Math.max(high, marks.at(-1));
     const bottom = top + this.tall;
     const y = (value) => (bottom - ((value - low) / (high - low)) * this.tall).toFixed(1);
@@ -126,7 +129,8 @@ export class Lines extends Chart {
       before = value;
     });
     if (known.length === values.length) {
-      const area = `${path}V${y(Math.max(low, 0))}H${this.x(0).toFixed(1)}Z`;
+      const ground = Math.min(high, Math.max(low, 0)); // zero, or what is next to it
+      const area = `${path}V${y(ground)}H${this.x(0).toFixed(1)}Z`;
       parts.push(styled(drawn("path", { class: "area", d: area }), "fill", colour));
     }
     const last = values.findLastIndex((value) => value != null);

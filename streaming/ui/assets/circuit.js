@@ -67,6 +67,7 @@ export class Circuit {
       return { box, node, heat, much, x, y, w };
     });
     this.svg.replaceChildren(...this.lines, ...this.boxes.map((one) => one.node));
+    this.open();
     if (this.chosen != null) this.choose(this.chosen);
   }
 
@@ -75,9 +76,18 @@ export class Circuit {
     const [width, height] = this.size;
     const room = this.drawing.clientWidth || width;
     const scale = Math.max(this.isDown ? 0.85 : 0.72, Math.min(1, room / width));
+    this.shrunk = scale;
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("width", Math.floor(scale * width));
     this.svg.setAttribute("height", Math.floor(scale * height));
+  }
+
+  // Begin at the inputs; they are in the middle of the first layer.
+  open() {
+    const inputs = this.boxes.filter(({ box }) => box.at[0] === 0);
+    const middle = (name) => inputs.reduce((sum, one) => sum + one[name], 0) / Math.max(1, inputs.length);
+    this.drawing.scrollLeft = this.shrunk * middle("x") - this.drawing.clientWidth / 2;
+    this.drawing.scrollTop = this.shrunk * middle("y") - this.drawing.clientHeight / 2;
   }
 
   of(box, i) { return this.done[box.kind === "view" ? box.of : i] ?? [0, 0]; }

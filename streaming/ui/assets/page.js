@@ -31,6 +31,7 @@ function begin(whole) {
   page.holdings = element("ul", { class: "holdings", tabindex: 0, "aria-label": "Arrangements" });
   by("state").querySelector(".card").replaceChildren(page.holdings);
   page.boxes = new Map(whole.circuit.boxes.filter((box) => box.kind !== "view").map((box) => [box.name, box]));
+  page.kept = whole.circuit.kept;
   page.circuit = new Circuit(whole.circuit, whole.name);
   by("circuit").querySelector(".card").replaceChildren(page.circuit.node);
   sections();
@@ -159,6 +160,8 @@ function holdings() {
 function named(name) {
   const [, of, number] = /^(?:relation|operator) (\S+)(?: (\d+))?$/.exec(name) ?? [];
   const box = page.boxes.get(of);
+  const view = page.kept[of];
+  if (view) return [`view ${view}`, name];
   if (!box) return [name, name];
   const part = number === undefined || number === "0" ? "" : `, part ${Number(number) + 1}`;
   return [(box.kind === "input" ? `input ${of}` : `${box.kind} ${of}`) + part, box.label];
@@ -215,8 +218,25 @@ document.addEventListener("keydown", (event) => {
 
 // ---------------------------------------------------------------- the stream
 
-const stream = new EventSource("/events");
-stream.addEventListener("whole", (event) => { page.isLost = false; page.heard = performance.now(); begin(JSON.parse(event.data)); show(); });
-stream.addEventListener("more", (event) => { page.heard = performance.now(); add(JSON.parse(event.data)); show(); });
-stream.addEventListener("error", () => { page.isLost = true; status(); });
+// A browser connects again by itself after an interruption, but not after a refusal.
+const AGAIN = 5000;
+
+function listen() {
+  const stream = new EventSource("/events");
+  stream.addEventListener("whole", (event) => { page.isLost = false; page.heard = performance.now(); begin(JSON.parse(event.data)); show(); });
+  stream.addEventListener("more", (event) => { page.heard = performance.now(); add(JSON.parse(event.data)); show(); });
+  stream.addEventListener("error", () => {
+    page.isLost = true;
+    status();
+    if (stream.readyState === EventSource.CLOSED) setTimeout(again, AGAIN);
+  });
+}
+
+async function again() {
+  const answer = await fetch("/", { method: "HEAD" }).catch(() => null);
+  if (answer?.status === 401) location.reload(); // to sign in
+  else listen();
+}
+
+listen();
 setInterval(() => { status(); if (page.now && !page.isPaused) tiles(); }, 1000);

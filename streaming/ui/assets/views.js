@@ -15,13 +15,15 @@ export class View {
     });
     this.change = element("p", { class: "change" });
     this.chart = new Lines(`${view.name} over time`, view.numbers);
-    this.partial = element("p", { class: "none", hidden: true }, "rows counted since this page began");
+    this.partial = element("p", { class: "none", hidden: true },
+      "number of rows unknown: the view is not materialized, and was not empty before");
     this.rows = element("div", { class: "rows", tabindex: 0, role: "region", "aria-label": `Newest rows of ${view.name}` });
     this.none = element("p", { class: "none" }, "nothing yet");
+    this.numbers = element("div", { class: "numbers" }, ...numbers);
     this.node = element(
       "article", { class: "card view" },
       element("div", { class: "view-head" }, element("h3", {}, view.name), this.change),
-      element("div", { class: "numbers" }, ...numbers),
+      this.numbers,
       this.partial, this.chart.node, this.none, this.rows,
     );
     this.rows.hidden = true;
@@ -33,6 +35,7 @@ export class View {
       id: moment.id, at: moment.at, values: moment.values[this.view.name] ?? this.view.numbers.map(() => null),
     }));
     this.partial.hidden = !isPartial;
+    this.numbers.hidden = isPartial;
     this.chart.show(moments);
     const now = moments.at(-1)?.values ?? [];
     this.values.forEach((node, k) => say(node, amount(now[k])));

@@ -1,0 +1,55 @@
+"""Decimals of long texts and of texts with an exponent, digit by digit.
+
+Arrow's parser is exact for texts of up to 38 characters without an exponent. Of others it drops
+digits or wraps around without an error: ``1.5`` with 41 zeros behind it becomes 0.00, and ``1e45``
+a negative number. They are rare, so Python reads them.
+
+Cost: O(characters) for each text, in Python.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException, InvalidOperation
+from typing import Final
+
+import pyarrow as pa
+
+from circuits.excerpt import excerpt
+
+__all__ = ["MAX_ARROW_CHARACTERS", "read_long_decimals"]
+
+#: Characters of a number up to which Arrow's parser of decimals is exact.
+MAX_ARROW_CHARACTERS: Final = 38
+
+_EXACT: Final = Context(prec=4000, Emax=10**9, Emin=-(10**9), rounding=ROUND_HALF_UP)
+
+
+def read_long_decimals(texts: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
+    """Read texts of numbers as decimals, rounded half away from zero.
+
+    Args:
+        texts: Texts without NULL and without blanks around them, of a bounded length.
+        target: The decimal type.
+        wanted: The name of the type in errors.
+
+    Raises:
+        ArrowInvalid: A text is no number, or has more digits than the type.
+
+    >>> read_long_decimals(pa.array(["1.5" + 50 * "0"]), pa.decimal128(5, 2), "")[0].as_py()
+    Decimal('1.50')
+    """
+    return pa.array([_decimal(text, target, wanted) for text in texts.to_pylist()], target)
+
+
+def _decimal(text: str, target: pa.DataType, wanted: str) -> Decimal:
+    try:
+        if "_" in text or not text.isascii():
+            raise InvalidOperation
+        value = _EXACT.create_decimal(text)
+        if value.is_finite():
+            value = value.quantize(Decimal((0, (1,), -target.scale)), context=_EXACT)
+    except DecimalException:
+        value = Decimal("NaN")
+    if not value.is_finite() or len(value.as_tuple().digits) > target.precision:
+        raise pa.ArrowInvalid(f"{excerpt(text, 60)} is no {wanted}")
+    return value

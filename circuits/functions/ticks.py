@@ -1,0 +1,134 @@
+"""Dates and timestamps as whole numbers: units, infinities, and casts between them.
+
+A date is a number of days, a timestamp a number of ticks since 1970. As in DuckDB the greatest
+number of each type and its negative are the infinities, which stay infinite in every cast.
+
+::
+
+    date -> timestamp       midnight; ArrowInvalid outside the years -290308 to 294247
+    timestamp -> date       the day that the moment is in, however far before 1970
+    to a finer unit         multiplied; ArrowInvalid where that leaves 64 bits
+    to a coarser unit       rounded to the nearest, half away from 1970
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+__all__ = [
+    "DAY_US",
+    "INFINITE",
+    "MAX_DAY",
+    "MAX_DAY_US",
+    "PER_SECOND",
+    "clock_of",
+    "infinite_rows",
+    "is_infinite",
+    "moved",
+    "ticks_of",
+    "to_unit",
+]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+INFINITE: Final = 2**63 - 1
+MAX_DAY: Final = 2**31 - 1  # an infinite date
+DAY_US: Final = 86_400_000_000
+MAX_DAY_US: Final = 106_751_991  # the last day of which 64 bits count the microseconds
+PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def ticks_of(values: pa.Array) -> Int64s:
+    """The numbers of dates or timestamps, 0 for NULL."""
+    width = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers = pc.fill_null(values.view(width), 0)
+    return np.asarray(numbers.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def is_infinite(ticks: Int64s, of: pa.DataType) -> Bools:
+    """Which numbers of a date or timestamp type are infinities."""
+    found: Bools = np.abs(ticks) == (MAX_DAY if arrow.is_date32(of) else INFINITE)
+    return found
+
+
+def infinite_rows(values: pa.Array) -> pa.Array | None:
+    """Which dates or timestamps are infinities, as a mask; None if none is."""
+    found = is_infinite(ticks_of(values), values.type)
+    return pa.array(found) if found.any() else None
+
+
+def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
+    """Ticks of another unit, and which of them fit 64 bits; infinities stay."""
+    infinite = np.abs(ticks) == INFINITE
+    old, new = PER_SECOND[source], PER_SECOND[target]
+    if new >= old:
+        factor = new // old
+        fits = np.abs(ticks) <= (INFINITE - 1) // factor
+        moved_ = np.where(fits, ticks, 0) * factor
+    else:
+        size = old // new
+        fits = np.ones(len(ticks), np.bool_)
+        whole, rest = np.abs(ticks) // size, np.abs(ticks) % size
+        moved_ = np.sign(ticks) * (whole + (2 * rest >= size))
+    return np.where(infinite, ticks, moved_), fits | infinite
+
+
+def moved(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Dates or timestamps as another of these types, by the same clock.
+
+    ArrowInvalid if a moment does not fit the target.
+    """
+    source = values.type
+    ticks = ticks_of(values)
+    infinite = is_infinite(ticks, source)
+    if arrow.is_date(source):
+        fits = infinite | (np.abs(ticks) <= MAX_DAY_US)
+        days = np.where(fits & ~infinite, ticks, 0)
+        result, fine = to_unit(days * DAY_US, "us", target.unit)
+        fits &= fine
+        result = np.where(infinite, np.sign(ticks) * INFINITE, result)
+    elif arrow.is_date(target):
+        micros, fits = to_unit(ticks, source.unit, "us")
+        result = np.where(infinite, np.sign(ticks) * MAX_DAY, micros // DAY_US)
+    else:
+        result, fits = to_unit(ticks, source.unit, target.unit)
+    _check(values, fits, target)
+    width = pa.int32() if target.bit_width == 32 else pa.int64()
+    array = pa.array(result).cast(width)
+    if values.null_count:
+        array = pc.if_else(pc.is_valid(values), array, None)
+    return array.view(target)
+
+
+def clock_of(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The time of day of timestamps; ArrowInvalid for an infinity, which has none."""
+    source = values.type
+    ticks = ticks_of(values)
+    # A time of nanoseconds keeps those of its source; all others are of whole microseconds.
+    unit = "ns" if source.unit == target.unit == "ns" else "us"
+    moments, fits = to_unit(ticks, source.unit, unit)
+    _check(values, fits & ~is_infinite(ticks, source), target)
+    of_day = moments % (86_400 * PER_SECOND[unit])
+    new, old = PER_SECOND[target.unit], PER_SECOND[unit]
+    of_day = of_day * (new // old) if new >= old else of_day // (old // new)
+    width = pa.int32() if target.bit_width == 32 else pa.int64()
+    array = pa.array(of_day).cast(width)
+    if values.null_count:
+        array = pc.if_else(pc.is_valid(values), array, None)
+    return array.view(target)
+
+
+def _check(values: pa.Array, fits: Bools, target: pa.DataType) -> None:
+    wrong = ~fits
+    if values.null_count:
+        wrong &= np.asarray(pc.is_valid(values).to_numpy(zero_copy_only=False), np.bool_)
+    if wrong.any():
+        number = int(ticks_of(values)[int(wrong.argmax())])
+        raise pa.ArrowInvalid(f"{values.type} {number} is out of range of {target}")

@@ -1,0 +1,456 @@
+"""Finality: which views may read an input whose published results are kept when its rows expire.
+
+With ``on_expiry="keep"`` an expired row leaves the state and nothing is published for it. That is
+right for a view only if the results of the row cannot change any more::
+
+    Filter, Map, Union ALL, joins      linear in each input: a row that leaves takes its own
+                                       results with it and no others
+    Aggregate, Distinct, TopK, …       right if rows of one group leave together, and no row that
+                                       comes later can belong to that group
+    Semi, anti, outer joins            linear in the left input; a row of the right one that leaves
+                                       would change results of left rows that stay
+    Fixpoint                           a derived row may have lost one derivation of several
+
+A group leaves as a whole if its key has, for each row of a kept input that contributes to the
+group, the row's event time ``t`` or a value ``f(t)`` that never falls as ``t`` grows. So the plan
+is walked with this state per node, from the inputs to the view::
+
+    node        =  a set of branches (of a UNION ALL)
+    branch      =  the occurrences of kept inputs that each of its rows is made of
+    occurrence  =  the input, and the columns that hold f(t) of its event time, with each f
+
+A group of several branches leaves as a whole only if all of them name the same columns of the same
+inputs. Rows are then expired up to a time at which every such ``f`` takes a new value
+(`circuits.inputs.retain`), so a retained row may stay longer than the duration, by one group.
+
+A view that reads one input with "keep" and another with "retract" is refused: whether a result is
+deleted would depend on which of its rows expires first, and so on how the stream was cut.
+
+Cost: O(nodes * branches). Nothing is done for a circuit without "keep".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.errors import RuleError
+from circuits.expression import Call, Column, Expression, Literal, conjuncts, substitute
+from circuits.inputs.rules import Rules
+from circuits.relational import (
+    Aggregate,
+    Cross,
+    Distinct,
+    Filter,
+    Fixpoint,
+    Map,
+    Negate,
+    Outer,
+    Plan,
+    Positive,
+    Scan,
+    Semi,
+    TopK,
+    Union,
+    Values,
+)
+from circuits.schema import Schema
+
+__all__ = ["group_functions"]
+
+#: More branches than these are taken together, without their event times.
+MAX_BRANCHES: Final = 64
+_AGAIN: Final = "take on_expiry='retract' for a view of the retained rows only"
+
+
+@dataclass(frozen=True)
+class _Occurrence:
+    """A kept input that rows are made of, and the columns with a function of its event time.
+
+    Functions are expressions over column 0, which is the event time.
+    """
+
+    input: str
+    times: frozenset[tuple[int, Expression]]
+
+
+Branch = tuple[_Occurrence, ...]
+Branches = tuple[Branch, ...]
+#: For each new column the old column and the function that it is made by, where there is one.
+Moves = Iterable[tuple[int, int, Expression]]
+
+
+def group_functions(
+    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, Rules]
+) -> dict[str, tuple[Expression, ...]]:
+    """Check every view that reads a kept input.
+
+    Args:
+        plans: The views as they were written, each after those that it reads.
+        inputs: The columns of the inputs.
+        rules: The rules of inputs.
+
+    Returns:
+        For each kept input the functions of its event time, column 0, that views group by.
+
+    Raises:
+        RuleError: The results of a view could change after a row has expired. The error names the
+            view, the operator and the input, and says how to fix it.
+    """
+    retained = {name: one.retain for name, one in rules.items() if one.retain is not None}
+    kept = {name for name, retain in retained.items() if retain.keeps}
+    if not kept:
+        return {}
+    known: dict[str, Branches] = {}
+    reads: dict[str, frozenset[str]] = {}
+    found: dict[str, dict[Expression, None]] = {name: {} for name in kept}
+    for view, plan in plans.items():
+        reads[view] = frozenset(
+            name for scan in _scans(plan) for name in reads.get(scan.relation, {scan.relation})
+        )
+        mixed = sorted(reads[view] & (retained.keys() - kept))
+        if mixed and reads[view] & kept:
+            raise RuleError(
+                f"view {view!r} reads input {min(reads[view] & kept)!r} with on_expiry='keep' and "
+                f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
+                "on the row that expires first: give both the same on_expiry"
+            )
+        walk = _Walk(view, plan, inputs, rules, known)
+        known[view] = walk.branches(plan)
+        for name, function in walk.used:
+            found[name].setdefault(function)
+    return {name: tuple(functions) for name, functions in found.items()}
+
+
+class _Walk:
+    """The branches of the nodes of one view; each node of the DAG is looked at once."""
+
+    def __init__(
+        self,
+        view: str,
+        plan: Plan,
+        inputs: Mapping[str, Schema],
+        rules: Mapping[str, Rules],
+        views: Mapping[str, Branches],
+    ) -> None:
+        self.used: dict[tuple[str, Expression], None] = {}
+        self._view = view
+        self._plan = plan  # which keeps the ids of all nodes
+        self._inputs = inputs
+        self._rules = rules
+        self._views = views
+        self._known: dict[int, Branches] = {}
+
+    def branches(self, plan: Plan) -> Branches:
+        """The branches of a node."""
+        if id(plan) not in self._known:
+            found = tuple(dict.fromkeys(self._found(plan)))
+            if len(found) > MAX_BRANCHES:
+                found = (tuple(_Occurrence(name, frozenset()) for name in _inputs_of(found)),)
+            self._known[id(plan)] = found
+        return self._known[id(plan)]
+
+    def _found(self, plan: Plan) -> Branches:
+        match plan:
+            case Scan(relation):
+                return self._views[relation] if relation in self._views else self._input(relation)
+            case Values():
+                return ((),)
+            case Filter(below, predicate):
+                return _filtered(self.branches(below), predicate)
+            case Map(below, expressions):
+                steps = [(new, _step(e)) for new, e in enumerate(expressions)]
+                moves = [(new, *step) for new, step in steps if step is not None]
+                return _moved(self.branches(below), moves)
+            case Negate(below):
+                return self.branches(below)
+            case Union(inputs):
+                return tuple(branch for below in inputs for branch in self.branches(below))
+            case Cross(inputs):
+                return self._crossed(inputs)
+            case Semi(left, right, predicate, anti):
+                self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")
+                return self.branches(left)
+            case Outer(left, right, _, kind):
+                self._check_right(right, f"a {kind.upper()} JOIN")
+                if kind == "full":
+                    self._check_right(left, "a FULL JOIN")
+                return self.branches(left)
+            case Aggregate(below, keys):
+                return self._grouped(
+                    below, keys, "GROUP BY" if keys else "an aggregate of all rows"
+                )
+            case TopK(below, keys):
+                found = self._grouped(below, keys, "ORDER BY with LIMIT, or row_number()")
+                return _placed_back(found, keys)
+            case Distinct(below):
+                everything = range(len(below.fields))
+                return self._grouped(
+                    below, everything, "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
+                )
+            case Positive(below):
+                return self._grouped(below, range(len(below.fields)), "EXCEPT or INTERSECT")
+            case Fixpoint():
+                return self._recursive(plan)
+            case _:
+                raise AssertionError(f"{type(plan).__name__} is of lowered plans only")
+
+    def _input(self, name: str) -> Branches:
+        rules = self._rules.get(name)
+        if rules is None or rules.retain is None or not rules.retain.keeps:
+            return ((),)
+        schema = self._inputs[name]
+        if rules.retain.column not in schema.columns:
+            return ((),)  # an error of the rules themselves
+        place = schema.columns.index(rules.retain.column)
+        time = Column(0, schema.fields[place].type)
+        return ((_Occurrence(name, frozenset([(place, time)])),),)
+
+    def _crossed(self, inputs: Sequence[Plan]) -> Branches:
+        found: Branches = ((),)
+        offset = 0
+        for below in inputs:
+            moves = [(offset + c, c, _time_of(f.type)) for c, f in enumerate(below.fields)]
+            moved = _moved(self.branches(below), moves)
+            found = tuple(dict.fromkeys(a + b for a, b in product(found, moved)))
+            if len(found) > MAX_BRANCHES:
+                found = (tuple(_Occurrence(name, frozenset()) for name in _inputs_of(found)),)
+            offset += len(below.fields)
+        return found
+
+    def _check_right(self, right: Plan, what: str) -> None:
+        inputs = _inputs_of(self.branches(right))
+        if inputs:
+            why = "a row of it that expires would change results of rows that stay"
+            self._refuse(what, inputs, why, f"join it with JOIN, or {_AGAIN}")
+
+    def _recursive(self, plan: Fixpoint) -> Branches:
+        inputs = sorted(
+            name
+            for scan in _scans(plan)
+            for name in _inputs_of(
+                self._views[scan.relation]
+                if scan.relation in self._views
+                else self._input(scan.relation)
+            )
+        )
+        if inputs:
+            why = "a row that expires may leave results that other rows derive as well"
+            self._refuse("a recursion", inputs, why, _AGAIN)
+        return ((),)
+
+    def _grouped(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
+        """One branch of the groups: with the event times among the keys."""
+        keys = tuple(keys)
+        moves = [(new, old, _time_of(below.fields[old].type)) for new, old in enumerate(keys)]
+        branches = _moved(self.branches(below), moves)
+        inputs = _inputs_of(branches)
+        if not inputs:
+            return ((),)
+        without = [one.input for branch in branches for one in branch if not one.times]
+        if without:
+            column = self._rules[without[0]].retain.column  # type: ignore[union-attr]
+            why = "a group that has lost a row to expiry would get another result"
+            way_out = (
+                f"add {column!r} of each row of {without[0]!r} to the group or the selected "
+                "columns, or a function of it that never falls, as date_trunc or a cast to a date"
+            )
+            self._refuse(what, without, why, f"{way_out}, or {_AGAIN}")
+        if len(set(map(frozenset, branches))) > 1:
+            why = "rows of one group come by several ways and would not expire together"
+            self._refuse(what, inputs, why, f"group each part of the UNION ALL, or {_AGAIN}")
+        for one in branches[0]:
+            _, function = min(one.times, key=lambda time: (len(str(time[1])), str(time[1])))
+            if not isinstance(function, Column):
+                self.used.setdefault((one.input, function))
+        return branches[:1]
+
+    def _refuse(self, what: str, inputs: Sequence[str], why: str, way_out: str) -> NoReturn:
+        raise RuleError(
+            f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
+            f"kept when rows expire (on_expiry='keep'): {why}: {way_out}"
+        )
+
+
+def _inputs_of(branches: Branches) -> list[str]:
+    return list(dict.fromkeys(one.input for branch in branches for one in branch))
+
+
+def _moved(branches: Branches, moves: Moves) -> Branches:
+    """The branches after columns were moved or made by functions."""
+    made = list(moves)
+    return tuple(
+        tuple(
+            _Occurrence(
+                one.input,
+                frozenset(
+                    (new, substitute(function, [known]))
+                    for new, old, function in made
+                    for column, known in one.times
+                    if column == old
+                ),
+            )
+            for one in branch
+        )
+        for branch in branches
+    )
+
+
+def _placed_back(branches: Branches, keys: Sequence[int]) -> Branches:
+    """The branches of groups whose rows have all columns again."""
+    return tuple(
+        tuple(
+            _Occurrence(one.input, frozenset((keys[c], function) for c, function in one.times))
+            for one in branch
+        )
+        for branch in branches
+    )
+
+
+def _filtered(branches: Branches, predicate: Expression) -> Branches:
+    """Columns that a filter makes equal hold the same function of an event time."""
+    for part in conjuncts([predicate]):
+        match part:
+            case Call("eq", (Column(a), Column(b))):
+                branches = tuple(
+                    tuple(
+                        _Occurrence(
+                            one.input,
+                            one.times
+                            | {(b, f) for column, f in one.times if column == a}
+                            | {(a, f) for column, f in one.times if column == b},
+                        )
+                        for one in branch
+                    )
+                    for branch in branches
+                )
+    return branches
+
+
+def _time_of(type: pa.DataType) -> Expression:
+    return Column(0, type)
+
+
+def _step(expression: Expression) -> tuple[int, Expression] | None:
+    """The one column that an expression reads, and the expression over column 0 instead.
+
+    None if it reads several columns, or may fall as the column grows.
+    """
+    if isinstance(expression, Column):
+        return expression.index, _time_of(expression.type)
+    if not isinstance(expression, Call):
+        return None
+    for never_falls in _MONOTONE.get(expression.function, ()):
+        inner = never_falls(expression)
+        step = None if inner is None else _step(inner)
+        if step is not None:
+            index = step[0]
+            return index, substitute(expression, lambda column: Column(0, column.type))
+    return None
+
+
+def _constant(expression: Expression, *, least: float | None = None) -> bool:
+    """Whether an expression is a constant, and above a bound."""
+    if not isinstance(expression, Literal) or expression.value is None:
+        return False
+    return least is None or (_is_number(expression.type) and expression.value > least)
+
+
+def _is_number(type: pa.DataType) -> bool:
+    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+
+
+def _is_ordered(type: pa.DataType) -> bool:
+    return _is_number(type) or bool(types.is_timestamp(type) or types.is_date(type))
+
+
+def _is_local(type: pa.DataType) -> bool:
+    """Whether clocks of a type may go back, as at the end of summer time."""
+    return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
+
+
+def _cast(call: Call) -> Expression | None:
+    (inner,) = call.arguments
+    ordered = _is_ordered(inner.type) and _is_ordered(call.type)
+    return inner if ordered and not (_is_local(inner.type) or _is_local(call.type)) else None
+
+
+def _trunc(call: Call) -> Expression | None:
+    unit, inner = call.arguments
+    return inner if _constant(unit) and not _is_local(inner.type) else None
+
+
+def _year(call: Call) -> Expression | None:
+    (inner,) = call.arguments
+    return None if _is_local(inner.type) else inner
+
+
+def _shifted(call: Call) -> Expression | None:
+    """A moment and a constant duration."""
+    inner, *amounts = call.arguments
+    return inner if all(map(_constant, amounts)) and not _is_local(inner.type) else None
+
+
+def _sum(call: Call) -> Expression | None:
+    one, other = call.arguments
+    return one if _constant(other) else other if _constant(one) else None
+
+
+def _less(call: Call) -> Expression | None:
+    one, other = call.arguments
+    return one if _constant(other) else None
+
+
+def _rounded_down(call: Call) -> Expression | None:
+    """``t - t % 60``, for which both are the same expression."""
+    match call.arguments:
+        case inner, Call("modulo", (again, size)) if again == inner and _constant(size, least=0):
+            return inner if types.is_integer(inner.type) and types.is_integer(call.type) else None
+    return None
+
+
+def _scaled(call: Call) -> Expression | None:
+    one, other = call.arguments
+    return one if _constant(other, least=0) else None
+
+
+def _rounded(call: Call) -> Expression | None:
+    inner, *digits = call.arguments
+    return inner if all(map(_constant, digits)) else None
+
+
+#: Functions that never fall as one argument grows, and that argument.
+_MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
+    "cast": (_cast,),
+    "date_trunc": (_trunc,),
+    "year": (_year,),
+    "date_add": (_shifted,),
+    "add": (_sum,),
+    "subtract": (_less, _rounded_down),
+    "multiply": (_scaled,),
+    "divide": (_scaled,),
+    "int_divide": (_scaled,),
+    "floor": (_rounded,),
+    "ceil": (_rounded,),
+    "round": (_rounded,),
+}
+
+
+def _scans(plan: Plan) -> Iterator[Scan]:
+    """The relations that a plan reads; each node once."""
+    seen: set[int] = set()
+    waiting: list[Any] = [plan]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, tuple):
+            waiting.extend(one)
+        elif isinstance(one, Plan) and id(one) not in seen:
+            seen.add(id(one))
+            if isinstance(one, Scan):
+                yield one
+            waiting.extend(getattr(one, part.name) for part in fields(one))

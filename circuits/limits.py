@@ -1,0 +1,82 @@
+"""Limits of a step of a circuit: the error that says which view, which operator and what to do.
+
+Counting is in `dbsp_wcoj.limits`; the operators of a graph share one budget per step. Whatever they
+run into, a limit or the end of memory, comes here and gets the names that the user knows: the view,
+and the operator as `Circuit.explain` shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pyarrow as pa
+
+from circuits.drawing import label
+from circuits.errors import StepLimitError, StepMemoryError
+from circuits.graph import Graph
+from dbsp_wcoj.errors import LimitError
+from dbsp_wcoj.limits import Budget
+
+__all__ = ["bounded"]
+
+_HOW_TO_FIX: Final = (
+    "nothing was changed: take fewer rows in a step, filter earlier, add a condition to the join, "
+)
+
+
+@contextmanager
+def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
+    """Run a step, or a part of it; a limit that it passes is raised with the view's name.
+
+    Raises:
+        StepLimitError: A limit was passed.
+        StepMemoryError: There was no memory left, whatever the limits.
+    """
+    try:
+        yield
+    except StepLimitError:
+        raise
+    except LimitError as error:
+        view, operator = _names(graph, budget.operator)
+        raise StepLimitError(
+            f"{_where(view, operator)}{error}; {_HOW_TO_FIX}or raise the limit {error.limit} of "
+            "the circuit (None switches it off)",
+            view,
+            operator,
+            error.limit,
+            error.allowed,
+            error.reached,
+        ) from error
+    except (MemoryError, pa.ArrowCapacityError) as error:
+        view, operator = _names(graph, budget.operator)
+        raise StepMemoryError(
+            f"{_where(view, operator)}out of memory ({error or type(error).__name__}); "
+            f"{_HOW_TO_FIX}or give the process more memory; lower limits (max_step_rows, "
+            "max_step_bytes) refuse such a step sooner",
+            view,
+            operator,
+            "memory",
+        ) from error
+
+
+def _where(view: str | None, operator: str | None) -> str:
+    if operator is None:
+        return ""
+    return f"view {view!r}: {operator}: " if view is not None else f"{operator}: "
+
+
+def _names(graph: Graph, number: int | None) -> tuple[str | None, str | None]:
+    """The first view that depends on a node, and the node as `explain` shows it."""
+    if number is None:
+        return None, None
+    node = graph.nodes[number]
+    above = {number}
+    changed = True
+    while changed:  # a recursion's nodes may stand before those that they read
+        found = {n for n, other in enumerate(graph.nodes) if n in above or above & {*other.inputs}}
+        changed = found != above
+        above = found
+    view = next((name for name, place in graph.views.items() if place in above), None)
+    return view, f"{node.name} {label(graph, node)}"

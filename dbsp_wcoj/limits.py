@@ -1,0 +1,242 @@
+"""Limits of one step: how many rows, bytes and seconds it may use before it is refused.
+
+A step whose result does not fit in memory, or that never ends, takes the whole process with it. A
+`StepLimits` says how far a step may go, and a `Budget` counts what one step uses:
+
+::
+
+    rows      of one operator, before equal rows are added up    <= rows given + max_step_rows
+    bytes     of the results of all operators together           <= bytes given + max_step_bytes
+    seconds   since the step began                               <= max_seconds
+
+The rows that a step is given are never counted against it, so that a large first load passes
+whatever its size; what is limited is the growth. Counting happens where a buffer grows, in chunks
+of up to 65,536 rows, before the next chunk is computed: it costs nothing per row, and a step
+passes a limit by at most one chunk per thread. The kernels know no limit; they return for every
+chunk, and after so much work without output (`dbsp_wcoj.kernels.program.PAUSE_AFTER`), and their
+caller looks at the budget then.
+
+The budget has no clock of its own: the caller passes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.errors import LimitError
+
+__all__ = ["DEFAULT_LIMITS", "Budget", "StepLimits"]
+
+WORD_BYTES: Final = 8
+
+
+@dataclass(frozen=True)
+class StepLimits:
+    """How much one step may use. None switches a limit off.
+
+    Attributes:
+        max_step_rows: Rows that one operator may make in a step, all iterations of a recursion
+            together, beyond the rows that the step is given.
+        max_step_bytes: Bytes of the results of all operators of a step, beyond the bytes of the
+            rows that it is given. A row takes 8 bytes per column and 8 for its weight; sorting
+            takes about as much again for a moment.
+        max_seconds: Seconds that a step may take. Off by default, since a large first load may
+            take long.
+
+    Raises:
+        LimitError: A limit is not a positive number, or not a whole one where rows or bytes are
+            counted.
+
+    >>> StepLimits(max_step_rows=1_000_000, max_seconds=30)
+    StepLimits(max_step_rows=1000000, max_step_bytes=8589934592, max_seconds=30)
+    >>> StepLimits.off()
+    StepLimits(max_step_rows=None, max_step_bytes=None, max_seconds=None)
+    >>> StepLimits(max_step_rows=0)
+    Traceback (most recent call last):
+    ...
+    dbsp_wcoj.errors.LimitError: max_step_rows=0 is not a positive whole number; give one, or None \
+for no limit
+    """
+
+    max_step_rows: int | None = 50_000_000
+    max_step_bytes: int | None = 8 << 30
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, kinds, what in (
+            ("max_step_rows", (int,), "positive whole number"),
+            ("max_step_bytes", (int,), "positive whole number"),
+            ("max_seconds", (int, float), "positive number"),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, kinds) or not value > 0:
+                raise LimitError(
+                    f"{name}={value!r} is not a {what}; give one, or None for no limit", name
+                )
+
+    @staticmethod
+    def off() -> StepLimits:
+        """No limit at all."""
+        return StepLimits(None, None, None)
+
+
+#: The limits of every circuit that is not given others.
+DEFAULT_LIMITS: Final = StepLimits()
+
+
+class Budget:
+    """What one step has used of its limits.
+
+    Threads that compute parts of one operator may share a budget.
+
+    Args:
+        limits: The limits.
+        clock: Seconds; without it ``max_seconds`` is not checked.
+
+    Attributes:
+        operator: Which operator runs, for errors; the owner of the operators sets it.
+
+    >>> budget = Budget(StepLimits(max_step_rows=100))
+    >>> budget.give(rows=50, columns=2)
+    >>> budget.grow(150, 2)
+    >>> budget.grow(1, 2)
+    Traceback (most recent call last):
+    ...
+    dbsp_wcoj.errors.LimitError: 151 rows of one result, and max_step_rows=100 allows 150 for a \
+step of 50 rows
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_clock",
+        "_given_rows",
+        "_growing_bytes",
+        "_growing_rows",
+        "_limits",
+        "_lock",
+        "_max_bytes",
+        "_max_rows",
+        "_start",
+        "has_deadline",
+        "operator",
+    )
+
+    def __init__(self, limits: StepLimits, clock: Callable[[], float] | None = None) -> None:
+        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
+        self._limits = limits
+        self._clock = clock
+        self._lock = Lock()
+        self._given_rows = 0
+        self._bytes = 0
+        self._growing_rows = 0
+        self._growing_bytes = 0
+        self._max_rows = _NO_LIMIT if limits.max_step_rows is None else limits.max_step_rows
+        self._max_bytes = _NO_LIMIT if limits.max_step_bytes is None else limits.max_step_bytes
+        self.has_deadline = limits.max_seconds is not None and clock is not None
+        self._start = clock() if clock is not None else 0.0
+        self.operator: int | None = None
+
+    def give(self, rows: int, columns: int) -> None:
+        """Count rows that the step is given, and may hold besides its limits."""
+        self._given_rows += rows
+        self._max_rows += rows
+        self._max_bytes += WORD_BYTES * rows * (columns + 1)
+
+    def begin(self, operator: int | None, rows: int = 0) -> None:
+        """An operator begins, or goes on after so many rows in earlier iterations.
+
+        Raises:
+            LimitError: The step has taken too long.
+        """
+        self.operator = operator
+        self._growing_rows = rows
+        self._growing_bytes = 0
+        if self.has_deadline:
+            self.check_time()
+
+    def grow(self, rows: int, columns: int) -> None:
+        """Count rows that the running operator has just made; called once per chunk.
+
+        Raises:
+            LimitError: A limit is passed.
+        """
+        with self._lock:
+            self._growing_rows += rows
+            self._growing_bytes += WORD_BYTES * rows * (columns + 1)
+            self._check()
+        if self.has_deadline:
+            self.check_time()
+
+    def hold(self, size: int) -> None:
+        """Count bytes of values that the running operator has made.
+
+        Raises:
+            LimitError: A limit is passed.
+        """
+        with self._lock:
+            self._growing_bytes += size
+            self._check()
+
+    def end(self, rows: int, columns: int, added: int | None = None) -> None:
+        """The running operator has given so many rows, and holds nothing else.
+
+        Args:
+            rows: All rows that it has given in the step.
+            columns: Their columns.
+            added: Those that are new since it began; by default all.
+
+        Raises:
+            LimitError: A limit is passed.
+        """
+        self._growing_rows = rows
+        self._growing_bytes = 0
+        self._bytes += WORD_BYTES * (rows if added is None else added) * (columns + 1)
+        if self._growing_rows > self._max_rows or self._bytes > self._max_bytes:
+            self._check()
+
+    def check_time(self) -> None:
+        """Compare the time with ``max_seconds``.
+
+        Raises:
+            LimitError: The step has taken too long.
+        """
+        if not self.has_deadline or self._clock is None:
+            return
+        seconds = self._clock() - self._start
+        most = self._limits.max_seconds
+        if most is not None and seconds > most:
+            raise LimitError(
+                f"{seconds:.1f} seconds, and max_seconds={most} allows no more",
+                "max_seconds",
+                most,
+                seconds,
+            )
+
+    def _check(self) -> None:
+        if self._growing_rows > self._max_rows:
+            raise LimitError(
+                f"{self._growing_rows:,} rows of one result, and max_step_rows="
+                f"{self._limits.max_step_rows} allows {self._max_rows:,} for a step of "
+                f"{self._given_rows:,} rows",
+                "max_step_rows",
+                self._limits.max_step_rows,
+                self._growing_rows,
+            )
+        held = self._bytes + self._growing_bytes
+        if held > self._max_bytes:
+            raise LimitError(
+                f"{held:,} bytes of results, and max_step_bytes={self._limits.max_step_bytes} "
+                f"allows {self._max_bytes:,} for a step of {self._given_rows:,} rows",
+                "max_step_bytes",
+                self._limits.max_step_bytes,
+                held,
+            )
+
+
+_NO_LIMIT: Final = 1 << 62

@@ -1,0 +1,49 @@
+"""Redacted: texts for people, without the secrets that a connection string or an option may hold.
+
+Errors of drivers and of the command line repeat what they were given. Whatever leaves the program
+as an error or a log line passes here once, at the outlet, so that no place has to think of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["redacted"]
+
+HIDDEN: Final = "***"
+#: ``key=value`` and ``"key": value`` where the key names a secret; a value is a word or quoted.
+_OPTION: Final = re.compile(
+    r"""(?ix)
+    ( [\w.-]* (?: passw | pwd | passphrase | secret | token | credential | api[._-]?key
+                | (?:access|account|private|shared)[._-]?key ) [\w.-]*
+      (?: ["']? \s* = | ["'] \s* : ) \s* )
+    ( '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | [^\s,;&'"\#]+ )
+    """
+)
+#: User and password of an address, up to the last @ of the word, as a password may hold one.
+_ADDRESS: Final = re.compile(r"""(?<=://)[^\s'"]*@""")
+#: The rest of a password that was cut at its first @ and taken for a part of the host.
+_HOST: Final = re.compile(r"""(?<=['"])[^\s'"/]*@(?=[\w.:-]+['"])""")
+
+
+def redacted(text: str, *secrets: str) -> str:
+    """The text with passwords, tokens and keys replaced by ``***``.
+
+    Args:
+        text: Any text; O(its length).
+        secrets: Texts that are hidden wherever they occur.
+
+    >>> redacted("host=db password='a b' dbname=x")
+    'host=db password=*** dbname=x'
+    >>> redacted("postgresql://anna:p@ss/w@db:5432/x?sslpassword=q")
+    'postgresql://***@db:5432/x?sslpassword=***'
+    >>> redacted("wrong: hunter2", "hunter2")
+    'wrong: ***'
+    """
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, HIDDEN)
+    text = _ADDRESS.sub(f"{HIDDEN}@", text)
+    text = _HOST.sub(f"{HIDDEN}@", text)
+    return _OPTION.sub(rf"\1{HIDDEN}", text)

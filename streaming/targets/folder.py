@@ -1,0 +1,37 @@
+"""Folder: whether a folder that may not be there yet can be written to, without making it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+__all__ = ["check_writable", "reason_of"]
+
+
+def check_writable(folder: Path) -> None:
+    """Check that files can be made in a folder, or the folder itself where it is not there.
+
+    Raises:
+        OSError: They cannot be; it names the part of the path that is in the way.
+    """
+    there = folder.absolute()
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise OSError(errno.ENOTDIR, "is a file and no folder", str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OSError(errno.EACCES, "no permission to write", str(there))
+    if os.statvfs(there).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, "is on a read-only file system", str(there))
+
+
+def reason_of(error: Exception) -> str:
+    """What an error of the operating system is about, without its number.
+
+    >>> reason_of(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
+    'out is a file and no folder'
+    """
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename} {error.strerror}"
+    return str(error)

@@ -1,0 +1,80 @@
+"""Shape: whether a table of a database that is there takes the rows of a view.
+
+Looked at before a query starts, so that a table of other columns is an error at once and not after
+the first micro-batch. Types are compared by family only, as databases convert many of them; text
+is left to the database.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["TableShape", "difference"]
+
+_FAMILIES: Final = {
+    "number": "int|serial|numeric|decimal|real|double|float|money",
+    "boolean": "bool",
+    "bytes": "bytea|blob|binary",
+    "time": "date|time|interval",
+}
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """The columns of a table, and what its rows must have.
+
+    Attributes:
+        types: The type of each column, as the database names it.
+        required: Columns that take no NULL and have no default.
+        unique: The columns of each unique constraint.
+    """
+
+    types: Mapping[str, str]
+    required: frozenset[str]
+    unique: tuple[frozenset[str], ...]
+
+
+def difference(
+    shape: TableShape, columns: Mapping[str, str], keys: Sequence[str] = ()
+) -> str | None:
+    """Why rows of these columns cannot be written to a table; None if they can.
+
+    Args:
+        shape: The table.
+        columns: The columns that are written, with the types that they would be created with.
+        keys: Columns by which rows are upserted.
+
+    >>> shape = TableShape({"nr": "bigint", "at": "date"}, frozenset({"at"}), ())
+    >>> difference(shape, {"nr": "BIGINT", "item": "TEXT"})
+    "it has no column 'item', only nr, at"
+    >>> difference(shape, {"nr": "BIGINT"})
+    "its column 'at' needs a value (NOT NULL without default), and the view has none"
+    >>> difference(shape, {"nr": "BIGINT", "at": "BIGINT"})
+    "its column 'at' is date, and the view has BIGINT"
+    >>> difference(shape, {"nr": "BIGINT", "at": "DATE"}, ["nr"])
+    'it has no unique constraint on (nr), by which rows are replaced'
+    """
+    for name in columns:
+        if name not in shape.types:
+            return f"it has no column {name!r}, only {', '.join(shape.types)}"
+    for name in sorted(shape.required - set(columns)):
+        return (
+            f"its column {name!r} needs a value (NOT NULL without default), and the view has none"
+        )
+    for name, type_ in columns.items():
+        theirs, ours = _family(shape.types[name]), _family(type_)
+        if None not in (theirs, ours) and theirs != ours:
+            return f"its column {name!r} is {shape.types[name]}, and the view has {type_}"
+    if keys and frozenset(keys) not in shape.unique:
+        return f"it has no unique constraint on ({', '.join(keys)}), by which rows are replaced"
+    return None
+
+
+def _family(type_: str) -> str | None:
+    for family, pattern in _FAMILIES.items():
+        if re.search(pattern, type_.lower()):
+            return family
+    return None

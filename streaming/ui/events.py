@@ -1,0 +1,150 @@
+"""Events: what a history knows as JSON, and as a stream of server-sent events.
+
+A stream makes its next event when the reader has taken the one before, so a slow reader misses
+nothing that is still there and holds one event at most. The text of an event is made once for all
+who want the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from streaming.ui.history import History
+
+__all__ = ["OFTEN", "EventStream", "Streams", "Texts"]
+
+OFTEN: Final = 0.2  # seconds between two looks at the history, and so between two events
+ALIVE: Final = 10.0  # seconds after which a comment says that the server is there
+#: The key of the text of everything; the others are numbers of micro-batches.
+WHOLE: Final = -1
+
+
+class Texts:
+    """JSON of a history, made once for each version and shared.
+
+    Args:
+        history: What it is of.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._made: dict[int, tuple[int, asyncio.Task[tuple[int, int, str]]]] = {}
+
+    async def whole(self) -> tuple[int, int, str]:
+        """Version, number of micro-batches taken, and the text of all that is known."""
+        return await self._text(WHOLE)
+
+    async def since(self, taken: int) -> tuple[int, int, str]:
+        """The same of what is new after so many micro-batches."""
+        return await self._text(taken)
+
+    async def _text(self, taken: int) -> tuple[int, int, str]:
+        version = self._history.version
+        found = self._made.get(taken)
+        if found is None or found[0] != version:
+            for old in [one for one, (made, _) in self._made.items() if made != version]:
+                del self._made[old]
+            task = asyncio.create_task(asyncio.to_thread(self._make, taken))
+            self._made[taken] = found = version, task
+        return await asyncio.shield(found[1])
+
+    def _make(self, taken: int) -> tuple[int, int, str]:
+        known = self._history.whole() if taken == WHOLE else self._history.since(taken)
+        return known["version"], known["taken"], _json(known)
+
+
+class Streams:
+    """How many streams of events are open.
+
+    Args:
+        most: How many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.open = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another one."""
+        return self.open >= self.most
+
+
+class EventStream(StreamingResponse):
+    """A stream of events of a history, until it is over or the time is up.
+
+    Args:
+        texts: Of the history.
+        history: What is shown.
+        streams: Where it is counted.
+        is_over: Whether it is to end, for the server stops.
+        seconds: How long it lasts at most; browsers open another one.
+        headers: Further headers.
+    """
+
+    def __init__(
+        self,
+        texts: Texts,
+        history: History,
+        streams: Streams,
+        *,
+        is_over: Callable[[], bool],
+        seconds: float,
+        headers: dict[str, str],
+    ) -> None:
+        events = _events(texts, history, is_over, seconds)
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        self._streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
+
+
+async def _events(
+    texts: Texts, history: History, is_over: Callable[[], bool], seconds: float
+) -> AsyncIterator[str]:
+    """Events; when the reader leaves, the framework cancels it."""
+    end = time.monotonic() + seconds
+    version, taken, text = await texts.whole()
+    yield f"retry: 1000\nevent: whole\ndata: {text}\n\n"
+    silent = 0.0
+    ending = False
+    while not ending:
+        await asyncio.sleep(OFTEN)
+        ending = is_over() or time.monotonic() > end  # and what was said last is still told
+        silent += OFTEN
+        if history.version != version:
+            version, taken, text = await texts.since(taken)
+            yield f"event: more\ndata: {text}\n\n"
+            silent = 0.0
+        elif silent >= ALIVE:
+            yield ": still here\n\n"
+            silent = 0.0
+
+
+def _json(value: Any) -> str:
+    """One line; not-a-number has no JSON and becomes null."""
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
