@@ -1,19 +1,20 @@
-r"""Text read as dates, timestamps and times, by whole columns, as DuckDB reads it.
+r"""Parse columns of text as dates, timestamps and times, in the formats that DuckDB accepts.
 
 ::
 
     date       blanks [-]Y+ sep M[M] sep D[D] [" (BC)"]      sep: one of - / \ and a blank
     time       H+:M[M][:[S[S]][.digits]]                      24:00 is the midnight after the day
     timestamp  date [("T" | blank) time [Z | +HH[:MM[:SS]] | " UTC"] blanks]
-    special    infinity, inf, epoch in any case, with a sign for the infinities
+    special    [-]infinity, [-]inf, epoch                     in upper or lower case
 
-Digits beyond the unit are cut off, as in DuckDB; seconds and milliseconds are rounded from
-microseconds. An offset shifts a timestamp that has a zone and says nothing to one that has none. A
-date may be followed by a time, which is read and dropped.
+Fractional digits beyond the unit of the result are cut off, as in DuckDB. Exception: a timestamp in
+seconds or milliseconds is rounded from microseconds. The offset of a text shifts the result if the
+target type has a time zone, and is ignored if it has none. A text with a date and a time can be
+parsed as a date; its time must be valid and is then ignored.
 
-Deviations from DuckDB: the name of a zone other than UTC and GMT is refused (DuckDB takes any word
-there, ``PM`` among them, and drops it where the target has no zone); a time followed by other words
-is refused; 24:00 is no TIME, since Arrow's has none.
+Deviations from DuckDB: the name of a zone other than UTC and GMT is refused (DuckDB accepts any
+word there, even ``PM``, and ignores it if the target type has no zone); a time followed by other
+words is refused; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _ISO_STAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
 
 
 def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
-    """Text as date32; ArrowInvalid, or NULL if ``lenient``, for what is no date."""
+    """Parse text as date32; a text that is not a date is NULL if ``lenient``, else ArrowInvalid."""
     quick = _quickly(values, _ISO_DATE, pa.date32())
     if quick is not None:
         return quick
@@ -80,9 +81,10 @@ def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
 
 
 def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
-    """Text as a timestamp; one without an offset is local time in the zone of ``target``.
+    """Parse text as timestamps; a text without an offset is local time in the zone of ``target``.
 
-    ArrowInvalid, or NULL if ``lenient``, for what is none or outside the range of 64 bits.
+    A text that is not a timestamp, or is outside the range of 64 bits, is NULL if ``lenient``, else
+    ArrowInvalid.
     """
     if target.unit != "ns" and target.tz is None:
         quick = _quickly(values, _ISO_STAMP, target)
@@ -123,9 +125,9 @@ def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = Fal
 
 
 def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
-    """Text as a time of day; of a timestamp the time.
+    """Parse text as times of day; of a text that is a timestamp, take the time of day.
 
-    ArrowInvalid, or NULL if ``lenient``, for what is neither.
+    A text that is neither a time nor a timestamp is NULL if ``lenient``, else ArrowInvalid.
     """
     parts = _Parts(values, _CLOCK)
     micros, nanos, good = _clock(parts)
@@ -150,7 +152,7 @@ def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
 
 
 def _quickly(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
-    """A column that is well-formed throughout, by Arrow's parser; None for any other."""
+    """Parse a column by Arrow's parser if all its texts match ``pattern``; None if it cannot."""
     well_formed = pc.fill_null(pc.match_substring_regex(values, pattern), True)
     if not pc.all(well_formed, min_count=0).as_py():
         return None
@@ -161,26 +163,26 @@ def _quickly(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | 
 
 
 class _Parts:
-    """The named parts of the texts that match a pattern; NULL and others have none."""
+    """The named groups of a pattern in each text; NULL and texts that do not match have none."""
 
     def __init__(self, values: pa.Array, pattern: str) -> None:
-        # RE2 takes Python's named groups, and (?i:...).
+        # RE2 accepts Python's syntax for named groups, and (?i:...).
         self._struct = pc.extract_regex(values, pattern=pattern)
         self.found: Bools = _mask(pc.is_valid(self._struct))
         self._valid = pa.array(self.found)
 
     def text(self, name: str) -> npt.NDArray[Any]:
-        """A part of each text, empty where there is none."""
+        """One group of each text, empty where the text has none."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         return np.asarray(pc.fill_null(part, "").to_numpy(zero_copy_only=False), dtype=object)
 
     def has(self, name: str) -> Bools:
-        """Whether a part is there."""
+        """A mask of the texts in which a group is not empty."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         return _mask(pc.greater(pc.binary_length(pc.fill_null(part, "")), 0))
 
     def number(self, name: str) -> Int64s:
-        """A part of digits as a number, 0 where there is none."""
+        """One group of digits of each text as a number, 0 where the text has none."""
         part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
         part = pc.fill_null(part, "")
         digits = pc.if_else(pc.equal(part, ""), "0", part)
@@ -188,7 +190,7 @@ class _Parts:
 
 
 def _days(parts: _Parts) -> tuple[Int64s, Bools]:
-    """Days since 1970, and whether there is such a date."""
+    """Days since 1970, and a mask of the texts whose date exists."""
     year, month, day = (parts.number(name) for name in ("year", "month", "day"))
     negative, before_christ = parts.has("sign"), parts.has("bc")
     good = parts.found & (parts.text("sep") == parts.text("sep2"))
@@ -203,7 +205,7 @@ def _days(parts: _Parts) -> tuple[Int64s, Bools]:
 
 
 def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
-    """Microseconds since midnight, nanoseconds after them, and whether there is such a time."""
+    """Microseconds since midnight, the remaining nanoseconds, and a mask of the valid times."""
     hour, minute, second = (parts.number(name) for name in ("hour", "minute", "second"))
     part = parts.text("part")
     shown = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
@@ -216,7 +218,7 @@ def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
 
 
 def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
-    """Microseconds that the clock of each text is ahead of UTC, and whether it says so."""
+    """The UTC offset of each text in microseconds, and a mask of the texts that have an offset."""
     hours, minutes, seconds = (parts.number(n) for n in ("hours", "minutes", "seconds"))
     ahead = ((hours * 60 + minutes) * 60 + seconds) * 10**6
     side = parts.text("side")
@@ -224,7 +226,7 @@ def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
 
 
 def _special(values: pa.Array) -> tuple[Bools, Int64s]:
-    """Which texts are a special moment, and its ticks."""
+    """A mask of the texts that are a special value (``inf``, ``epoch``), and its ticks."""
     parts = _Parts(values, _SPECIAL)
     if not parts.found.any():
         return parts.found, np.zeros(len(values), np.int64)
@@ -238,7 +240,7 @@ def _with_nulls(array: pa.Array, valid: Bools) -> pa.Array:
 
 
 def _check(values: pa.Array, good: Bools, wanted: str, lenient: bool) -> Bools:
-    """Which values there are; ArrowInvalid, unless ``lenient``, if a text has none."""
+    """A mask of the valid values; ArrowInvalid if a text has none, unless ``lenient``."""
     wrong = ~good & _mask(pc.is_valid(values))
     if wrong.any() and not lenient:
         raise pa.ArrowInvalid(f"{values[int(wrong.argmax())].as_py()!r} is no {wanted}")

@@ -1,8 +1,8 @@
-"""Checks: what can be known to be wrong with a run before Spark starts.
+"""Checks that the command ``run`` makes before it starts Spark.
 
-All of it is looked at without changing anything: no folder, file or table is made, and state and
-targets are only read. Every problem that is found is told, each in a line; a check that needs the
-result of one that failed is left out.
+The checks change nothing: they create no folder, file or table, and only read state and targets.
+They report every problem that they find, one line for each. If a check fails, the checks that need
+its result are skipped.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ __all__ = [
 
 #: Spark's checkpoint, in the folder of ``--state``.
 CHECKPOINT: Final = "checkpoint"
-#: A location of another file system; as a path, its slashes are one.
+#: A location in another file system, such as ``s3://``; `Path` merges its two slashes into one.
 _REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _MEMORY: Final = re.compile(r"\d+[kmgt]b?", re.IGNORECASE)
 
 
 class ProblemsError(EventsError):
-    """What is wrong with a run, one text for each problem."""
+    """The checks of a run found problems; ``problems`` has one message for each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -69,12 +69,12 @@ class ProblemsError(EventsError):
 
 @dataclass
 class Checks:
-    """Problems that were found, and what was found right.
+    """Results of the checks so far.
 
     Attributes:
-        problems: A line for each problem.
-        passed: What was checked, and a few words on it.
-        warnings: What may go wrong later.
+        problems: One line for each problem.
+        passed: Checks that found no problem: the subject of the check, and a short description.
+        warnings: Possible problems later in the run.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -83,7 +83,14 @@ class Checks:
 
     @contextmanager
     def check(self, what: str = "", found: str = "") -> Iterator[None]:
-        """Note an error of the user or the machine as a problem, and its absence as passed."""
+        """Run the body as one check: record its error as a problem, or the check as passed.
+
+        Only errors of the package, the operating system and Arrow are recorded; others are raised.
+
+        Args:
+            what: The subject of the check; if empty, a check without error is not recorded.
+            found: A short description of the result.
+        """
         try:
             yield
         except (DbspWcojError, OSError, pa.ArrowException) as error:
@@ -96,7 +103,7 @@ class Checks:
         """Report the problems.
 
         Raises:
-            ProblemsError: There are some.
+            ProblemsError: At least one check failed.
         """
         if self.problems:
             raise ProblemsError(list(dict.fromkeys(self.problems)))
@@ -111,11 +118,11 @@ def check_views(
     formula: str,
     cells: int | None,
 ) -> tuple[dict[str, Source], Circuit | None]:
-    """Check sources, query and sinks, as far as they tell without Spark.
+    """Check sources, query and sinks, as far as that is possible without Spark.
 
     Returns:
-        The sources, and the views without state; no views where only Spark knows some columns, or
-        where something is wrong.
+        The sources, and a circuit of the views without state. The circuit is None if only Spark
+        knows the columns of a source, or if a check failed up to the compilation of the query.
     """
     sources: dict[str, Source] = {}
     before = len(checks.problems)
@@ -151,7 +158,7 @@ def check_views(
         rules = {name: rule for name, one in sources.items() if (rule := one.rules()) is not None}
         circuit = circuit_of(query, columns, rules=rules, formula=formula)
         kept = views_kept(sinks_of(sinks, circuit))
-        if kept:  # by which its state differs
+        if kept:  # compiled again, since the state of a circuit depends on its materialized views
             circuit = circuit_of(query, columns, rules=rules, formula=formula, materialize=kept)
         views = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
@@ -162,7 +169,7 @@ def check_views(
 
 
 def _check_rules(source: Source, schema: pa.Schema | None) -> None:
-    """Check that keys and columns of rules are columns; that they fit is for the circuit."""
+    """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
     rules = source.rules()
     if rules is None or schema is None or "select" in source.own:
         return
@@ -177,7 +184,7 @@ def _check_rules(source: Source, schema: pa.Schema | None) -> None:
 def _check_forms(
     sinks: Mapping[str, Sink], circuit: Circuit, sources: Mapping[str, Source], cells: int | None
 ) -> None:
-    """Check forms and places of sinks against the views and each other."""
+    """Check the output modes and locations of sinks against the views and against each other."""
     for view, sink in sinks.items():
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output.check(view, names)
@@ -188,17 +195,17 @@ def _check_forms(
 
 
 def views_kept(sinks: Mapping[str, Sink]) -> list[str]:
-    """The views that sinks need whole, and a circuit has to materialize."""
+    """The views whose whole contents a sink needs, so that the circuit has to materialize them."""
     return [view for view, sink in sinks.items() if sink.output.needs_view]
 
 
 def check_state(
     checks: Checks, state: Path, circuit: Circuit | None, cells: int | None
 ) -> tuple[str, int]:
-    """Check the folder of ``--state``, and against the views what is in it.
+    """Check the folder of ``--state``, and compare the state in it with the views.
 
     Returns:
-        The identity of the state, empty if it has none yet, and the newest micro-batch, or -1.
+        The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
     """
     identity, newest = "", -1
     with checks.check():
@@ -232,16 +239,18 @@ def check_state(
 
 
 def check_free(state: Path, circuit: Circuit) -> str | None:
-    """Refuse a state directory of other views, or of another process.
+    """Refuse a state directory that belongs to other views, or that another process writes to.
 
-    The sink does so too, but only when there are rows, and Spark's checkpoint lies there as well.
+    The sink refuses it, too, but only when the first rows arrive. That is too late here, since
+    Spark's checkpoint is in the same folder.
 
     Returns:
-        The identity of the directory; None if it has none yet.
+        The id of the directory; None if it has none yet.
 
     Raises:
-        StateMismatchError, StateDamagedError: It belongs to other views, or cannot tell.
-        StateLockedError: It is in use.
+        StateMismatchError: The directory belongs to other views.
+        StateDamagedError: The file that says which views it belongs to is damaged.
+        StateLockedError: Another process writes to the directory.
     """
     identity = identity_of(files_of(str(state)), circuit)
     writer = writer_of(state)
@@ -254,7 +263,7 @@ def check_free(state: Path, circuit: Circuit) -> str | None:
 
 
 def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> int:
-    """Check the newest version against checkpoint and cells; its micro-batch, or -1."""
+    """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
     files = files_of(str(state))
     numbers = [number for name in files.names(FOLDER) if (number := batch_of(name)) is not None]
     newest = max(numbers, default=-1)
@@ -275,7 +284,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> 
         name = next(n for n in reversed(files.names(FOLDER)) if batch_of(n) == newest)
         found = Manifest.of(bytes(files.read(name)), name).cells
     except StateDamagedError:
-        return newest  # the version before it may do, as the sink finds out
+        return newest  # the version before it may be usable; the sink finds that out
     count = None if found is None else found.count
     wanted = None if circuit.recursions else cells
     if count != wanted:
@@ -297,7 +306,7 @@ def check_targets(
     state_id: str,
     newest: int,
 ) -> None:
-    """Check that targets can be reached, and that what is there takes the views."""
+    """Check that targets can be reached, and that their tables and files fit the views."""
     targets, _ = routes_of_sinks(sinks)
     for view, sink in sinks.items():
         target = targets[view]
@@ -311,10 +320,10 @@ def check_targets(
 
 
 def check_memory(text: str) -> None:
-    """Check a size that Spark is given.
+    """Check the memory size for Spark, from the option ``--memory``.
 
     Raises:
-        EventsError: It is none.
+        EventsError: The text is not a size.
     """
     if not _MEMORY.fullmatch(text):
         raise EventsError(f"--memory {text!r}: write a number and a unit, as in 2g or 800m")

@@ -1,19 +1,20 @@
 """Definition: the text, schemas and options that the views are compiled from, in ``views.json``.
 
-A query does not need the file, since it comes with its circuit; who works on the directory without
-the query does (`streaming.rescaling`), and compiles the text again::
+A query has its own circuit and does not need the file. A command that works on the directory
+without the query, such as `streaming.rescaling`, compiles the views from the file again::
 
     {"format": 1,
      "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
      "schemas": {"e": <an Arrow IPC schema message in base64>},
      "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
 
-So nothing in a state directory is executable: no pickle is written or read. What the text compiles
-to has to have the fingerprints of ``state.json``, which the caller compares.
+So nothing in a state directory is executable: no pickle is written or read. The compiled views must
+have the fingerprints that ``state.json`` contains; the caller compares them.
 
-A circuit that was built from plans has no text. Its file has ``"source": null``, and a command that
-needs the views says so. Directories of earlier versions have a ``views.pickle`` instead, which is
-never read; the first start of the query writes this file beside it.
+A circuit that was built from plans has no query text. Its file has ``"source": null``, and a
+command that needs the views raises an error that says so. Directories of earlier versions have a
+``views.pickle`` instead. It is never read; the first start of the query writes ``views.json``
+beside it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ START: Final = "start the query once with this version, which writes the file"
 
 
 def keep_definition(files: Files, definition: Definition) -> None:
-    """Write the file, unless it says the same already.
+    """Write the file, unless it already has this content.
 
     Raises:
         OSError: The file system refused.
@@ -57,17 +58,17 @@ def keep_definition(files: Files, definition: Definition) -> None:
         if read_small(files, NAME) == data:
             return
     except OSError:
-        pass  # missing, too long or no file: written again, or refused below
+        pass  # missing, too long or not a regular file: replaced below, or an error there
     replace_small(files, NAME, data)
 
 
 def kept_definition(files: Files) -> Definition:
-    """Compile what the file says.
+    """Compile the views from the file.
 
     Raises:
-        StateError: The file is not there, or the circuit was built from plans.
-        StateDamagedError: It is not as it was written, or does not compile.
-        StateMismatchError: A newer version wrote it.
+        StateError: The file does not exist, or the circuit was built from plans.
+        StateDamagedError: The file is damaged, or its text does not compile.
+        StateMismatchError: A newer version of the package wrote the file.
         OSError: The file system refused.
     """
     path = f"{files.location}/{NAME}"
@@ -114,9 +115,9 @@ def _written(definition: Definition) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """An option as JSON has it."""
+    """Convert an option to a value of JSON."""
     if is_dataclass(value) and not isinstance(value, type):
-        parts = [part.name for part in fields(value) if part.compare]  # the others are no value
+        parts = [part.name for part in fields(value) if part.compare]  # part of its value
         return {name: _plain(getattr(value, name)) for name in parts}
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
@@ -128,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(body: Mapping[str, Any]) -> Definition:
-    """The definition that a file's content gives."""
+    """Compile the definition from the parsed content of the file."""
     source = SourceText(**body["source"])
     schemas = {
         name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
@@ -136,12 +137,12 @@ def _read(body: Mapping[str, Any]) -> Definition:
     }
     options = {name: _option(name, value) for name, value in body["options"].items()}
     definition = Definition(plans_of(source, schemas), schemas, source=source, **options)
-    definition.circuit()  # whatever is wrong with the options
+    definition.circuit()  # raises an error if an option is invalid
     return definition
 
 
 def _option(name: str, value: Any) -> Any:
-    """The value of an option, by the type that its field has."""
+    """Convert a value of JSON to the type of the option's field."""
     if name in APART:
         raise ValueError(f"{name} is no option")
     if name == "rules":
@@ -154,7 +155,7 @@ def _option(name: str, value: Any) -> Any:
         default = next(part.default for part in fields(Definition) if part.name == name)
         if not is_dataclass(default) or isinstance(default, type):
             raise TypeError(f"{name} is no object")
-        return type(default)(**value)  # options that travel together
+        return type(default)(**value)  # several options in one dataclass
     return value
 
 

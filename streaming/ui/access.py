@@ -1,10 +1,11 @@
-"""Access: who may read the page; the token, sessions, and failed attempts.
+"""Access control of the live page: the token, sessions, and failed attempts.
 
-A page that is open to other machines has a token. A visitor types it into a form once and gets a
-session: a random id in a cookie, of which the server keeps a digest. The token is in no address and
-no cookie, so it is in no history, log or referrer. Scripts send it as ``Authorization: Bearer``.
+A page that is served to other machines requires a token. A visitor types the token into a form once
+and gets a session: a random id in a cookie, of which the server keeps only a digest. The token is
+never part of a URL or a cookie, so it does not appear in a browser history, a log or a referrer.
+Scripts send it in the header ``Authorization: Bearer``.
 
-Everything here is bounded: sessions by number and age, and so is what is remembered of failures.
+Memory is bounded: sessions and recorded failures are limited in number and in age.
 """
 
 from __future__ import annotations
@@ -47,26 +48,26 @@ MAX_ATTEMPTS_PER_ADDRESS: Final = 10
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and where the user finds it.
+    """A token, and the file or environment variable that it was read from.
 
     Attributes:
-        value: What visitors have to know.
-        origin: For messages: the file or the variable.
+        value: The secret text that visitors have to type.
+        origin: The file or the variable, for messages.
     """
 
     value: str
     origin: str
 
     def __repr__(self) -> str:
-        """Without the value, which has to stay out of logs."""
+        """The origin only: the value must not appear in logs."""
         return f"Token(origin={self.origin!r})"
 
 
 class Attempts:
-    """Failed attempts of the last minute, so that a token cannot be found by trying.
+    """Failed attempts of the last minute, so that a token cannot be found by guessing.
 
     Args:
-        clock: Seconds, never going back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,14 +76,14 @@ class Attempts:
         self._of_address: Counter[str] = Counter()
 
     def fail(self, address: str) -> None:
-        """Remember a failure."""
+        """Record a failed attempt from an address."""
         if len(self._failures) == MAX_ATTEMPTS:
             self._forget()
         self._failures.append((self._clock(), address))
         self._of_address[address] += 1
 
     def is_blocked(self, address: str) -> bool:
-        """Whether an address, or all together, failed too often in the last minute."""
+        """True if an address, or all addresses together, failed too often in the last minute."""
         oldest = self._clock() - ATTEMPTS_SECONDS
         while self._failures and self._failures[0][0] <= oldest:
             self._forget()
@@ -98,13 +99,13 @@ class Attempts:
 
 
 class Access:
-    """The token of a page and the sessions of those who knew it.
+    """The token of a page, and the sessions of the visitors who entered it.
 
-    Not thread-safe: it belongs to the event loop of the page.
+    Not thread-safe: only the event loop of the page may use it.
 
     Args:
-        token: What a visitor has to know.
-        clock: Seconds, never going back.
+        token: The secret text that visitors have to type.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -114,18 +115,18 @@ class Access:
         self._sessions: dict[bytes, float] = {}
 
     def is_blocked(self, address: str) -> bool:
-        """Whether the token is not even looked at, after too many failed attempts."""
+        """True if too many attempts failed; the caller then rejects without checking the token."""
         return self._attempts.is_blocked(address)
 
     def is_token(self, given: str, address: str) -> bool:
-        """Whether a visitor knows the token; if not, it counts as a failed attempt."""
+        """Compare a given text with the token; if they differ, record a failed attempt."""
         if hmac.compare_digest(_digest(given), self._digest):
             return True
         self._attempts.fail(address)
         return False
 
     def begin_session(self) -> str:
-        """The id of a new session; of too many the oldest ends."""
+        """Start a session and return its id; if there are too many, end the oldest one."""
         session = secrets.token_urlsafe(32)
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
@@ -133,7 +134,7 @@ class Access:
         return session
 
     def is_session(self, session: str) -> bool:
-        """Whether a session was begun and has not ended."""
+        """True if a session with this id was started and has not ended."""
         digest = _digest(session)
         end = self._sessions.get(digest)
         if end is not None and end <= self._clock():
@@ -146,7 +147,7 @@ def check_token(token: str) -> None:
     """Refuse a token that is too short.
 
     Raises:
-        PageError: It has fewer than ``MIN_TOKEN_CHARACTERS`` characters.
+        PageError: The token has fewer than ``MIN_TOKEN_CHARACTERS`` characters.
     """
     if len(token) < MIN_TOKEN_CHARACTERS:
         raise PageError(
@@ -158,16 +159,20 @@ def check_token(token: str) -> None:
 def find_token(
     path: Path | None, environment: MutableMapping[str, str] | None = None
 ) -> Token | None:
-    """The token of a command: from a file if one is named, else from the environment.
+    """Find the token for a command: in a file if one is given, else in the environment.
 
-    The variable is removed from the environment, so that processes started later do not get it.
+    The variable ``TOKEN_VARIABLE`` is removed from the environment in both cases, so that processes
+    started later do not inherit the token.
 
     Args:
-        path: As for `read_token_file`.
-        environment: ``os.environ`` unless given.
+        path: The token file (see `read_token_file`); None to use the environment.
+        environment: The environment variables; None for ``os.environ``.
+
+    Returns:
+        The token, or None if there is neither a file nor the variable.
 
     Raises:
-        PageError: As for `read_token_file`.
+        PageError: The file cannot be used (see `read_token_file`).
     """
     environment = os.environ if environment is None else environment
     given = environment.pop(TOKEN_VARIABLE, None)
@@ -177,10 +182,11 @@ def find_token(
 
 
 def read_token_file(path: Path) -> str:
-    """The token in a file; a file that does not exist is made, with a random token, mode 0600.
+    """Read the token from a file; if there is none, create it with a random token and mode 0600.
 
     Raises:
-        PageError: It cannot be read or made, others may read it, or it holds no token.
+        PageError: The file cannot be read or created, its mode gives other users access to it, or
+            it does not contain a token.
     """
     try:
         return _read_token(path)

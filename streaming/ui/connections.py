@@ -1,26 +1,28 @@
-"""Connections: how many the page has, what each may hold, and for how long.
+"""Connections of the live page: limits on their number, memory and duration.
 
-The page shares its process with the sink, so whatever a visitor can take has a bound, and the sink
-keeps the larger part of the file descriptors:
+The page shares its process with the sink. So every resource that a client of the page can use has
+a limit, and the larger part of the file descriptors is reserved for the sink:
 
 ======================  ==========================================================================
-connections             in total and per address. Beyond that the connection that has waited
-                        longest without a complete request is closed for the new one; if there is
-                        none, the new one is closed
+connections             in total and per address. When a limit is reached, the page closes the
+                        connection that has waited longest without a complete request, and accepts
+                        the new one; if no connection is waiting, it closes the new one
 file descriptors        a new connection is closed while the process has few of them left
 accepting               one connection at a time, with a pause after each. A burst waits in the
                         queue of the kernel, where it costs this process nothing. When accepting
                         fails (EMFILE), the page waits and tries again
-time for a request      from connecting to the end of the header, however the bytes come
-time between requests   the same, after an answer
-time to read            an answer whose reader takes nothing is cut off
-header, buffers         bytes of a header; bytes that the kernel and the process buffer
+time for a request      from the connection to the end of the request header, regardless of how
+                        the bytes are spread over this time
+time between requests   from the end of a response to the end of the next request header
+time to read            a connection is closed if its client reads nothing of a response for so
+                        long
+header, buffers         bytes of a request header; bytes that the kernel and the process buffer
 ======================  ==========================================================================
 
-Alternatives considered: uvicorn's ``limit_concurrency`` counts connections, but answers instead of
-closing them; its keep-alive time begins after a request, and one byte ends it; it has no limit for
-the header's time. A semaphore before accepting would bound the descriptors, too, but lets those who
-send nothing keep everybody else waiting.
+Alternatives considered: uvicorn's ``limit_concurrency`` counts connections, but sends a response
+instead of closing them. Its keep-alive timer starts only after a request, and a single byte stops
+the timer. It has no time limit for the request header. A semaphore before accepting would limit the
+descriptors, too, but clients that send nothing could then keep all others waiting.
 """
 
 from __future__ import annotations
@@ -51,19 +53,20 @@ EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 @dataclass(frozen=True)
 class Limits:
-    """What visitors may take.
+    """Limits on the resources that clients of the page can use.
 
     Attributes:
-        connections: Open connections.
-        per_address: Those of one address.
-        streams: Streams of events.
-        request_seconds: To send a request's header, from connecting on.
-        idle_seconds: To send the next one's, and to read the last answer.
-        stalled_seconds: For which a reader may take nothing.
-        stream_seconds: Of a stream of events; browsers open another one.
-        header_bytes: Of a request.
-        buffer_bytes: That the kernel keeps for one connection.
-        backlog: Connections that the kernel keeps waiting.
+        connections: Maximum number of open connections.
+        per_address: Maximum number of open connections from one address.
+        streams: Maximum number of event streams (server-sent events).
+        request_seconds: Time from the connection to the end of the first request header.
+        idle_seconds: Time from the end of a response to the end of the next request header, and
+            the time that a client has to read the last response of a connection.
+        stalled_seconds: Maximum time in which a client reads nothing of a response.
+        stream_seconds: Maximum duration of an event stream; browsers then open another one.
+        header_bytes: Maximum size of a request header.
+        buffer_bytes: Size of the kernel's send buffer of one connection.
+        backlog: Number of connections that the kernel queues before they are accepted.
     """
 
     connections: int = 64
@@ -79,7 +82,7 @@ class Limits:
 
     @classmethod
     def of_process(cls) -> Limits:
-        """Fewer connections where the process may have few open files: an eighth of them."""
+        """The default limits, with at most an eighth of the open files of the process."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files == resource.RLIM_INFINITY:
             return cls()
@@ -88,35 +91,35 @@ class Limits:
 
 
 class Connections:
-    """The open connections of a page, and which of them are closed for a new one.
+    """The open connections of a page; decides which one to close to make room for a new one.
 
     Args:
-        limits: How many there may be.
+        limits: The maximum number of connections, in total and per address.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        #: For errors of requests.
+        #: Logger for errors in requests.
         self.log = logging.Logger(log.name, logging.ERROR)
         self.log.parent = log
         self.log.addFilter(_FirstError())
-        #: Connections closed, or not let in, for lack of room.
+        #: Number of connections closed or rejected because a limit was reached.
         self.refused = 0
         self._addresses: dict[Connection, str] = {}
         self._counts: Counter[str] = Counter()
-        # Those without a complete request, the one that has waited longest first.
+        # Connections without a complete request, in the order in which they began to wait.
         self._waiting: dict[Connection, None] = {}
 
     def __len__(self) -> int:
         return len(self._addresses)
 
     def make_room(self, address: str, descriptor: int) -> bool:
-        """Whether there is room for a connection, perhaps by closing another one.
+        """Return whether a new connection may stay, after closing another one if necessary.
 
         Args:
-            address: Where it comes from.
-            descriptor: Its file descriptor. The kernel gives out the lowest that is free, so this
-                many are in use.
+            address: The address that the new connection comes from.
+            descriptor: The file descriptor of the new connection. The kernel assigns the lowest
+                free number, so the process uses at least this many descriptors.
         """
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if files != resource.RLIM_INFINITY and descriptor >= files - files // 4:
@@ -144,13 +147,13 @@ class Connections:
         return False
 
     def add(self, connection: Connection, address: str) -> None:
-        """Count a connection; it waits for its first request."""
+        """Register a connection, which now waits for its first request."""
         self._addresses[connection] = address
         self._counts[address] += 1
         self._waiting[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more."""
+        """Remove a connection, if it is registered."""
         address = self._addresses.pop(connection, None)
         if address is not None:
             self._counts[address] -= 1
@@ -158,7 +161,7 @@ class Connections:
         self._waiting.pop(connection, None)
 
     def wait(self, connection: Connection, *, is_waiting: bool) -> None:
-        """Note that a connection waits for a request, from now on, or has sent it."""
+        """Record that a connection now waits for a request, or that its request has arrived."""
         self._waiting.pop(connection, None)
         if is_waiting and connection in self._addresses:
             self._waiting[connection] = None
@@ -178,9 +181,9 @@ class Connections:
 
 
 class _FirstError(logging.Filter):
-    """Passes one error, for visitors must not be able to fill the log.
+    """Logs only the first error, so that clients cannot fill the log.
 
-    A request that breaks the protocol is no error of the page and is never logged.
+    A request that violates the HTTP protocol is not an error of the page and is never logged.
     """
 
     def __init__(self) -> None:
@@ -188,7 +191,7 @@ class _FirstError(logging.Filter):
         self._is_first = True
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether to log a record."""
+        """Return whether to log a record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, h11.ProtocolError):
             return False
@@ -199,13 +202,14 @@ class _FirstError(logging.Filter):
 class Connection(H11Protocol):
     """One connection, with a time limit for each of its states.
 
-    Waiting for a request, it has until a fixed moment, however many bytes arrive. While it is
-    answered, only a reader that takes nothing ends it.
+    While the connection waits for a request, its deadline is fixed and does not move when bytes
+    arrive. While the response is sent, the connection has no deadline; it is closed only if the
+    client reads nothing for ``stalled_seconds``.
 
     Args:
-        connections: Where it is counted.
-        address: Where it comes from.
-        options: As for uvicorn's protocol.
+        connections: The open connections of the page, which this one is added to.
+        address: The address of the client.
+        options: Arguments of uvicorn's protocol.
     """
 
     def __init__(self, connections: Connections, address: str, **options: Any) -> None:
@@ -218,9 +222,9 @@ class Connection(H11Protocol):
         self._answering: object | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for a request."""
+        """Start to wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        # So that a header is never read whole that is longer than it may be.
+        # One read returns at most this much, so a header that is too long is never read whole.
         transport.max_size = self._connections.limits.header_bytes  # type: ignore[attr-defined]
         self._connections.add(self, self._address)
         self._set_deadline(self._connections.limits.request_seconds)
@@ -234,32 +238,32 @@ class Connection(H11Protocol):
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; perhaps they complete a request."""
+        """Parse received bytes; they may complete a request."""
         super().data_received(data)
         self._note()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, which may be here already."""
+        """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
         self._note()
 
     def pause_writing(self) -> None:
-        """The reader is slow: it has to take something in time."""
+        """The client reads too slowly: start the timer that closes the connection."""
         super().pause_writing()
         self._set_stalled(is_stalled=True)
 
     def resume_writing(self) -> None:
-        """The reader has taken something."""
+        """The client has read something: stop the timer."""
         super().resume_writing()
         self._set_stalled(is_stalled=False)
 
     def abort(self) -> None:
-        """Close at once, without sending what is buffered."""
+        """Close the connection at once, without sending the buffered bytes."""
         self._connections.remove(self)
         self.transport.abort()
 
     def _note(self) -> None:
-        """Set the deadline of the state that the connection is in, if it is another one."""
+        """Set the deadline if the connection has begun or finished a response, or is closing."""
         cycle = self.cycle
         now = None if cycle is None or cycle.response_complete else cycle
         if now is self._answering and not self.transport.is_closing():
@@ -286,11 +290,11 @@ async def accept(listener: socket.socket, connections: Connections, options: Any
 
     Args:
         listener: A listening socket that does not block.
-        connections: Where they are counted.
-        options: What uvicorn's protocol is made with.
+        connections: The open connections of the page, which new ones are added to.
+        options: Arguments of uvicorn's protocol.
 
     Raises:
-        OSError: The listener is not usable any more.
+        OSError: The listener cannot be used any more.
     """
     loop = asyncio.get_running_loop()
     is_said = False
@@ -320,7 +324,7 @@ async def accept(listener: socket.socket, connections: Connections, options: Any
                 await loop.connect_accepted_socket(partial(_same, connection), found)
             else:
                 found.close()
-        except OSError:  # it has gone already
+        except OSError:  # the client has closed it already
             found.close()
         await asyncio.sleep(ACCEPT_PAUSE_S if connections.refused == refused else BUSY_PAUSE_S)
 
@@ -330,7 +334,7 @@ def _same(connection: Connection) -> Connection:
 
 
 def _bound(found: socket.socket, limits: Limits) -> None:
-    """Bound what the kernel keeps for a connection, and how long for one that has vanished."""
+    """Limit the kernel's send buffer, and how long the kernel keeps an unreachable connection."""
     found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.buffer_bytes)
     with contextlib.suppress(AttributeError, OSError):  # Linux only
         milliseconds = int(1000 * limits.stalled_seconds)
