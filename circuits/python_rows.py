@@ -1,0 +1,128 @@
+"""Rows as Python dicts become an Arrow table, without changing a value.
+
+Arrow infers the type of each column from its values, and `circuits.lossless` casts that to the
+declared type later, under the same rules as for a table. Alternative considered:
+``pa.Table.from_pylist(rows, schema=...)``, which drops unknown keys, makes 1 of 1.5, a date of a
+date with a time, and 12:00 in UTC of 12:00 without a zone. The declared type decides only where
+values of Python have no other type: float32, integers beyond int64, and decimals of large integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import chain
+from numbers import Integral
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits.errors import SchemaError
+
+__all__ = ["table_of_dicts"]
+
+
+def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """The rows as a table: every column of the schema, and every other key that a row has.
+
+    A key that a row lacks is NULL there. Other keys become columns, since an input with rules may
+    read them; `circuits.schema` refuses those that nothing reads.
+
+    Args:
+        relation: The input, for errors.
+        rows: One dict per row.
+        schema: The declared columns.
+
+    Raises:
+        SchemaError: A key is no string, or Arrow has no type for the values of a column.
+
+    Complexity:
+        O(rows x columns).
+
+    >>> schema = pa.schema([("nr", pa.int64()), ("item", pa.string())])
+    >>> table_of_dicts("r", [{"nr": 1}, {"nr": 2, "item": "x"}], schema).to_pylist()
+    [{'nr': 1, 'item': None}, {'nr': 2, 'item': 'x'}]
+    """
+    keys = dict.fromkeys(chain(schema.names, chain.from_iterable(rows)))
+    # A table without columns still has a number of rows; so one column is there and is left out.
+    names, columns = [""], [pa.nulls(len(rows))]
+    for key in keys:
+        if not isinstance(key, str):
+            raise SchemaError(
+                f"relation {relation!r}: the key {key!r} of a row is of type "
+                f"{type(key).__name__}: the names of columns are strings"
+            )
+        place = schema.get_field_index(key)
+        declared = schema.field(place).type if place >= 0 else None
+        values = [row.get(key) for row in rows]
+        try:
+            columns.append(_column(values, declared))
+        except MemoryError:
+            raise
+        except Exception as error:  # a value may be of any class, and Arrow calls its methods
+            raise SchemaError(
+                f"relation {relation!r}: the values of the key {key!r} are no column of one type: "
+                f"{error}"
+            ) from error
+        names.append(key)
+    try:
+        table = pa.Table.from_arrays(columns, names=names)
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"relation {relation!r}: a key is not valid Unicode: {error}") from error
+    return table.select(range(1, len(names)))
+
+
+def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    """The values with the type that Arrow infers, or with the declared one where that is safe."""
+    kinds = set(map(type, values)) - {type(None)}
+    _check_kinds(values, kinds)
+    if declared is not None and kinds:
+        numbers: tuple[type, ...] = ()
+        if types.is_integer(declared):
+            numbers = (Integral,)
+        elif types.is_decimal(declared):
+            numbers = (Integral, Decimal)
+        if bool not in kinds and all(issubclass(kind, numbers) for kind in kinds):
+            return pa.array(values, declared)
+        if types.is_floating(declared) and any(issubclass(kind, float) for kind in kinds):
+            return _floats(values, declared)
+    return pa.array(values)
+
+
+def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
+    """Floats of Python in the declared width, rounded; a finite one does not become infinite."""
+    found = pa.array(values, declared)  # which refuses integers that are no such float
+    if declared.bit_width < 64:
+        finite = pc.is_finite(pa.array(values, pa.float64()))
+        beyond = pc.and_(finite, pc.invert(pc.is_finite(found.cast(pa.float64()))))
+        if pc.any(beyond).as_py():
+            raise ValueError(f"a value is beyond {declared}: declare double")
+    return found
+
+
+def _check_kinds(values: list[Any], kinds: set[type]) -> None:
+    """Refuse what Arrow would change silently: a time of day, a zone, nanoseconds, str to bytes.
+
+    Raises:
+        ValueError: The values hold one of these.
+    """
+    if any(issubclass(kind, str) for kind in kinds) and any(
+        issubclass(kind, bytes) for kind in kinds
+    ):
+        raise ValueError("some are text and some are bytes: encode or decode them")
+    times = {kind for kind in kinds if issubclass(kind, datetime)}
+    if times and any(issubclass(kind, date) for kind in kinds - times):
+        raise ValueError("some are dates and some are times: make all of them dates, or times")
+    if times or any(issubclass(kind, time) for kind in kinds):
+        zoned = {value.tzinfo is not None for value in values if value is not None}
+        if len(zoned) > 1:
+            raise ValueError("some times have a zone and some have none: give all of them one")
+        if zoned == {True} and not times:
+            raise ValueError("a time of day has a zone, and no column holds that: leave it out")
+    for kind in kinds:
+        for part in ("nanosecond", "nanoseconds"):
+            if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):
+                raise ValueError("a time has nanoseconds, and Arrow would drop them: give a frame")
