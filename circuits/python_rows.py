@@ -46,7 +46,8 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
     >>> table_of_dicts("r", [{"nr": 1}, {"nr": 2, "item": "x"}], schema).to_pylist()
     [{'nr': 1, 'item': None}, {'nr': 2, 'item': 'x'}]
     """
-    keys = dict.fromkeys(chain(schema.names, chain.from_iterable(rows)))
+    declared = dict(zip(schema.names, schema.types, strict=True))
+    keys = dict.fromkeys(chain(declared, chain.from_iterable(rows)))
     # A table without columns still has a number of rows; so one column is there and is left out.
     names, columns = [""], [pa.nulls(len(rows))]
     for key in keys:
@@ -55,11 +56,9 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
                 f"relation {relation!r}: the key {key!r} of a row is of type "
                 f"{type(key).__name__}: the names of columns are strings"
             )
-        place = schema.get_field_index(key)
-        declared = schema.field(place).type if place >= 0 else None
         values = [row.get(key) for row in rows]
         try:
-            columns.append(_column(values, declared))
+            columns.append(_column(values, declared.get(key)))
         except MemoryError:
             raise
         except Exception as error:  # a value may be of any class, and Arrow calls its methods
@@ -85,18 +84,25 @@ def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.Ch
             numbers = (Integral,)
         elif types.is_decimal(declared):
             numbers = (Integral, Decimal)
-        if bool not in kinds and all(issubclass(kind, numbers) for kind in kinds):
+        if _are_numbers(kinds, numbers):
             return pa.array(values, declared)
-        if types.is_floating(declared) and any(issubclass(kind, float) for kind in kinds):
+        allowed = (float,) if types.is_float16(declared) else (float, Integral)
+        if types.is_floating(declared) and _are_numbers(kinds, allowed):
             return _floats(values, declared)
     return pa.array(values)
 
 
+def _are_numbers(kinds: set[type], allowed: tuple[type, ...]) -> bool:
+    return bool not in kinds and all(issubclass(kind, allowed) for kind in kinds)
+
+
 def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
     """Floats of Python in the declared width, rounded; a finite one does not become infinite."""
-    found = pa.array(values, declared)  # which refuses integers that are no such float
+    wide = pa.array(values, pa.float64())
+    # Arrow refuses integers that are no such float.
+    found = wide.cast(declared) if types.is_float16(declared) else pa.array(values, declared)
     if declared.bit_width < 64:
-        finite = pc.is_finite(pa.array(values, pa.float64()))
+        finite = pc.is_finite(wide)
         beyond = pc.and_(finite, pc.invert(pc.is_finite(found.cast(pa.float64()))))
         if pc.any(beyond).as_py():
             raise ValueError(f"a value is beyond {declared}: declare double")
@@ -117,7 +123,8 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
     if times and any(issubclass(kind, date) for kind in kinds - times):
         raise ValueError("some are dates and some are times: make all of them dates, or times")
     if times or any(issubclass(kind, time) for kind in kinds):
-        zoned = {value.tzinfo is not None for value in values if value is not None}
+        timed = (value for value in values if isinstance(value, datetime | time))
+        zoned = {value.tzinfo is not None for value in timed}
         if len(zoned) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
         if zoned == {True} and not times:
