@@ -10,12 +10,13 @@ values of Python have no other type: float32, integers beyond int64, and decimal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
-from numbers import Integral
-from typing import Any
+from numbers import Integral, Number
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -23,6 +24,18 @@ from pyarrow import types
 from circuits.errors import SchemaError
 
 __all__ = ["table_of_dicts"]
+
+# In this order: a bool is a number, a time is a date.
+_FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
+    "true or false": (bool, np.bool_),
+    "numbers": Number,
+    "texts": str,
+    "bytes": bytes,
+    "times": datetime,
+    "dates": date,
+    "times of day": time,
+    "durations": timedelta,
+}
 
 
 def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -110,26 +123,33 @@ def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
 
 
 def _check_kinds(values: list[Any], kinds: set[type]) -> None:
-    """Refuse what Arrow would change silently: a time of day, a zone, nanoseconds, str to bytes.
+    """Refuse what Arrow would change silently: mixed kinds, a zone, nanoseconds.
+
+    Of a date and a time it makes two dates, of a time and an integer two times, of text and bytes
+    two bytes.
 
     Raises:
-        ValueError: The values hold one of these.
+        ValueError: The values are of several kinds, or one does not fit a column.
     """
-    if any(issubclass(kind, str) for kind in kinds) and any(
-        issubclass(kind, bytes) for kind in kinds
-    ):
-        raise ValueError("some are text and some are bytes: encode or decode them")
-    times = {kind for kind in kinds if issubclass(kind, datetime)}
-    if times and any(issubclass(kind, date) for kind in kinds - times):
-        raise ValueError("some are dates and some are times: make all of them dates, or times")
-    if times or any(issubclass(kind, time) for kind in kinds):
+    families = sorted(set(map(_family, kinds)))
+    if len(families) > 1:
+        raise ValueError(f"some are {families[0]} and some are {families[1]}: give one kind")
+    if families == ["times"] or families == ["times of day"]:
         timed = (value for value in values if isinstance(value, datetime | time))
         zoned = {value.tzinfo is not None for value in timed}
         if len(zoned) > 1:
             raise ValueError("some times have a zone and some have none: give all of them one")
-        if zoned == {True} and not times:
+        if zoned == {True} and families == ["times of day"]:
             raise ValueError("a time of day has a zone, and no column holds that: leave it out")
     for kind in kinds:
         for part in ("nanosecond", "nanoseconds"):
             if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):
                 raise ValueError("a time has nanoseconds, and Arrow would drop them: give a frame")
+
+
+def _family(kind: type) -> str:
+    """The kind of values that a Python type belongs to, as users call it."""
+    for name, types_ in _FAMILIES.items():
+        if issubclass(kind, types_):
+            return name
+    return kind.__name__

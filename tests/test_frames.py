@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -197,7 +197,9 @@ NOON = datetime(2020, 1, 2, 12)
         (pa.timestamp("s"), NOON, NOON.replace(microsecond=1)),
         (pa.timestamp("us"), NOON, 5),
         (pa.timestamp("ns"), NOON, pd.Timestamp(5)),
+        (pa.timestamp("us"), NOON, pd.NaT),
         (pa.time64("us"), time(1), time(1, tzinfo=UTC)),
+        (pa.duration("us"), timedelta(1), 5),
         (pa.decimal128(9, 2), Decimal("1.25"), Decimal("1.255")),
         (pa.decimal128(9, 2), 3, 0.5),
         (pa.decimal128(38, 0), 2**70, 2**127),
