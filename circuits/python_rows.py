@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 from numbers import Integral, Number
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from circuits.errors import SchemaError
 
 __all__ = ["table_of_dicts"]
 
+# Keys besides the columns: a weight, a sequence, and mistakes; each takes a column of all rows.
+_MAX_OTHER_KEYS: Final = 16
 # In this order: a bool is a number, a time is a date.
 _FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
     "true or false": (bool, np.bool_),
@@ -50,7 +52,7 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
         schema: The declared columns.
 
     Raises:
-        SchemaError: A key is no string, or Arrow has no type for the values of a column.
+        SchemaError: A key is no string, there are many unknown keys, or Arrow has no type for the values of a column.
 
     Complexity:
         O(rows x columns).
@@ -61,6 +63,13 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
     """
     declared = dict(zip(schema.names, schema.types, strict=True))
     keys = dict.fromkeys(chain(declared, chain.from_iterable(rows)))
+    other = list(islice(keys, len(declared), None))
+    if len(other) > _MAX_OTHER_KEYS:
+        raise SchemaError(
+            f"relation {relation!r}: rows have {len(other)} keys that are no columns, more than "
+            f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: give the columns "
+            f"{', '.join(declared)}"
+        )
     # A table without columns still has a number of rows; so one column is there and is left out.
     names, columns = [""], [pa.nulls(len(rows))]
     for key in keys:
