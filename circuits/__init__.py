@@ -11,7 +11,8 @@ relational core, and no Spark; it does no I/O.
           -> lowering          plans as they run: one N-way join per SELECT or rule
           -> graph, operators  the circuit: each operator its meaning Q and its incremental form
           -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
-    table -> inputs            upserts, strict deletes and retention become plain changes of rows
+    rows  -> tables            frames, RecordBatches and dicts become Arrow tables
+          -> inputs            upserts, strict deletes and retention become plain changes of rows
           -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
 
 =================================  ===============================================================
@@ -19,6 +20,7 @@ relational core, and no Spark; it does no I/O.
 `views`, `query`, `snapshot`       what is kept, asked once, and saved
 `definition`, `step`, `state`      a circuit without state; what a step adds to it; all of it
 `drawing`                          ``explain``
+`ddl`                              columns as text, names of types
 `expression`, `functions`          typed scalar expressions, what exists for them
 `evaluation`, `predicates`         ... on Arrow columns, ... on codes where those decide
 =================================  ===============================================================

@@ -38,7 +38,6 @@ from circuits.errors import (
     MissingRowError,
     RuleError,
     TextError,
-    UnknownInputError,
     UnknownViewError,
 )
 from circuits.fixpoint import ITERATIONS
@@ -52,11 +51,11 @@ from circuits.limits import bounded
 from circuits.operators.integrate import Integrate
 from circuits.query import Engine, answered
 from circuits.relational import Fields, Plan
-from circuits.schema import Schema, schemas_of
+from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
 from circuits.snapshot import Snapshot, restored, taken
 from circuits.state import State, codecs_of, fill
 from circuits.step import PHASES, CircuitStep, digests_of
-from circuits.tables import tables_of
+from circuits.tables import Rows, check_input, tables_of
 from circuits.turns import Turn, Turns
 from circuits.views import Views
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
@@ -80,7 +79,7 @@ class Circuit:
 
     Args:
         plans: The plan of each view, in an order in which views come after those they read.
-        schemas: The input relations.
+        schemas: The columns of each input relation, as for `compile_sql`.
         outputs: The views that ``step`` returns; all of them when not given.
         materialize: Which views and inputs are kept whole, for `views` and `query`: a collection of
             names, or True for all.
@@ -104,7 +103,7 @@ class Circuit:
     def __init__(
         self,
         plans: Mapping[str, Plan],
-        schemas: Mapping[str, pa.Schema],
+        schemas: Mapping[str, SchemaLike],
         *,
         outputs: Collection[str] | None = None,
         materialize: bool | Collection[str] = False,
@@ -117,6 +116,7 @@ class Circuit:
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
+        schemas = arrow_schemas(schemas)
         self.inputs = schemas_of(schemas)
         check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         check_type("parts", parts, int, "a number of parts")
@@ -133,7 +133,7 @@ class Circuit:
         self._joining = Joining(formula_of(formula), executor, parts, iterations)
         self.definition = Definition(
             self.plans,
-            dict(schemas),
+            schemas,
             outputs=self.outputs,
             materialize=self.materialized,
             formula=formula_of(formula),
@@ -167,7 +167,7 @@ class Circuit:
 
     def step(
         self,
-        tables: Mapping[str, pa.Table],
+        tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
@@ -175,8 +175,10 @@ class Circuit:
         """Apply the changes of one moment and return the change of every output.
 
         Args:
-            tables: A table of rows per input relation, with an optional integer column
-                ``weight``; a relation without a table does not change.
+            tables: The rows of each input relation, with an optional integer column ``weight``; a
+                relation without rows does not change. Rows are a `pa.Table` or RecordBatches, a
+                frame (of pandas, polars or DuckDB: anything with ``__arrow_c_stream__``), or a
+                list of dicts, in which a missing key is NULL (`circuits.tables`).
             watermarks: As for `prepare`.
             timeout: As for `prepare`.
 
@@ -193,6 +195,18 @@ class Circuit:
             MissingRowError: A strict input is to lose what it does not have; nothing has changed.
                 Other rows that rules refuse are left out; `prepare` says which.
             BusyCircuitError: As `prepare`; nothing has changed.
+
+        >>> import pandas
+        >>> from circuits import compile_sql
+        >>> people = compile_sql("SELECT name FROM p WHERE age > 20", {"p": "name text, age int"})
+        >>> people.step({"p": pandas.DataFrame({"name": ["ann"], "age": [30]})})["view"].to_pylist()
+        [{'name': 'ann', 'weight': 1}]
+        >>> people.step({"p": [{"name": "bob", "age": 40}, {"name": "eve"}]})["view"].to_pylist()
+        [{'name': 'bob', 'weight': 1}]
+        >>> people.step({"p": [{"nmae": "bob", "age": 40}]})
+        Traceback (most recent call last):
+        circuits.errors.SchemaError: relation 'p': surplus or repeated columns in ['name', 'age', \
+'nmae']: 'nmae'; it needs name, age and may have weight
         """
         prepared = self.prepare(tables, watermarks, timeout=timeout)
         for refused in chain.from_iterable(prepared.refused.values()):
@@ -204,7 +218,7 @@ class Circuit:
 
     def prepare(
         self,
-        tables: Mapping[str, pa.Table],
+        tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any] | None = None,
         *,
         timeout: float | None = None,
@@ -238,7 +252,7 @@ class Circuit:
             raise
 
     def _prepared(
-        self, tables: Mapping[str, pa.Table], watermarks: Mapping[str, Any], turn: Turn
+        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: Turn
     ) -> CircuitStep:
         self._check_writable()
         known, marks = self._known(), self._graph.marks
@@ -288,7 +302,7 @@ class Circuit:
         holdings.truncate(committed)
         return holdings.lengths()
 
-    def digests(self, tables: Mapping[str, pa.Table]) -> dict[str, int]:
+    def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
 
         Raises:
@@ -540,7 +554,7 @@ class Circuit:
 
     def _encoded(
         self,
-        tables: Mapping[str, pa.Table],
+        tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
         codecs: Codecs,
         rules: Mapping[str, Ruled],
@@ -561,12 +575,12 @@ class Circuit:
                 'give {"name of the input": time}'
             )
         for name, value in watermarks.items():
-            self._check_input(name)
+            check_input(name, self.inputs)
             if name not in rules:
                 raise unretained(name)
             moved[name] = rules[name].watermark(value)
-        for name, table in tables_of(tables).items():
-            self._check_input(name)
+        schemas = self.definition.schemas
+        for name, table in tables_of(tables, schemas).items():
             if name not in rules:
                 given[name] = self.inputs[name].to_zset(table, codecs)
                 continue
@@ -574,10 +588,3 @@ class Circuit:
             if horizon is not None:
                 moved[name] = max(horizon, moved.get(name, horizon))
         return given, moved
-
-    def _check_input(self, name: str) -> None:
-        if name not in self.inputs:
-            raise UnknownInputError(
-                f"{name!r} is not an input; inputs are {', '.join(self.inputs)}: "
-                "rename the relation or add its schema"
-            )

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 
-import pyarrow as pa
-
 from circuits.circuit import Circuit
 from circuits.datalog import plan_datalog
 from circuits.definition import SourceText
 from circuits.fixpoint import ITERATIONS
 from circuits.inputs.rules import Rules
 from circuits.relational import Plan
-from circuits.schema import schemas_of
+from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
@@ -24,7 +22,7 @@ __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
 def compile_sql(
     text: str,
-    schemas: Mapping[str, pa.Schema],
+    schemas: Mapping[str, SchemaLike],
     *,
     name: str = "view",
     dialect: str = "duckdb",
@@ -41,7 +39,9 @@ def compile_sql(
 
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
-        schemas: The input relations; ``nullable=False`` on a field spares tests for NULL.
+        schemas: The columns of each input relation: a `pa.Schema`, a dict of types, DDL text, or a
+            frame that has them (`circuits.schema.arrow_schema`). Columns that are not nullable
+            need no tests for NULL.
         name: What the view of a plain SELECT is called.
         dialect: The dialect of the text, as sqlglot calls it.
         outputs: The views that ``step`` returns; all when not given.
@@ -56,9 +56,11 @@ def compile_sql(
     Raises:
         SqlError: The text is no SQL, or names what is not there.
         UnsupportedSqlError: It uses what is not supported; the message says what and where.
-        SchemaError: A schema has a column of a type that cannot be held.
+        ArgumentTypeError: An argument is of the wrong Python type.
+        SchemaError: A schema has a column of a type that does not exist or cannot be held.
         RuleError: Rules do not go with the schema of their input.
 
+    >>> import pyarrow as pa
     >>> circuit = compile_sql(
     ...     "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src "
     ...     "JOIN e z ON z.src = x.src AND z.dst = y.dst",
@@ -67,6 +69,15 @@ def compile_sql(
     ... )
     >>> circuit.step({"e": pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})})["triangles"].to_pylist()
     [{'n': 1, 'weight': 1}]
+
+    Schemas can be text, and rows a list of dicts or a frame:
+
+    >>> circuit = compile_sql(
+    ...     "SELECT city, count(*) AS n FROM people GROUP BY city",
+    ...     {"people": "name STRING NOT NULL, city STRING"},
+    ... )
+    >>> circuit.step({"people": [{"name": "ann", "city": "Rome"}]})["view"].to_pylist()
+    [{'city': 'Rome', 'n': 1, 'weight': 1}]
 
     With rules an input takes the last row of each key, or forgets rows by their time:
 
@@ -85,6 +96,7 @@ def compile_sql(
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
     source = SourceText("sql", text, name, dialect)
+    schemas = arrow_schemas(schemas)  # once, since a frame may be read only once
     return Circuit(
         plans_of(source, schemas),
         schemas,
@@ -102,7 +114,7 @@ def compile_sql(
 
 def compile_datalog(
     text: str,
-    schemas: Mapping[str, pa.Schema],
+    schemas: Mapping[str, SchemaLike],
     *,
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
@@ -117,7 +129,7 @@ def compile_datalog(
 
     Args:
         text: Rules; those of one head are alternatives, and they may use each other's heads.
-        schemas: The input relations.
+        schemas: The columns of each input relation, as for `compile_sql`.
         outputs: The heads that ``step`` returns; all when not given.
         materialize: Which heads and inputs are kept whole, for ``views`` and ``query``.
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
@@ -130,15 +142,14 @@ def compile_datalog(
     Raises:
         DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
             and not monotone.
-        SchemaError: A schema has a column of a type that cannot be held.
+        ArgumentTypeError: An argument is of the wrong Python type.
+        SchemaError: A schema has a column of a type that does not exist or cannot be held.
         RuleError: Rules do not go with the schema of their input.
 
+    >>> import pyarrow as pa
     >>> circuit = compile_datalog(
     ...     "open(x) :- edge(x, y), not closed(y).",
-    ...     {
-    ...         "edge": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
-    ...         "closed": pa.schema([("node", pa.int64())]),
-    ...     },
+    ...     {"edge": "src bigint, dst bigint", "closed": {"node": pa.int64()}},
     ... )
     >>> circuit.step({"edge": pa.table({"src": [1, 2], "dst": [2, 3]})})["open"].to_pylist()
     [{'x': 1, 'weight': 1}, {'x': 2, 'weight': 1}]
@@ -147,6 +158,7 @@ def compile_datalog(
     """
     check_type("text", text, str, "Datalog rules as a text")
     source = SourceText("datalog", text)
+    schemas = arrow_schemas(schemas)
     return Circuit(
         plans_of(source, schemas),
         schemas,
@@ -162,7 +174,7 @@ def compile_datalog(
     )
 
 
-def plans_of(source: SourceText, schemas: Mapping[str, pa.Schema]) -> dict[str, Plan]:
+def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, Plan]:
     """Compile a text to the plan of each view.
 
     Args:

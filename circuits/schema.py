@@ -7,32 +7,51 @@ int64 is declared, and an int64 column where int32 is, as long as the values fit
 refused: a missing, surplus or repeated column, NULL where the field says not null. Refusals that
 do not need the codes come before the first value is added to a table. All work is on whole columns.
 
+A schema is declared as an Arrow schema, a dict of types, DDL text, or a frame that has such columns
+(`arrow_schema`).
+
 The column ``weight`` (any integer type, optional on input, always there on output) is the weight of
 the row; without it every row has weight 1.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.codec import Codecs
+from circuits.ddl import field_of, schema_of_ddl
 from circuits.errors import SchemaError
 from circuits.lossless import lossless
 from circuits.relational import Field
-from circuits.tables import table_of
+from circuits.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.errors import ArgumentTypeError
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["WEIGHT", "Schema", "schemas_of"]
+__all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
 
 WEIGHT: Final = "weight"
+
+
+class ArrowSchema(Protocol):
+    """An object that tells its columns as an Arrow schema."""
+
+    def __arrow_c_schema__(self) -> Any:
+        """The schema of the Arrow PyCapsule interface."""
+
+
+#: What declares the columns of a relation.
+SchemaLike: TypeAlias = (
+    Mapping[str, pa.DataType | str] | str | ArrowSchema | ArrowStream | ArrowArray | pa.Schema
+)
 
 
 @dataclass(frozen=True)
@@ -78,15 +97,22 @@ name, age and may have weight
                 raise self._refused(field.name, error) from error
 
     @classmethod
-    def of(cls, relation: str, schema: pa.Schema) -> Schema:
-        """Read an Arrow schema; a field that is not nullable is refused where it holds NULL.
+    def of(cls, relation: str, schema: SchemaLike) -> Schema:
+        """Read a declared schema; a field that is not nullable is refused where it holds NULL.
+
+        Args:
+            relation: The name of the relation.
+            schema: As for `arrow_schema`.
 
         Raises:
-            SchemaError: As for the class.
+            ArgumentTypeError: ``schema`` declares no columns.
+            SchemaError: As for the class; or a type does not exist.
+
+        >>> Schema.of("r", "nr BIGINT NOT NULL, item STRING").fields[0]
+        Field(name='nr', type=DataType(int64), nullable=False)
         """
-        check_type("relation", relation, str, "the name of a relation")
-        check_type(f"the schema of {relation!r}", schema, pa.Schema, "a pa.Schema")
-        return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in schema))
+        declared = arrow_schema(relation, schema)
+        return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in declared))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -103,8 +129,12 @@ name, age and may have weight
         fields = [pa.field(f.name, f.type, f.nullable) for f in self.fields]
         return pa.schema([*fields, (WEIGHT, pa.int64())])
 
-    def to_zset(self, table: pa.Table, codecs: Codecs) -> ZSet:
+    def to_zset(self, table: Rows, codecs: Codecs) -> ZSet:
         """Encode a table of rows, with or without weights.
+
+        Args:
+            table: Rows of any kind that `circuits.tables` knows.
+            codecs: They give the codes.
 
         Raises:
             SchemaError: Columns are missing, surplus, of a type that cannot be cast without loss,
@@ -114,7 +144,7 @@ name, age and may have weight
         Complexity:
             O(bytes), and sorting the codes.
         """
-        table = table_of(self.relation, table)
+        table = table_of(self.relation, table, self.arrow)
         codes, weights = self.to_codes(table, codecs)
         if not self.fields:
             if weights is None:
@@ -123,14 +153,14 @@ name, age and may have weight
         return ZSet.from_columns(codes, weights)
 
     def to_codes(
-        self, table: pa.Table, codecs: Codecs
+        self, table: Rows, codecs: Codecs
     ) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64] | None]:
         """The codes of every column, row by row as given, and the weights if there are any.
 
         Raises:
             SchemaError: As `to_zset`.
         """
-        table = table_of(self.relation, table)
+        table = table_of(self.relation, table, self.arrow)
         self.check_columns(table)
         arrays = [self._column(table, field) for field in self.fields]
         weights = self.weights(table)
@@ -144,9 +174,12 @@ name, age and may have weight
         """
         names = table.column_names
         surplus = [name for name in names if name not in (*self.columns, WEIGHT, *besides)]
-        if surplus or len(set(names)) != len(names):
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if surplus or repeated:
+            named = ", ".join(map(repr, dict.fromkeys(surplus + repeated)))
             raise SchemaError(
-                f"relation {self.relation!r}: surplus or repeated columns in {names}; {self._needs}"
+                f"relation {self.relation!r}: surplus or repeated columns in {names}: {named}; "
+                f"{self._needs}"
             )
 
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
@@ -238,15 +271,105 @@ name, age and may have weight
         return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
 
 
-def schemas_of(schemas: Mapping[str, pa.Schema]) -> dict[str, Schema]:
+def schemas_of(schemas: Mapping[str, SchemaLike]) -> dict[str, Schema]:
     """The schemas of the input relations, by name.
 
     Raises:
-        ArgumentTypeError: They are no mapping from names to Arrow schemas.
+        ArgumentTypeError: They are no mapping from names to schemas.
         SchemaError: As for the class.
     """
+    return {name: Schema.of(name, schema) for name, schema in arrow_schemas(schemas).items()}
+
+
+def arrow_schemas(schemas: Mapping[str, SchemaLike]) -> dict[str, pa.Schema]:
+    """The Arrow schemas of the input relations, by name; each as `arrow_schema`."""
     check_type("schemas", schemas, Mapping, '{"name of the input": pa.schema(...)}')
-    return {name: Schema.of(name, schema) for name, schema in schemas.items()}
+    return {name: arrow_schema(name, schema) for name, schema in schemas.items()}
+
+
+def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
+    """The Arrow schema of a relation.
+
+    Args:
+        relation: The name of the relation.
+        schema: One of
+
+            - a `pa.Schema`: taken as it is;
+            - a dict from the names of columns to types: a `pa.DataType`, or text as in DDL;
+            - DDL text: ``"nr BIGINT NOT NULL, item STRING"`` (`circuits.ddl`);
+            - a frame or table, or another object with ``__arrow_c_schema__`` or
+              ``__arrow_c_stream__``: its columns but for ``weight`` and an index without a name.
+              A category is a column of its values' type. The rows are not taken.
+
+    Raises:
+        ArgumentTypeError: It is none of these.
+        SchemaError: A type does not exist, or the object cannot tell its columns.
+
+    >>> arrow_schema("r", {"nr": pa.int64(), "price": "decimal(9, 2)"})
+    nr: int64
+    price: decimal128(9, 2)
+    >>> arrow_schema("r", pa.table({"nr": [1, 2], "weight": [1, 1]}))
+    nr: int64
+    >>> arrow_schema("r", "nr bigint, item")
+    Traceback (most recent call last):
+    circuits.errors.SchemaError: relation 'r': schema 'nr bigint, item': 'item' is no column; \
+write NAME TYPE, NAME TYPE, as in 'src long, dst long'
+    """
+    check_type("relation", relation, str, "the name of a relation")
+    if isinstance(schema, pa.Schema):
+        return schema
+    try:
+        if isinstance(schema, str):
+            return schema_of_ddl(schema)
+        if isinstance(schema, Mapping):
+            return pa.schema([_field(name, type) for name, type in schema.items()])
+        found = _schema_of_rows(schema)
+    except MemoryError:
+        raise
+    except (SchemaError, ArgumentTypeError) as error:
+        raise type(error)(f"relation {relation!r}: {error}") from error
+    except Exception as error:  # the code of another package runs here, and may raise anything
+        raise SchemaError(
+            f"relation {relation!r}: the columns of a {type(schema).__name__} cannot be read as an "
+            f"Arrow schema: {error}; give a pa.Schema"
+        ) from error
+    if found is None:
+        check_type(
+            f"the schema of {relation!r}",
+            schema,
+            pa.Schema,
+            "a pa.Schema, a dict of types, DDL text such as 'nr bigint, item string', or a frame",
+        )
+    return found
+
+
+def _field(name: Any, type: Any) -> pa.Field:
+    check_type("the name of a column", name, str, "a text")
+    if isinstance(type, str):
+        return field_of(name, type)
+    check_type(f"the type of column {name!r}", type, pa.DataType, "a pa.DataType, or its name")
+    return pa.field(name, type)
+
+
+def _schema_of_rows(rows: Any) -> pa.Schema | None:
+    """The columns of a frame, None if it is none; a reader is not read."""
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        found = rows.schema
+    elif hasattr(rows, "__arrow_c_schema__"):
+        found = pa.schema(rows)
+    elif hasattr(rows, "__arrow_c_stream__"):
+        found = pa.RecordBatchReader.from_stream(rows).schema
+    elif hasattr(rows, "__arrow_c_array__"):
+        found = pa.record_batch(rows).schema
+    else:
+        return None
+    fields = []
+    for field in found:
+        if field.name != WEIGHT and not INDEX.fullmatch(field.name):
+            categories = pa.types.is_dictionary(field.type)
+            type = field.type.value_type if categories else field.type
+            fields.append(pa.field(field.name, type, field.nullable))
+    return pa.schema(fields)
 
 
 def _null_count(column: pa.ChunkedArray) -> int:

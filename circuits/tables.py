@@ -1,29 +1,69 @@
-"""Tables: what a user gives for the rows of an input becomes an Arrow table here, and nowhere else.
+"""Tables: the rows that a user gives for an input become an Arrow table here, and nowhere else.
 
-`tables_of` takes the argument of `Circuit.step`, `table_of` the rows of one input. Another kind of
-rows (a frame, a list of dicts) is one more case of `table_of`; whatever is none of them is an error
-that says what was given. Columns and types are checked later, by `circuits.schema`.
+=====================================  ===========================================================
+rows                                   table
+=====================================  ===========================================================
+`pa.Table`, `pa.RecordBatch`           itself
+a list of RecordBatches                their rows, one after another
+a list of dicts                        a column per key (`circuits.python_rows`)
+an object with ``__arrow_c_stream__``  read to its end: frames of pandas 2.2 and polars, relations
+                                       of DuckDB, a `pa.RecordBatchReader`
+an object with ``__arrow_c_array__``   read likewise: a struct is a row
+=====================================  ===========================================================
+
+`tables_of` takes the argument of `Circuit.step`, `table_of` the rows of one input. Columns and
+types are checked later, by `circuits.schema`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from circuits.errors import SchemaError, UnknownInputError
+from circuits.python_rows import table_of_dicts
 
-__all__ = ["table_of", "tables_of"]
+__all__ = ["INDEX", "ArrowArray", "ArrowStream", "Rows", "check_input", "table_of", "tables_of"]
+
+#: The column that pandas makes of an index without a name.
+INDEX: Final = re.compile(r"__index_level_\d+__")
 
 
-def tables_of(given: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+class ArrowStream(Protocol):
+    """A frame, or another object that gives its rows as Arrow data."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The stream of the Arrow PyCapsule interface."""
+
+
+class ArrowArray(Protocol):
+    """An object that gives its rows as one Arrow array of structs."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        """The array of the Arrow PyCapsule interface."""
+
+
+#: The rows of one input.
+Rows: TypeAlias = (
+    ArrowStream | ArrowArray | Sequence[Mapping[str, Any]] | Sequence[pa.RecordBatch] | pa.Table
+)
+
+
+def tables_of(given: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
     """The tables of a step by input.
+
+    Args:
+        given: The rows by input.
+        schemas: The schemas of all inputs.
 
     Raises:
         SchemaError: It is no mapping, or the rows of an input are no table.
-        UnknownInputError: A name is no string.
+        UnknownInputError: A name is no input.
 
-    >>> tables_of(None)
+    >>> tables_of(None, {})
     Traceback (most recent call last):
     circuits.errors.SchemaError: a step takes a mapping from inputs to tables, not NoneType: give \
 {"name of the input": table}, or {} for no rows
@@ -33,42 +73,109 @@ def tables_of(given: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
             f"a step takes a mapping from inputs to tables, not {type(given).__name__}: give "
             '{"name of the input": table}, or {} for no rows'
         )
-    found = {}
-    for name, rows in given.items():
-        if not isinstance(name, str):
-            raise UnknownInputError(
-                f"{name!r} is not the name of an input: names are strings, not "
-                f"{type(name).__name__}"
-            )
-        found[name] = table_of(name, rows)
-    return found
+    for name in given:
+        check_input(name, schemas)
+    return {name: table_of(name, rows, schemas[name]) for name, rows in given.items()}
 
 
-def table_of(relation: str, rows: object) -> pa.Table:
-    """The rows of one input as an Arrow table; nothing is copied.
+def check_input(name: object, inputs: Collection[str]) -> None:
+    """Refuse a name that is not the name of an input.
 
-    Arrow checks offsets, indices and UTF-8, since the kernels trust them: O(bytes of texts), far
-    less than encoding takes.
+    Raises:
+        UnknownInputError: It is not.
+    """
+    if not isinstance(name, str):
+        raise UnknownInputError(
+            f"{name!r} is not the name of an input: names are strings, not {type(name).__name__}"
+        )
+    if name not in inputs:
+        raise UnknownInputError(
+            f"{name!r} is not an input; inputs are {', '.join(inputs)}: "
+            "rename the relation or add its schema"
+        )
+
+
+def table_of(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
+    """The rows of one input as an Arrow table.
+
+    Tables and RecordBatches are not copied. The index of a pandas frame is no column, unless it has
+    a name. Arrow checks offsets, indices and UTF-8, since the kernels trust them: O(bytes of
+    texts), far less than encoding takes.
 
     Args:
         relation: The input, for errors.
-        rows: A `pa.Table` or a `pa.RecordBatch`.
+        rows: A table, a frame, RecordBatches or a list of dicts. A reader is read to its end.
+        schema: The declared columns; they type the values of dicts.
 
     Raises:
-        SchemaError: It is no kind of rows, or Arrow finds that it is damaged.
+        SchemaError: It is no kind of rows, it cannot be read as Arrow data, or Arrow finds that it
+            is damaged.
+
+    >>> schema = pa.schema([("nr", pa.int64()), ("item", pa.string())])
+    >>> table_of("r", [{"nr": 1, "item": "x"}, {"nr": 2}], schema).to_pylist()
+    [{'nr': 1, 'item': 'x'}, {'nr': 2, 'item': None}]
+    >>> table_of("r", {"nr": 1}, schema)
+    Traceback (most recent call last):
+    circuits.errors.SchemaError: relation 'r': rows come as a table, a frame, RecordBatches or a \
+list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    if not isinstance(rows, pa.Table):
-        raise SchemaError(
-            f"relation {relation!r}: rows come as a pa.Table, not {type(rows).__name__}: make one "
-            "with pa.table(...)"
-        )
+    table = _read(relation, rows, schema)
+    index = [
+        name for name in table.column_names if INDEX.fullmatch(name) and name not in schema.names
+    ]
+    if index:
+        table = table.drop_columns(index)
     try:
-        rows.validate(full=True)
+        table.validate(full=True)
     except pa.ArrowInvalid as error:
         raise SchemaError(
             f"relation {relation!r}: the table is damaged: {error}; write what made it again, or "
             "read texts that are not UTF-8 as binary"
         ) from error
-    return rows
+    return table
+
+
+def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, list | tuple):
+        return _of_list(relation, rows, schema)
+    if not (hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__")):
+        way_out = "make a list of the row, or a table" if isinstance(rows, Mapping) else "make one"
+        raise SchemaError(
+            f"relation {relation!r}: rows come as a table, a frame, RecordBatches or a list of "
+            f"dicts, not {type(rows).__name__}: {way_out} with pa.table(...)"
+        )
+    try:
+        return pa.table(rows)
+    except MemoryError:
+        raise
+    except Exception as error:  # the code of another package runs here, and may raise anything
+        raise SchemaError(
+            f"relation {relation!r}: the rows of a {type(rows).__name__} cannot be read as Arrow "
+            f"data: {error}; give a frame with columns of one type each"
+        ) from error
+
+
+def _of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    kinds = set(map(type, rows))
+    if all(issubclass(kind, Mapping) for kind in kinds):
+        if not rows:
+            return schema.empty_table()
+        return table_of_dicts(relation, rows, schema)
+    if not all(issubclass(kind, pa.RecordBatch) for kind in kinds):
+        known = (Mapping, pa.RecordBatch)
+        first = next((kind for kind in kinds if not issubclass(kind, known)), pa.RecordBatch)
+        raise SchemaError(
+            f"relation {relation!r}: a list of rows holds only dicts, or only RecordBatches, and "
+            f"one is of type {first.__name__}: give one dict per row, or a table with pa.table(...)"
+        )
+    try:
+        return pa.Table.from_batches(rows)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(
+            f"relation {relation!r}: the RecordBatches of a list have different columns: {error}; "
+            "give them the same schema"
+        ) from error

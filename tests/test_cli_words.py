@@ -13,7 +13,6 @@ import pytest
 from circuits import DatalogError, Retain, Rules, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
 from streaming.cli.changes_file import ChangesFile
-from streaming.cli.ddl import schema_of_ddl
 from streaming.cli.sink import JsonLines, routes_of_sinks, sinks_of
 from streaming.cli.source import Source, rows_of_files, sources_of
 from streaming.cli.views import circuit_of
@@ -23,29 +22,13 @@ from tests.tables import EDGE
 VIEWS = "CREATE VIEW a AS SELECT src FROM e; CREATE VIEW b AS SELECT dst FROM e;"
 
 
-def test_columns_have_the_types_that_their_words_mean():
-    text = "a int, b BIGINT not null, c decimal(9,2), `d e` string, f timestamp, g double precision"
-    with pytest.raises(EventsError, match="'g double precision' is no column"):
-        schema_of_ddl(text)
-    schema = schema_of_ddl(text.rpartition(",")[0])
-    assert schema == pa.schema(
-        [
-            ("a", pa.int32()),
-            pa.field("b", pa.int64(), nullable=False),
-            ("c", pa.decimal128(9, 2)),
-            ("d e", pa.string()),
-            ("f", pa.timestamp("us", "UTC")),
-        ]
+def test_a_source_declares_its_columns_as_text():
+    source = Source.parse("e=in/e,schema=nr long not null, item string")
+    assert source.schema() == pa.schema(
+        [pa.field("nr", pa.int64(), nullable=False), ("item", pa.string())]
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("", "has no columns"), ("a", "'a' is no column"), ("a map", "there is no type 'map'")],
-)
-def test_what_declares_no_columns_is_refused(text, said):
-    with pytest.raises(EventsError, match=said):
-        schema_of_ddl(text)
+    with pytest.raises(EventsError, match=r"--source e: .*'item' is no column"):
+        Source.parse("e=in/e,schema=nr long, item").schema()
 
 
 def test_a_source_is_a_path_with_options_or_options_alone():

@@ -252,6 +252,22 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         lambda column, duration: circuit(rules={"e": Rules(retain=Retain(column, duration))}),
         {"column": "a", "duration": 7},
     ),
+    "compile_sql, schema": (
+        lambda schema: compile_sql(SQL, {"e": schema}),
+        {"schema": "a bigint, b text"},
+    ),
+    "compile_sql, type": (
+        lambda name, type: compile_sql(SQL, {"e": {"a": pa.int64(), name: type}}),
+        {"name": "b", "type": "text"},
+    ),
+    "Circuit.step, dicts": (
+        lambda key, value: circuit().step({"e": [{"a": 1, "b": "x"}, {"a": 2, key: value}]}),
+        {"key": "b", "value": "y"},
+    ),
+    "Circuit.step, list": (
+        lambda row: circuit().step({"e": [row]}),
+        {"row": {"a": 1}},
+    ),
     "Schema.of": (Schema.of, {"relation": "e", "schema": PAIR}),
     "Schema.to_zset": (
         lambda table: Schema.of("e", PAIR).to_zset(table, Codecs()),
@@ -302,7 +318,7 @@ def text_of(offsets: list[int], data: bytes) -> pa.Array:
 STEPS: dict[str, tuple[Any, type[Exception], str]] = {
     "None": (None, SchemaError, r"mapping from inputs to tables, not NoneType: give \{"),
     "a list": ([], SchemaError, "mapping from inputs to tables, not list"),
-    "None for rows": ({"e": None}, SchemaError, "'e': rows come as a pa.Table, not NoneType"),
+    "None for rows": ({"e": None}, SchemaError, "'e': rows come as a table, a frame, .*not None"),
     "a name that is a number": ({1: ROWS}, UnknownInputError, "1 is not the name of an input"),
     "an unknown name": ({"f": ROWS}, UnknownInputError, "'f' is not an input; inputs are e"),
     "a column twice": (

@@ -44,9 +44,9 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from circuits import Retain, Rules
+from circuits import Retain, Rules, SchemaError
+from circuits.ddl import schema_of_ddl
 from circuits.inputs.rules import OnExpiry
-from streaming.cli.ddl import schema_of_ddl
 from streaming.errors import EventsError, FeedError
 
 __all__ = [
@@ -186,11 +186,15 @@ class Source:
         """The columns, with ``weight`` if there is one; None if only Spark can tell.
 
         Raises:
-            EventsError: A file cannot be read, or there is none and no schema is given.
+            EventsError: A file cannot be read, or there is none and no schema is given, or the
+                schema declares no columns.
             FeedError: A feed's events do not tell them, and no schema is given.
         """
         if "schema" in self.own:
-            return schema_of_ddl(self.own["schema"])
+            try:
+                return schema_of_ddl(self.own["schema"])
+            except SchemaError as error:
+                raise EventsError(f"--source {self.name}: {error}") from error
         if self.feed not in FLAT:
             raise FeedError(
                 f"--source {self.name}: the events of feed={self.feed} do not tell the columns of "

@@ -1,0 +1,128 @@
+"""DDL: the columns of a relation as text, ``nr BIGINT NOT NULL, item STRING``, and names of types.
+
+This is the only table of type names outside of a query. The words are those of Spark's DDL, without
+a JVM: a ``TIMESTAMP`` is a time in UTC, a ``TIMESTAMP_NTZ`` has no zone, ``DECIMAL`` alone is
+``DECIMAL(10, 0)``. Arrow's own names (``int64``, ``uint8``, ``float64``) and DuckDB's unsigned
+integers are there as well. The length in ``VARCHAR(n)`` limits nothing. Relations have flat columns
+only, so there are no nested types.
+
+The types that a CAST in a query names depend on the dialect of the query (`circuits.sql.types`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+from circuits.errors import SchemaError
+
+__all__ = ["field_of", "schema_of_ddl"]
+
+_TYPES: Final = {
+    **dict.fromkeys(("tinyint", "byte", "int8"), pa.int8()),
+    **dict.fromkeys(("smallint", "short", "int16"), pa.int16()),
+    **dict.fromkeys(("int", "integer", "int32"), pa.int32()),
+    **dict.fromkeys(("bigint", "long", "int64"), pa.int64()),
+    **dict.fromkeys(("utinyint", "uint8"), pa.uint8()),
+    **dict.fromkeys(("usmallint", "uint16"), pa.uint16()),
+    **dict.fromkeys(("uinteger", "uint32"), pa.uint32()),
+    **dict.fromkeys(("ubigint", "uint64"), pa.uint64()),
+    **dict.fromkeys(("float", "real", "float32"), pa.float32()),
+    **dict.fromkeys(("double", "float64"), pa.float64()),
+    **dict.fromkeys(("string", "text", "varchar"), pa.string()),
+    "large_string": pa.large_string(),
+    **dict.fromkeys(("binary", "blob"), pa.binary()),
+    **dict.fromkeys(("boolean", "bool"), pa.bool_()),
+    **dict.fromkeys(("date", "date32"), pa.date32()),
+    "time": pa.time64("us"),
+    **dict.fromkeys(("timestamp", "timestamp_ltz", "timestamptz"), pa.timestamp("us", "UTC")),
+    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("s"),
+    "timestamp_ms": pa.timestamp("ms"),
+    "timestamp_ns": pa.timestamp("ns"),
+}
+_DECIMALS: Final = ("decimal", "dec", "numeric")
+# Arrow's decimal128 has this many digits.
+_MAX_PRECISION: Final = 38
+
+_TYPE: Final = r"""(?P<type>\w+)
+        (?:\s*\(\s*(?P<precision>\d+)\s*(?:,\s*(?P<scale>\d+)\s*)?\))?
+        (?:\s+(?P<required>not\s+)?null)?\s*"""
+_FLAGS: Final = re.VERBOSE | re.IGNORECASE
+_COLUMN: Final = re.compile(
+    rf"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>\w+))\s*:?\s+{_TYPE}(?:,|$)", _FLAGS
+)
+_ONE_TYPE: Final = re.compile(rf"\s*{_TYPE}$", _FLAGS)
+
+
+def schema_of_ddl(text: str) -> pa.Schema:
+    """The schema that a text declares.
+
+    Raises:
+        SchemaError: The text is no list of columns with types, or there is no such type.
+
+    >>> schema_of_ddl("nr BIGINT NOT NULL, price decimal(9, 2), `the item` string")
+    nr: int64 not null
+    price: decimal128(9, 2)
+    the item: string
+    """
+    place, fields = 0, []
+    while place < len(text):
+        found = _COLUMN.match(text, place)
+        if found is None:
+            raise SchemaError(
+                f"schema {text!r}: {text[place:].strip()!r} is no column; write NAME TYPE, "
+                "NAME TYPE, as in 'src long, dst long'"
+            )
+        fields.append(_field(text, found["quoted"] or found["name"], found))
+        place = found.end()
+    if not fields:
+        raise SchemaError(f"schema {text!r} has no columns; write NAME TYPE, NAME TYPE")
+    return pa.schema(fields)
+
+
+def field_of(name: str, text: str) -> pa.Field:
+    """The column of a name whose type is given as text.
+
+    Raises:
+        SchemaError: There is no such type.
+
+    >>> field_of("price", "decimal(9, 2)"), field_of("nr", "BIGINT NOT NULL")
+    (pyarrow.Field<price: decimal128(9, 2)>, pyarrow.Field<nr: int64 not null>)
+    """
+    found = _ONE_TYPE.match(text)
+    if found is None:
+        raise SchemaError(
+            f"column {name!r}: {text!r} is no type; write the name of one, as in 'bigint' or "
+            "'decimal(9, 2)'"
+        )
+    return _field(text, name, found)
+
+
+def _field(text: str, name: str, found: re.Match[str]) -> pa.Field:
+    return pa.field(name, _type(text, found), nullable=found["required"] is None)
+
+
+def _type(text: str, found: re.Match[str]) -> pa.DataType:
+    name = found["type"].lower()
+    if name in _DECIMALS:
+        precision, scale = int(found["precision"] or 10), int(found["scale"] or 0)
+        if not 0 <= scale <= precision <= _MAX_PRECISION or not precision:
+            raise SchemaError(
+                f"schema {text!r}: there is no type {name}({precision}, {scale}); the precision is "
+                f"1 to {_MAX_PRECISION}, the scale 0 to the precision"
+            )
+        return pa.decimal128(precision, scale)
+    if name not in _TYPES:
+        raise SchemaError(
+            f"schema {text!r}: there is no type {found['type']!r}; there are "
+            f"{', '.join(_TYPES)} and decimal(p, s)"
+        )
+    if found["precision"] is not None and (name != "varchar" or found["scale"] is not None):
+        raise SchemaError(
+            f"schema {text!r}: the type {found['type']} takes no numbers in parentheses: leave "
+            "them out"
+        )
+    return _TYPES[name]
