@@ -64,6 +64,7 @@ def _tables() -> None:
     text = np.frombuffer(b"annbob", np.uint8)
     names = Interner()
     codes = names.intern(np.array([0, 3, 6]), text)
+    names.find(np.array([0, 3, 6]), text)
     names.gather(codes)
     names.prefixes(codes)
     names.truncate(1)

@@ -14,6 +14,7 @@ import pytest
 from pyspark import cloudpickle
 
 from circuits import Definition, Retain, Rules, compile_datalog, compile_sql
+from dbsp_wcoj.limits import StepLimits
 from streaming import StateDamagedError
 from streaming.state.definition import keep_definition, kept_definition
 from streaming.state.files import LocalFiles
@@ -63,6 +64,7 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
         "formula": "auto",
         "parts": 3,
         "iterations": 77,
+        "limits": StepLimits(max_step_rows=1000, max_step_bytes=None, max_seconds=9.5),
     }
     inputs = {
         "person": pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]),

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from circuits import Circuit
 from streaming.cli.source import Source, rows_of_files, sources_of
-from streaming.cli.terminal import console, print_json, ready_kernels
+from streaming.cli.terminal import compilation_shown, console, print_json
 from streaming.cli.views import circuit_of, without_weight
 from streaming.errors import EventsError
 from streaming.ui.drawing import Drawing
@@ -41,8 +41,8 @@ def explain(
         rules={name: rule for name, rule in rules.items() if rule is not None},
     )
     if analyze:
-        ready_kernels(console(stderr=True))
-        circuit.step({name: rows_of_files(one) for name, one in sources.items()})
+        with compilation_shown(console(stderr=True)):  # of those that this step needs
+            circuit.step({name: rows_of_files(one) for name, one in sources.items()})
     if json:
         print_json(_told(circuit))
     elif format == "mermaid":

@@ -9,6 +9,8 @@ with ``NO_COLOR``, the same words are there without them.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from rich import box
@@ -29,6 +31,7 @@ from dbsp_wcoj.kernels.compiled import KERNELS, observe_compilation
 
 __all__ = [
     "amount",
+    "compilation_shown",
     "console",
     "duration",
     "milliseconds",
@@ -83,7 +86,14 @@ def plain_table(title: str | None = None) -> Table:
 
 
 def ready_kernels(remarks: Console) -> None:
-    """Compile or load the kernels, so that no step waits for it; a bar shows what is compiled."""
+    """Compile or load all kernels, so that no step of a stream waits for one."""
+    with compilation_shown(remarks):
+        warm_up()
+
+
+@contextmanager
+def compilation_shown(remarks: Console) -> Iterator[None]:
+    """Show the kernels that are compiled meanwhile: a line, and on a terminal a bar."""
     with Progress(
         TextColumn("[says]{task.description}[/]"),
         BarColumn(),
@@ -93,10 +103,9 @@ def ready_kernels(remarks: Console) -> None:
         transient=True,
         disable=not remarks.is_terminal,
     ) as progress:
-        bar = _CompilationBar(remarks, progress)
-        before = observe_compilation(bar)
+        before = observe_compilation(_CompilationBar(remarks, progress))
         try:
-            warm_up()
+            yield
         finally:
             observe_compilation(before)
 

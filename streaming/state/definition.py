@@ -116,7 +116,8 @@ def _written(definition: Definition) -> bytes:
 def _plain(value: Any) -> Any:
     """An option as JSON has it."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+        parts = [part.name for part in fields(value) if part.compare]  # the others are no value
+        return {name: _plain(getattr(value, name)) for name in parts}
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, tuple | list):
