@@ -1,7 +1,8 @@
 """Bench plot: the times of a comparison as a picture, one panel for each size of steps.
 
-A row of a panel is a formula. The quartiles are a bar, the median is a dark mark with its value, and
-single steps are pale dots: all of them, or `MAX_DOTS` that are spread evenly over the sorted times.
+A row of a panel is a formula. The quartiles are a bar, the median is a dark mark with its value,
+and single steps are pale dots: all of them, or about `MAX_DOTS` at even distances in the sorted
+times.
 matplotlib draws it; it comes with the extra `demo`.
 """
 
