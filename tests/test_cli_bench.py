@@ -287,11 +287,13 @@ def test_spread_and_repetitions_are_shown_and_what_is_not_precise() -> None:
     status, out, _ = run(*sizes, "--max-repetitions", 2)
 
     assert status == 0
-    for column in ("median", "95 % interval", "lower quartile", "upper quartile", "repetitions"):
+    for column in ("median", "± %", "quartiles", "runs"):
         assert column in out
-    assert "is wider than ±10 % of the median, for --max-repetitions was reached: auto (1)." in out
+    assert (
+        "is wider than ±10 % of the median, because --max-repetitions was reached: auto (1)." in out
+    )
     out = run(*sizes, "--max-seconds", 0)[1]
-    assert "for --max-seconds was used up: auto (1)." in out
+    assert "because --max-seconds was used up: auto (1)." in out
 
 
 def test_the_checksum_of_steps_tells_wrong_deltas_that_add_up_to_nothing() -> None:

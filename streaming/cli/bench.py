@@ -218,7 +218,7 @@ def _compared(
         task = progress.add_task("", total=len(circuits) * len(streams))
         for name, circuit in circuits.items():
             for size, stream in streams.items():
-                progress.update(task, description=f"{name}, {amount(size)} rows")
+                progress.update(task, description=f"{name}, {plural(size, 'row')}")
                 found[name, size], sums[size][name] = _measured(circuit, stream, limits)
                 progress.advance(task)
     for size, by_formula in sums.items():
@@ -323,33 +323,26 @@ def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
     terminal.print(f"Milliseconds of a step, over {over} rows; all formulas gave the same deltas.")
     terminal.print()
     table = plain_table()
-    for name in ("rows", "formula"):
-        table.add_column(
-            name,
-            style="name" if name == "formula" else "",
-            justify="right" if name == "rows" else "left",
-        )
-    for name in ("median", "95 % interval", "lower quartile", "upper quartile"):
+    table.add_column("rows", justify="right")
+    table.add_column("formula", style="name", no_wrap=True)
+    for name in ("median", "± %", "quartiles"):
         table.add_column(name, justify="right")
-    for name in ("of best", "repetitions", "steps timed"):
+    for name in ("of best", "runs"):
         table.add_column(name, justify="right", style="says")
     for size in plan.streams:
         ours = {name: one for (name, rows), one in found.items() if rows == size}
         best = min(ours.values(), key=lambda one: one.median)
         for place, (name, one) in enumerate(ours.items()):
-            precise = "" if one.stop is Stop.precise else "[waits]"
-            low, high = one.interval
+            shown = milliseconds(one.median)
+            within = f"{100 * one.precision:.1f}"
             table.add_row(
                 "" if place else amount(size),
                 name,
-                f"[comes]{milliseconds(one.median)}[/]"
-                if low <= best.interval[1]
-                else milliseconds(one.median),
-                f"{precise}{milliseconds(low)} to {milliseconds(high)}",
-                *(milliseconds(quartile) for quartile in one.quartiles),
+                f"[comes]{shown}[/]" if one.interval[0] <= best.interval[1] else shown,
+                within if one.stop is Stop.precise else f"[waits]{within}[/]",
+                " to ".join(map(milliseconds, one.quartiles)),
                 f"{one.median / best.median:.2f}",
                 f"{len(one.repetitions):,}",
-                f"{len(one.times):,}",
                 end_section=place == len(ours) - 1,
             )
     terminal.print(table)
@@ -371,7 +364,7 @@ def _imprecise(found: _Results, limits: RepetitionLimits) -> list[str]:
         ]
         if names:
             lines.append(
-                f"The 95 % interval is wider than ±{100 * limits.precision:g} % of the median, for "
+                f"The 95 % interval is wider than ±{100 * limits.precision:g} % of the median, because "
                 f"{reason}: {', '.join(names)}."
             )
     return lines
