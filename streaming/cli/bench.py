@@ -364,7 +364,7 @@ def _imprecise(found: _Results, limits: RepetitionLimits) -> list[str]:
         ]
         if names:
             lines.append(
-                f"The 95 % interval is wider than ±{100 * limits.precision:g} % of the median, because "
-                f"{reason}: {', '.join(names)}."
+                f"The 95 % interval is wider than ±{100 * limits.precision:g} % of the median, "
+                f"because {reason}: {', '.join(names)}."
             )
     return lines
