@@ -82,6 +82,9 @@ class Chart:
     def panels(self, results: Mapping[str, Result]) -> Panels:
         """The points by panel and line; none if there is nothing to show.
 
+        A panel of lines needs two values of ``x``: one value is a row of the table and is
+        left out of the plot.
+
         >>> rows = [{"n": n, "kind": k, "ms": 2.0 * n} for n in (1, 2) for k in "ab"]
         >>> found = {"race": Result("race", "Claim", {"Times": rows})}
         >>> chart = Chart("a", "race", "Times", "", ("n", "n"), {"ms": ""}, "ms", lines=("kind",))
@@ -93,7 +96,9 @@ class Chart:
         for row in [] if result is None else result.tables.get(self.table, []):
             if all(row.get(name) in values for name, values in self.where.items()):
                 self._add(panels, row)
-        return panels
+        if self.kind == "bars":
+            return panels
+        return {title: lines for title, lines in panels.items() if _spans_x(lines)}
 
     def _add(self, panels: Panels, row: Row) -> None:
         x = row.get(self.x[0])
@@ -108,6 +113,11 @@ class Chart:
             )
             lines = panels.setdefault(panel, {})
             lines.setdefault(label, []).append(Point(x, float(y), stopped))
+
+
+def _spans_x(lines: Lines) -> bool:
+    """Whether some line has at least two values of ``x``."""
+    return any(len({point.x for point in points}) > 1 for points in lines.values())
 
 
 CHARTS: tuple[Chart, ...] = (

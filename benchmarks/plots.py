@@ -1,8 +1,8 @@
 """Plots of charts: an SVG for light pages, one for dark pages, and a PNG.
 
-Colours are those of Okabe and Ito, which people with any colour vision tell apart; lines differ in
-mark and dash as well. The same data gives the same bytes: no date, fixed ids. Each SVG names the
-digest of what it shows, so whether it is up to date is known without drawing it.
+`benchmarks.styles` says how each line and bar looks. The same data gives the same bytes: no date,
+fixed ids. Each SVG names the digest of what it shows, so whether it is up to date is known without
+drawing it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from benchmarks.charts import Chart, Lines, Panels
 from benchmarks.result import Cell, Result, text
+from benchmarks.styles import LINE_COLOUR, Style, styles_of
 
-# Raised when drawing changes, so that plots are drawn anew.
-EDITION: Final = 2
+# Raised when the drawing changes, so that all plots are drawn again.
+EDITION: Final = 3
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
-_MARKS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _MOST_ACROSS = 4  # panels in a row
 _MOST_BARS = 24  # in a row of panels
 _BAR_WIDTH = 0.36  # inches
 _WIDEST = 13.0
 _DECADES = 300  # a larger range has a tick for each power of ten only
+LOWER_BOUND_HATCH: Final = "///"
 _PNG_DPI = 140
 _TITLE_LETTERS = 10.5  # to the inch, of the title
-_LEGEND_LETTERS = 13.0  # of the legend, with its marks
+_LEGEND_LETTERS = 11.5  # of the legend, with its marks
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,12 @@ def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
 
 
 def _digest(chart: Chart, panels: Panels) -> str:
-    return sha256(repr((EDITION, chart, panels)).encode()).hexdigest()[:20]
+    styles = styles_of(_labels(panels))
+    return sha256(repr((EDITION, chart, panels, styles)).encode()).hexdigest()[:20]
+
+
+def _labels(panels: Panels) -> list[str]:
+    return list(dict.fromkeys(label for lines in panels.values() for label in lines))
 
 
 def _settings(theme: _Theme, digest: str) -> dict[str, object]:
@@ -130,12 +134,13 @@ def _figure(chart: Chart, panels: Panels) -> Figure:
     FigureCanvasAgg(figure)
     title = fill(chart.title, int(width * _TITLE_LETTERS))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
+    labels = _labels(panels)
+    styles = styles_of(labels)
     grid = figure.subplots(down, across, squeeze=False, sharey=True)
     places = list(grid.flat)
     for axes, (title, lines) in zip(places, panels.items(), strict=False):
         axes.set_title(chart.panel_title.format(title), loc="left", fontsize=9)
-        (_bars if chart.kind == "bars" else _lines)(axes, lines, labels)
+        (_bars if chart.kind == "bars" else _lines)(axes, lines, styles)
         _scales(axes, chart, lines)
         axes.set_xlabel(chart.x_label)
     for axes in places[len(panels) :]:
@@ -158,41 +163,44 @@ def _figure(chart: Chart, panels: Panels) -> Figure:
             title=chart.legend,
             ncols=min(columns, len(order)),
             fontsize=8,
+            handlelength=3.2,
         )
     return figure
 
 
-def _lines(axes: Axes, lines: Lines, labels: list[str]) -> None:
+def _lines(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
     for label, points in lines.items():
-        look = labels.index(label)
+        style = styles[label]
         axes.plot(
             [point.x for point in points],
             [point.y for point in points],
             label=label,
-            color=_COLOURS[look % len(_COLOURS)],
-            marker=_MARKS[look % len(_MARKS)],
-            linestyle=_DASHES[look % len(_DASHES)],
+            color=style.colour,
+            marker=style.marker,
+            linestyle=style.dash,
         )
 
 
-def _bars(axes: Axes, lines: Lines, labels: list[str]) -> None:
-    """Groups of bars; one that is a lower bound is hatched and says so."""
+def _bars(axes: Axes, lines: Lines, styles: Mapping[str, Style]) -> None:
+    """Groups of bars; one that is a lower bound is hatched with lines and says so."""
     groups = list(dict.fromkeys(point.x for points in lines.values() for point in points))
     width = 0.8 / max(len(lines), 1)
     for place, (label, points) in enumerate(lines.items()):
-        look = labels.index(label)
+        style = styles[label]
         shift = (place - (len(lines) - 1) / 2) * width
         drawn = axes.bar(
             [groups.index(point.x) + shift for point in points],
             [point.y for point in points],
             width * 0.92,
             label=label,
-            color=_COLOURS[look % len(_COLOURS)],
+            color=style.colour,
+            hatch=style.hatch,
+            edgecolor=axes.get_facecolor(),
+            linewidth=0.5,
         )
         for bar, point in zip(drawn, points, strict=True):
             if point.open:
-                bar.set_hatch("///")
-                bar.set_edgecolor(axes.get_facecolor())
+                bar.set_hatch(LOWER_BOUND_HATCH)
             said = f"> {text(point.y)}" if point.open else text(point.y)
             axes.annotate(
                 said,
@@ -228,7 +236,7 @@ def _scales(axes: Axes, chart: Chart, lines: Lines) -> None:
         highest = max([axes.get_ylim()[1], *(1.12 * mark.y for mark in chart.marks)])
         axes.set_ylim(0, highest)
     for mark in chart.marks:
-        axes.axhline(mark.y, color=_COLOURS[-1], linewidth=1.2, linestyle=(0, (2, 2)))
+        axes.axhline(mark.y, color=LINE_COLOUR, linewidth=1.2, linestyle=(0, (2, 2)))
         axes.annotate(
             mark.text,
             (1.0, mark.y),

@@ -52,7 +52,8 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
         schema: The declared columns.
 
     Raises:
-        SchemaError: A key is no string, there are many unknown keys, or Arrow has no type for the values of a column.
+        SchemaError: A key is no string, there are many unknown keys, or Arrow has no type for the
+            values of a column.
 
     Complexity:
         O(rows x columns).

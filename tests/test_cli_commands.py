@@ -128,10 +128,22 @@ def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
 ) -> None:
     query = tmp_path / "pairs.sql"
     query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
-    said = refused("replay", moves, query, "--max-step-rows", 3, status=1)
+    said = refused("replay", query, "--source", f"e={moves}", "--max-step-rows", 3, status=1)
     assert "view 'pairs': " in said and "max_step_rows=3 allows" in said
-    assert run("replay", moves, query, "--max-step-rows", 0, "--max-step-bytes", "1G")[0] == 0
-    said = refused("replay", moves, query, "--max-step-bytes", "8", status=1)
+    assert (
+        run(
+            "replay",
+            query,
+            "--source",
+            f"e={moves}",
+            "--max-step-rows",
+            0,
+            "--max-step-bytes",
+            "1G",
+        )[0]
+        == 0
+    )
+    said = refused("replay", query, "--source", f"e={moves}", "--max-step-bytes", "8", status=1)
     assert "max_step_bytes=8 allows" in said
 
 
@@ -139,11 +151,11 @@ def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
 def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_path: Path) -> None:
     query = tmp_path / "q.sql"
     query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
-    words = {"replay": [moves, query]}
+    words = {"replay": [query, "--source", moves]}
     said = refused(
         command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
     )
-    assert "q.sql: byte 9 (0xfc) is not UTF-8: save the file as UTF-8" in said
+    assert "q.sql, line 1: byte 0xfc is no UTF-8 text: save the file as UTF-8" in said
 
 
 @pytest.mark.parametrize(
@@ -155,7 +167,7 @@ def test_a_file_of_rows_that_is_not_utf_8_is_refused(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
-    said = refused("replay", path, "SELECT t || 'x' AS t FROM e", status=status)
+    said = refused(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
     assert message in said
 
 
@@ -362,7 +374,7 @@ def test_declared_words_are_those_of_the_work() -> None:
 def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
     moves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["replay", moves, TRIANGLES, "--ui", "--ui-port", 0]
+    arguments = ["replay", TRIANGLES, "--source", moves, "--ui", "--ui-port", 0]
     path = tmp_path / "token"
     status, _, errors = run(*arguments, "--ui-token-file", path)
     assert status == 0, errors

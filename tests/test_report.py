@@ -12,8 +12,9 @@ import typer
 from benchmarks import report, result
 from benchmarks.charts import CHARTS, Chart, Mark
 from benchmarks.face import FACES, Face
-from benchmarks.plots import draw, is_drawn, names
+from benchmarks.plots import LOWER_BOUND_HATCH, draw, is_drawn, names
 from benchmarks.result import Result, Row
+from benchmarks.styles import SYSTEMS, styles_of
 
 ROWS: list[Row] = [
     {"graph": graph, "system": system, "edges": edges, "ms": edges * factor, "of": None, "end": end}
@@ -119,6 +120,65 @@ def test_a_chart_has_a_panel_for_each_graph_and_tells_lower_bounds() -> None:
     }
     assert [point.open for point in bars["theirs"]] == [True, True]
     assert [point.open for point in bars["ours"]] == [False, False]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Result]:
+    """The result files of this checkout."""
+    return report.everything(Path(report.__file__).parent / "results")
+
+
+def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) -> None:
+    for chart in report.present(found):
+        labels = {label for lines in chart.panels(found).values() for label in lines}
+        styles = styles_of(labels).values()
+
+        lines = {(style.colour, style.marker, style.dash) for style in styles}
+        bars = {(style.colour, style.hatch) for style in styles}
+
+        assert len(lines) == len(labels), chart.name
+        assert chart.kind == "lines" or len(bars) == len(labels), chart.name
+
+
+def test_every_system_of_a_plot_has_its_own_style_in_all_plots(found: dict[str, Result]) -> None:
+    systems = {
+        label
+        for chart in report.present(found)
+        if "system" in chart.lines
+        for lines in chart.panels(found).values()
+        for label in lines
+    }
+
+    assert systems <= set(SYSTEMS)
+    styles = set(SYSTEMS.values())
+    assert len({(style.colour, style.marker, style.dash) for style in styles}) == len(styles)
+
+
+def test_labels_that_are_no_system_differ_from_each_other_and_from_the_systems_of_the_plot() -> (
+    None
+):
+    styles = styles_of([*("dbsp_wcoj", "kuzu", "duckdb"), *map(str, range(20))])
+
+    assert len({(one.colour, one.hatch) for one in styles.values()}) == 23
+    assert len({(one.colour, one.marker, one.dash) for one in styles.values()}) == 23
+    assert all(one.hatch != LOWER_BOUND_HATCH for one in styles.values())
+    with pytest.raises(ValueError, match="100 labels and 35 styles: show fewer lines"):
+        styles_of(map(str, range(100)))
+
+
+def test_no_panel_of_lines_has_a_single_point(found: dict[str, Result]) -> None:
+    for chart in report.present(found):
+        for title, lines in chart.panels(found).items():
+            points = {point.x for points in lines.values() for point in points}
+            assert chart.kind == "bars" or len(points) > 1, (chart.name, title)
+
+
+def test_a_panel_whose_lines_have_one_point_is_left_to_the_table() -> None:
+    rows = [row for row in ROWS if row["graph"] == "large" or row["edges"] == 1_000]
+    few = {"race": Result("race", "", {"Times": rows})}
+
+    assert list(LINES.panels(few)) == ["large"]
+    assert len(few["race"].tables["Times"]) == len(rows)
 
 
 def test_charts_and_faces_of_what_is_not_there_show_nothing() -> None:

@@ -22,7 +22,7 @@ EXAMPLES: Final = {
     "inspect": "dbsp-wcoj inspect state/ --check",
     "rescale": "dbsp-wcoj rescale state/ --cells 8",
     "profile": "dbsp-wcoj profile rings.sql --source pay=pay.parquet --batch 100",
-    "bench": "dbsp-wcoj bench rings.sql --source pay=in/ --formula auto --formula recursive",
+    "bench": "dbsp-wcoj bench --source e=wiki-Vote.txt.gz --export times.json --plot times.svg",
 }
 COMMANDS: Final = {
     "demo": demo,

@@ -132,6 +132,7 @@ def check_views(
     for name, source in sources.items():
         with checks.check():
             form, _ = source.format, source.feed  # either may be an error
+            source.check_spark()
             schemas[name] = source.schema()
             _check_rules(source, schemas[name])
             source.check_sequence(None if "select" in source.own else schemas[name])

@@ -308,7 +308,46 @@ def bench(
     steps: Annotated[
         int, typer.Option(metavar="N", min=1, help="Steps that insert; as many delete.")
     ] = 20,
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="PERCENT",
+            min=0.1,
+            max=100,
+            help="Repeat the steps until the 95 % interval of their median is within so many "
+            "percent of it.",
+        ),
+    ] = 10,
+    max_repetitions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Repeat the steps at most so often.")
+    ] = 50,
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="For all repetitions; each formula and size has an equal part of them, and is "
+            "measured at least once.",
+        ),
+    ] = 60,
     seed: Seed = 0,
+    export: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write query, seed, versions, machine and the time of every step: FILE.json or "
+            "FILE.csv; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the times: FILE.png or FILE.svg. Needs the extra demo.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:

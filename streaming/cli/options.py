@@ -60,8 +60,9 @@ PlainSources: TypeAlias = Annotated[
     typer.Option(
         "--source",
         metavar="NAME=PATH",
-        help="A relation, from a Parquet, CSV or JSON file or a folder of them; also schema=. One "
-        "for each relation. Without any, a generated graph e(src, dst).",
+        help="A relation, from a Parquet, CSV or JSON file, an edge list (.txt, .txt.gz) or a "
+        "folder of them; also schema=. One for each relation. Without any, a generated graph "
+        "e(src, dst).",
         show_default=False,
     ),
 ]

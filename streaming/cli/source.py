@@ -2,7 +2,7 @@
 
 ::
 
-    NAME=PATH[,KEY=VALUE...]          files: Parquet, CSV or JSON, a folder of them or one
+    NAME=PATH[,KEY=VALUE...]          files: Parquet, CSV, JSON or edge lists, a folder or one
     NAME=format=kafka,KEY=VALUE...    any source of Spark, by its options
 
 Some keys are ours, the others are options of Spark's source:
@@ -21,6 +21,12 @@ on_expiry  with retain: ``retract`` deletes the results of rows that leave (the 
 =========  =========================================================================
 
 A value may hold commas, as ``,word=`` begins the next key.
+
+A file that ends in ``.txt``, ``.edges`` or ``.snap``, or any file with ``format=snap``, is an edge
+list of the SNAP collection: two or three integers in a line, between tabs or blanks, and comments
+that begin with ``#``. Its columns are ``src``, ``dst`` and ``value``; ``schema=a long, b long``
+gives them other names, in this order. The commands that need no Spark read edge lists; ``run`` does
+not. CSV, JSON and edge lists may be compressed, as in ``.csv.gz``.
 
 ``sequence`` names a column of the relation, a number or a time, as in ``keys=nr,
 sequence=updated_at``. With ``feed=debezium`` and other feeds of JSON it may also name a column of
@@ -47,6 +53,7 @@ import pyarrow.parquet as pq
 from circuits import Retain, Rules, SchemaError
 from circuits.ddl import schema_of_ddl
 from circuits.inputs.rules import OnExpiry
+from streaming.cli.edge_list import edge_list_schema, read_edge_list
 from streaming.errors import EventsError, FeedError
 
 __all__ = [
@@ -68,12 +75,17 @@ OWN: Final = (
 SPARKS_OWN: Final = ("mode",)
 #: Keys that have a meaning without Spark.
 PLAIN: Final = ("format", "schema", "keys", "sequence", "strict", "retain", "on_expiry")
+#: Our name of an edge list; Spark has none.
+SNAP: Final = "snap"
 FORMATS: Final = {
     ".parquet": "parquet",
     ".csv": "csv",
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
+    ".txt": SNAP,
+    ".edges": SNAP,
+    ".snap": SNAP,
 }
 #: Feeds whose rows have the columns of the relation.
 FLAT: Final = (None, "append", "weighted", "upsert", "delta")
@@ -175,8 +187,8 @@ class Source:
                 "the options of that source"
             )
         for path in (*self.files()[:1], self.path):
-            if path.suffix in FORMATS:
-                return FORMATS[path.suffix]
+            if (found := _format_of(path)) is not None:
+                return found
         raise EventsError(
             f"--source {self.name}={self.path}: there is no file that ends in "
             f"{', '.join(FORMATS)}: add format=..., and schema=... where there is no file yet"
@@ -239,7 +251,21 @@ class Source:
             raise EventsError(
                 f"--source {self.name}: {what} reads files without Spark"
                 + (f", for which there is no {', '.join(others)}=" if others else "")
-                + ": give a path to a Parquet, CSV or JSON file, and perhaps schema="
+                + ": give a path to a Parquet, CSV or JSON file or an edge list, and perhaps "
+                "schema="
+            )
+
+    def check_spark(self) -> None:
+        """Check that Spark can read the source.
+
+        Raises:
+            EventsError: It is an edge list.
+        """
+        if self.format == SNAP:
+            raise EventsError(
+                f"--source {self.name}={self.path}: Spark reads no edge lists; replay, explain, "
+                "profile and bench do. Convert the file to Parquet, or add format=text or "
+                "format=csv and schema=... if it is something else"
             )
 
     def rules(self) -> Rules | None:
@@ -364,7 +390,21 @@ def rows_of_files(source: Source) -> pa.Table:
     tables = [read_file(path, source.format) for path in files]
     table = pa.concat_tables(tables, promote_options="permissive")
     declared = source.schema() if "schema" in source.own else None
-    return table if declared is None else table.select(declared.names).cast(declared)
+    if declared is None:
+        return table
+    if source.format == SNAP:
+        table = _renamed(source, table, declared)
+    return table.select(declared.names).cast(declared)
+
+
+def _renamed(source: Source, table: pa.Table, declared: pa.Schema) -> pa.Table:
+    """An edge list with the declared names, by position."""
+    if len(declared) != table.num_columns:
+        raise EventsError(
+            f"--source {source.name}={source.path}: schema= names {len(declared)} columns, and the "
+            f"edge list has {table.num_columns}: {', '.join(table.column_names)}"
+        )
+    return table.rename_columns(declared.names)
 
 
 def rows_of_plain_files(source: Source) -> pa.Table:
@@ -383,12 +423,14 @@ def rows_of_plain_files(source: Source) -> pa.Table:
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:
-    """The table of a Parquet, CSV or JSON file.
+    """The table of a Parquet, CSV or JSON file or an edge list.
 
     Raises:
         EventsError: It cannot be read.
     """
-    format = format or FORMATS.get(path.suffix, "parquet")
+    format = format or _format_of(path) or "parquet"
+    if format == SNAP:
+        return read_edge_list(path)
     readers = {"csv": pyarrow.csv.read_csv, "json": pyarrow.json.read_json}
     try:
         return readers.get(format, pq.read_table)(path)
@@ -396,7 +438,22 @@ def read_file(path: Path, format: str | None = None) -> pa.Table:
         raise _unreadable(path, error) from None
 
 
+def _format_of(path: Path) -> str | None:
+    """The format that the ending of a file tells, if it is known.
+
+    >>> _format_of(Path("a.csv")), _format_of(Path("wiki-Vote.txt.gz")), _format_of(Path("a.gz"))
+    ('csv', 'snap', None)
+    """
+    ending = path.suffix
+    if ending == ".gz":
+        ending = path.with_suffix("").suffix
+        return None if ending == ".parquet" else FORMATS.get(ending)
+    return FORMATS.get(ending)
+
+
 def _schema_of_file(path: Path, format: str) -> pa.Schema:
+    if format == SNAP:
+        return edge_list_schema(path)
     try:
         if format == "parquet":
             return pq.read_schema(path).remove_metadata()

@@ -62,7 +62,9 @@ def _message(error: TyperException) -> str:
     command = "" if context is None else context.info_name
     option = getattr(error, "option_name", None)
     renamed = RENAMED.get((command, option)) if option is not None else None
-    if renamed is None and command == "replay" and _is_about_replays_file(text):
+    if renamed is not None:  # without other options that are spelled alike
+        text = f"No such option: {option}"
+    elif command == "replay" and _is_about_replays_file(text):
         renamed = "the file of changes is --source NAME=FILE, and QUERY the only argument"
     return f"{text}: {renamed}" if renamed else text
 

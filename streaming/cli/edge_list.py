@@ -1,0 +1,141 @@
+"""Edge list: the text files of the SNAP collection, read as a table of integers.
+
+A line is an edge: two or three integers between tabs or blanks. Lines that begin with ``#`` are
+comments, and empty lines are skipped. A file that ends in ``.gz`` is decompressed. The columns are
+``src``, ``dst`` and, for three integers, ``value`` (a time, a sign or a weight, depending on the
+file).
+
+pyarrow parses the lines, after blanks have become tabs. It does not say where an error is, so after
+an error Python looks for the first bad line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.csv
+
+from streaming.errors import EventsError
+
+__all__ = ["edge_list_schema", "read_edge_list"]
+
+COLUMNS: Final = ("src", "dst", "value")
+_COMMENT: Final = re.compile(rb"^[ \t]*#[^\n]*\n?", re.MULTILINE)
+_BLANKS: Final = re.compile(rb"[ \t]+")
+_ENDS: Final = re.compile(rb"^\t|[\t\r]+$", re.MULTILINE)
+_INTEGER: Final = re.compile(rb"-?[0-9]{1,19}")
+_MAX: Final = 2**63 - 1
+_SHOWN_BYTES: Final = 60
+
+
+def read_edge_list(path: Path) -> pa.Table:
+    """All edges of a file, in order, as non-null int64 columns.
+
+    Raises:
+        EventsError: The file cannot be read, has no edges, or a line is not an edge with as many
+            integers as the first one. The message has the number and the text of the line.
+
+    Complexity:
+        O(bytes) time; the decompressed file and its table are in memory together.
+    """
+    data = _without_comments(_read(path))
+    schema = edge_list_schema(path)
+    try:
+        table = pyarrow.csv.read_csv(
+            io.BytesIO(data),
+            read_options=pyarrow.csv.ReadOptions(column_names=schema.names),
+            parse_options=pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=schema, null_values=[], strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowException as error:
+        raise _bad_line(path, len(schema)) or EventsError(
+            f"{path} is no edge list: {str(error).splitlines()[0]}"
+        ) from None
+    return table.cast(schema)
+
+
+def edge_list_schema(path: Path) -> pa.Schema:
+    """The columns of a file, by its first edge; no other line is read.
+
+    Raises:
+        EventsError: The file cannot be read, has no edges, or its first line is none.
+    """
+    try:
+        with _opened(path) as file:
+            for number, line in _edges(file):
+                values = line.split()
+                if not 2 <= len(values) <= len(COLUMNS):
+                    raise _not_an_edge(path, number, line, "two or three integers")
+                fields = [pa.field(name, pa.int64(), False) for name in COLUMNS[: len(values)]]
+                return pa.schema(fields)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+    raise EventsError(f"{path} has no edges: each line has two or three integers, or begins with #")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with _opened(path) as file:
+            return file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _opened(path: Path) -> io.BufferedIOBase:
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+def _without_comments(data: bytes) -> bytes:
+    """The edges only, with one tab between two integers.
+
+    >>> _without_comments(b"# a graph\\n1 2\\r\\n 3 \\t4 \\n#5 6\\n")
+    b'1\\t2\\n3\\t4\\n'
+    """
+    if b"#" in data:
+        data = _COMMENT.sub(b"", data)
+    if b" " in data or b"\t\t" in data or data[:1] == b"\t":
+        data = _BLANKS.sub(b"\t", data)
+    return _ENDS.sub(b"", data)
+
+
+def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
+    """The number and text of each line that is no comment."""
+    for number, line in enumerate(file, 1):
+        line = line.strip()
+        if line and not line.startswith(b"#"):
+            yield number, line
+
+
+def _bad_line(path: Path, columns: int) -> EventsError | None:
+    """The error of the first line that does not have so many integers of 64 bits."""
+    with _opened(path) as file:
+        for number, line in _edges(file):
+            values = line.split()
+            if len(values) != columns or not all(map(_is_int64, values)):
+                return _not_an_edge(path, number, line, f"{columns} integers of 64 bits")
+    return None
+
+
+def _is_int64(value: bytes) -> bool:
+    return _INTEGER.fullmatch(value) is not None and -_MAX - 1 <= int(value) <= _MAX
+
+
+def _not_an_edge(path: Path, number: int, line: bytes, needed: str) -> EventsError:
+    shown = line[:_SHOWN_BYTES].decode("utf-8", "replace")
+    return EventsError(
+        f"{path}, line {number:,}: {shown!r} is not an edge: write {needed} between tabs or "
+        "blanks, or begin the line with # if it is a comment"
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> EventsError:
+    return EventsError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
