@@ -6,9 +6,9 @@
 
 A commit publishes a version by one assignment. A reader, in any thread, takes a reference to the
 version and reads it to the end, whatever other threads compute or commit meanwhile. This is
-snapshot isolation. Nothing is copied. Runs are immutable. Dictionaries, which map values to integer
-codes, only grow. A reader that needs codes for new values gets them from an overlay of its own
-(`dbsp_wcoj.overlay`).
+snapshot isolation. Nothing is copied. Runs are immutable. The committed part of a dictionary, which
+maps values to integer codes, only grows. A reader that needs codes for new values gets them from an
+overlay of its own (`dbsp_wcoj.overlay`).
 
 Cost: a commit takes O(traces), plus O(arrangements) of each trace that changes. The first reader of
 a version takes O(runs) for each trace that it reads. A version keeps its runs in memory for as long
