@@ -1,17 +1,18 @@
-"""Committed: the state of a circuit after a commit, as one value for readers in any thread.
+"""Committed: the state of a circuit after a commit, as one immutable version for all readers.
 
 ::
 
-    version  =  runs of every trace  +  lengths of the tables of codes  +  steps, marks, counts
+    version  =  runs of every trace  +  lengths of the dictionaries  +  steps, watermarks, counts
 
-A commit publishes a version by one assignment. A reader takes the reference and reads that version
-to its end, whatever is computed or committed meanwhile: snapshot isolation. Nothing is copied:
-runs are immutable, tables only grow, and a reader that needs codes of its own has them in an
-overlay (`dbsp_wcoj.overlay`).
+A commit publishes a version by one assignment. A reader, in any thread, takes a reference to the
+version and reads it to the end, whatever other threads compute or commit meanwhile. This is
+snapshot isolation. Nothing is copied. Runs are immutable. The committed part of a dictionary, which
+maps values to integer codes, only grows. A reader that needs codes for new values gets them from an
+overlay of its own (`dbsp_wcoj.overlay`).
 
-Cost: a commit pays O(traces), and O(arrangements) for those of them that change; the first reader
-of a version O(runs) for each trace that it reads. A version keeps its runs in memory for as long as
-somebody reads it.
+Cost: a commit takes O(traces), plus O(arrangements) of each trace that changes. The first reader of
+a version takes O(runs) for each trace that it reads. A version keeps its runs in memory for as long
+as a reader refers to it.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ __all__ = ["Committed"]
 
 
 class Committed:
-    """The state after ``steps`` steps, never changed; any number of threads may read it.
+    """The state after ``steps`` steps. It never changes; any number of threads may read it.
 
     Args:
-        graph: The operators, none of which is within a commit. Readers look at what never changes
-            of them: plans, names and inputs.
-        traces: The rows of each trace, by its name in `circuits.holdings`.
+        graph: The operators, outside of a commit. Readers use only those attributes of them that
+            never change: plans, names and inputs.
+        traces: A version of each trace, by the name of the trace in `circuits.holdings`.
 
     Attributes:
         graph: The operators.
-        steps: How many steps made the state.
-        marks: Numbers that the rules of the inputs keep.
-        lengths: How many values each table of codes has.
-        rows: By operator, how many rows it has put out.
-        seconds: And how long it has taken.
-        traces: As given.
+        steps: The number of steps that led to the state.
+        marks: The watermark of each input with retention, by name.
+        lengths: The number of values in each dictionary, by name.
+        rows: The number of rows that each operator has emitted in all steps.
+        seconds: The seconds that each operator has taken in all steps.
+        traces: A version of each trace, by name.
     """
 
     # A plain class: a frozen dataclass takes a microsecond more, in each step.
@@ -73,11 +74,11 @@ class Committed:
 
     @staticmethod
     def of(graph: Graph) -> Committed:
-        """The state of a graph that nobody changes now; O(arrangements)."""
+        """The state of a graph that no other thread is changing; O(arrangements)."""
         return Committed(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
 
     def after(self, step: GraphStep) -> Committed:
-        """The version that follows, once the step is committed."""
+        """The version that follows this one; call it once the step is committed."""
         graph = step.graph
         names = graph.holdings.names
         traces = dict(self.traces)
@@ -86,30 +87,30 @@ class Committed:
                 trace = change.trace
                 traces[names[id(trace)]] = TraceVersion(trace)
         if graph.relations.rearranged != self._rearranged:
-            # So that arrangements that were dropped do not stay in memory.
+            # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
         return Committed(graph, traces)
 
     def trace(self, name: str) -> Trace:
-        """A trace of this version, to be read only.
+        """A trace of this version; do not change it.
 
         Args:
-            name: As in `circuits.holdings`.
+            name: The name of the trace in `circuits.holdings`.
         """
         return self.traces[name].trace
 
     def relations(self) -> Mapping[str, Trace]:
-        """The traces of the joined relations, by the names of these."""
+        """The traces of the joined relations, by the name of the relation."""
         joined = self.graph.relations.traces
         return {name: self.trace(f"relation {name}") for name in joined}
 
     def codecs(self) -> Codecs:
-        """Codecs with the values of this version, for one reader; what it adds stays with it."""
+        """Codecs of the values of this version, for one reader. Values that it adds are private."""
         return self.graph.codecs.overlaid(self.lengths)
 
     def tables(self) -> dict[str, Strings]:
-        """The values of the tables that have any, in the order of their codes; O(bytes)."""
+        """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
         tables = self.graph.holdings.tables
         return {
             name: Overlay(tables[name], length).arena()

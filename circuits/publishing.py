@@ -1,17 +1,20 @@
-"""Publishing: the deltas of views before rows expire whose published results are kept.
+"""Publishing: the deltas that views publish when rows of an ``on_expiry="keep"`` input expire.
 
-A step with inputs that have ``on_expiry="keep"`` is computed twice from the same state, if rows
-expire in it (`circuits.inputs.retain`)::
+In such a step the state loses the expired rows, but the results that views have published stay.
+So the step is computed twice from the same state. With the view ``Q``, the input ``R`` before the
+step and ``R'`` after it, and the change ``d`` of the input without late rows
+(`circuits.inputs.retain`)::
 
-    committed   Q(R') - Q(R)        the change of the state: new rows come, expired ones leave
-    published   Q(R + d) - Q(R)     the change that views publish: expired rows are still there
+    committed   Q(R') - Q(R)        changes the state: inserts new rows, deletes expired ones
+    published   Q(R + d) - Q(R)     what views publish: expired rows are not deleted
 
-Only the traces of the first are committed. The second is computed for the operators above those
-inputs, whose delta differs, and its traces are dropped, but for the integrals of materialized
-views: a view holds what it has published. Which plans may do so is for `circuits.inputs.finality`.
+The traces of the first computation are committed. The second computation evaluates only the
+operators above those inputs, because the deltas of all others are the same. Its traces are
+discarded, except for the integrals of materialized views: a view contains the results that it has
+published. `circuits.inputs.finality` checks which plans may read such an input.
 
-Alternatives considered: a second step that deletes the expired rows would have to see the first
-before that is committed, and durable state would have to write two deltas per trace.
+Alternatives considered: a second step that deletes the expired rows. It would have to read the
+first step before that is committed, and durable state would have to write two deltas per trace.
 """
 
 from __future__ import annotations
@@ -32,12 +35,13 @@ __all__ = ["Publication", "published"]
 
 @dataclass(frozen=True)
 class Publication:
-    """What views publish in a step in which rows expire unseen.
+    """The deltas that views publish in a step in which rows expire without a retraction.
 
     Attributes:
         deltas: The delta of each node, in the order of the nodes.
-        integrals: The integrals of materialized views, by node; None where one does not change.
-        spent: The seconds that each node took.
+        integrals: The changes of the integrals of materialized views, by node; None for an integral
+            that does not change.
+        spent: The seconds that each node took in the second computation.
     """
 
     deltas: Sequence[ZSet]
@@ -48,16 +52,16 @@ class Publication:
 def published(
     graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], moment: Moment
 ) -> Publication:
-    """The deltas of all nodes if no row of some inputs expired.
+    """Compute the deltas of all nodes as if no row of the ``given`` inputs expired.
 
     Args:
-        graph: The operators; nothing of them changes.
-        committed: The delta of each node, with the rows that expire.
-        given: The deltas of inputs without them, by node.
-        moment: The step, with what ``committed`` has staged.
+        graph: The operators; they do not change.
+        committed: The delta of each node, including the deletions of expired rows.
+        given: The deltas of some inputs, without the deletions of expired rows, by node.
+        moment: The context of the step, in which ``committed`` was computed.
 
     Complexity:
-        A step of the operators above those inputs.
+        That of one step of the operators above the ``given`` inputs.
     """
     shared = graph.relations.stage({})
     moment = replace(moment, shared=shared)
@@ -73,7 +77,7 @@ def published(
         elif node.operator is None or not any(differs[below] for below in node.inputs):
             delta = committed[number]
         elif number in graph.retained:
-            delta = committed[number]  # of an input: the rows that are retained
+            delta = committed[number]  # the integral of an input has the retained rows only
         else:
             differs[number] = True
             delta, state = node.nothing, None

@@ -1,19 +1,22 @@
-"""Turns: who may change a circuit now, so that there is one writer at a time.
+"""Turns: the right to write to a circuit, which one thread at a time has.
 
-::
+Two mechanisms together make one writer at a time::
 
-    turn         from `prepare` until the step is committed, abandoned or dropped
-    exclusion    while a step is computed or committed
+    turn     a thread has it from `prepare` until the step is committed, abandoned or freed
+    mutex    a thread holds it while it computes, commits or abandons a step
 
-A thread that wants a turn waits until no other thread has one. A turn ends by itself with the last
-reference to it, so a step that somebody prepares and forgets keeps nobody out; and the turn of a
-thread that has ended keeps nobody out either. A thread can have several turns at once: several
-steps prepared at one state, of which the first that is committed counts.
+A thread that asks for a turn waits until no other thread has one. A turn ends when the last
+reference to it is gone, so a prepared step that is dropped without a commit blocks no other thread.
+The turn of a thread that has ended blocks no other thread either. One thread can have several turns
+at once: it may prepare several steps at one state, and the first one that is committed takes
+effect.
 
-Exclusion is what keeps the state right; turns only say who waits. Readers take neither.
+The mutex alone keeps the state consistent; turns only decide which thread waits. Readers take
+neither.
 
-Interrupts: both locks are built-in ones in ``with`` statements, which a KeyboardInterrupt does not
-leave locked, and a turn that an interrupt leaves behind is dropped with the frames that had it.
+Interrupts: both locks are built-in locks in ``with`` statements, so a KeyboardInterrupt does not
+leave them locked. A turn that an interrupt leaves behind ends when the stack frames that refer to
+it are freed.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ __all__ = ["Turn", "Turns"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: A dropped turn tells nobody, so those who wait look for themselves so often.
+#: A dropped turn notifies nobody, so a waiting thread checks again at this interval.
 LOOK_EVERY_SECONDS: Final = 0.05
 
 
 class Turn:
-    """The right of a thread to prepare a step, as long as something refers to it."""
+    """The right of a thread to prepare a step. It lasts as long as something refers to it."""
 
     __slots__ = ("__weakref__", "thread")
 
@@ -45,7 +48,7 @@ class Turn:
 
 
 class Turns:
-    """The turns at one circuit."""
+    """The turns of all threads at one circuit, and its mutex."""
 
     def __init__(self) -> None:
         self._guard = Lock()
@@ -53,18 +56,18 @@ class Turns:
         self._turns: list[ref[Turn]] = []
         self._waiting = 0
         self._lock = Lock()
-        # The thread that holds the lock.
+        # The id of the thread that holds the mutex.
         self._inside: int | None = None
 
     def take(self, timeout: float | None = None) -> Turn:
-        """A turn of this thread, once no other thread has one.
+        """Wait until no other thread has a turn, and return one for this thread.
 
         Args:
-            timeout: Seconds to wait; 0 for not at all, None for as long as it takes.
+            timeout: Seconds to wait; 0 does not wait, None waits without a limit.
 
         Raises:
-            BusyCircuitError: Another thread still has its turn.
-            CircuitError: ``timeout`` is no number of seconds.
+            BusyCircuitError: Another thread still has a turn when the timeout is over.
+            CircuitError: ``timeout`` is not a number of seconds.
         """
         if timeout is not None and not timeout >= 0:
             raise CircuitError(
@@ -79,14 +82,14 @@ class Turns:
         return turn
 
     def end(self, turn: Turn | None) -> None:
-        """Give a turn back; for one that has ended nothing happens."""
+        """End a turn. Nothing happens if it has ended already."""
         with self._guard:
             self._turns = [one for one in self._turns if one() not in (None, turn)]
             if self._waiting:
                 self._changed.notify_all()
 
     def end_all(self) -> None:
-        """End all turns: what was prepared in them is out of date."""
+        """End all turns, because the steps prepared in them cannot be committed any more."""
         with self._guard:
             self._turns.clear()
             if self._waiting:
@@ -94,14 +97,15 @@ class Turns:
 
     @property
     def taken(self) -> int:
-        """How many turns there are."""
+        """The number of turns that have not ended."""
         return sum(one() is not None for one in self._turns.copy())
 
     def exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do some work while every other thread is kept from computing or committing a step.
+        """Call ``work`` while no other thread can compute, commit or abandon a step.
 
         Raises:
-            BusyCircuitError: This very thread is within a step (a callback, a signal handler).
+            BusyCircuitError: This thread is already in a step (within a callback or a signal
+                handler).
         """
         if self._inside == get_ident() and self._lock.locked():
             raise BusyCircuitError(
@@ -119,7 +123,7 @@ class Turns:
             self._inside = None
 
     def _wait(self, thread: Thread, timeout: float | None) -> None:
-        """Wait until no other thread has a turn, with the guard held."""
+        """Wait until no other thread has a turn; the caller holds the guard."""
         end = None if timeout is None else monotonic() + timeout
         self._waiting += 1
         try:
@@ -136,7 +140,7 @@ class Turns:
             self._waiting -= 1
 
     def _other(self, thread: Thread) -> Thread | None:
-        """The thread that has to be waited for; turns that were dropped are forgotten."""
+        """Another live thread that has a turn, or None. Removes dropped turns from the list."""
         known = [(one, one()) for one in self._turns]
         self._turns = [one for one, turn in known if turn is not None]
         for _, turn in known:

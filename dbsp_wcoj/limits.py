@@ -1,20 +1,18 @@
 """Limits of one step: how many rows, bytes and seconds it may use before it is refused.
 
-A step whose result does not fit in memory, or that never ends, takes the whole process with it. A
-`StepLimits` says how far a step may go, and a `Budget` counts what one step uses:
+A step whose result does not fit in memory, or that never ends, would take down the whole process.
+`StepLimits` has the limits of a step, and a `Budget` counts how much of them one step uses::
 
-::
+    rows      of one operator, before equal rows are consolidated   <= input rows + max_step_rows
+    bytes     of the results of all operators together              <= input bytes + max_step_bytes
+    seconds   since the step began                                  <= max_seconds
 
-    rows      of one operator, before equal rows are added up    <= rows given + max_step_rows
-    bytes     of the results of all operators together           <= bytes given + max_step_bytes
-    seconds   since the step began                               <= max_seconds
-
-The rows that a step is given are never counted against it, so that a large first load passes
-whatever its size; what is limited is the growth. Counting happens where a buffer grows, in chunks
-of up to 65,536 rows, before the next chunk is computed: it costs nothing per row, and a step
-passes a limit by at most one chunk per thread. The kernels know no limit; they return for every
-chunk, and after so much work without output (`dbsp_wcoj.kernels.program.PAUSE_AFTER`), and their
-caller looks at the budget then.
+The input rows of a step do not count, so a first load of any size passes: the limits are for the
+rows that the step adds to its input. Rows are counted where a buffer grows, after each chunk of up
+to 65,536 rows and before the next chunk is computed. So counting costs nothing per row, and a step
+exceeds a limit by at most one chunk per thread. The kernels do not know the limits. They return
+after every chunk, and after a fixed amount of work without output
+(`dbsp_wcoj.kernels.program.PAUSE_AFTER`); their caller then checks the budget.
 
 The budget has no clock of its own: the caller passes one.
 """
@@ -36,14 +34,14 @@ WORD_BYTES: Final = 8
 
 @dataclass(frozen=True)
 class StepLimits:
-    """How much one step may use. None switches a limit off.
+    """The limits of one step. None switches a limit off.
 
     Attributes:
-        max_step_rows: Rows that one operator may make in a step, all iterations of a recursion
-            together, beyond the rows that the step is given.
-        max_step_bytes: Bytes of the results of all operators of a step, beyond the bytes of the
-            rows that it is given. A row takes 8 bytes per column and 8 for its weight; sorting
-            takes about as much again for a moment.
+        max_step_rows: Rows that one operator may produce in a step, in addition to the number of
+            input rows of the step. All iterations of a recursion count together.
+        max_step_bytes: Bytes of the results of all operators of a step, in addition to the bytes
+            of its input rows. A row takes 8 bytes per column and 8 for its weight; sorting takes
+            about as much again for a short time.
         max_seconds: Seconds that a step may take. Off by default, since a large first load may
             take long.
 
@@ -82,25 +80,26 @@ for no limit
 
     @staticmethod
     def off() -> StepLimits:
-        """No limit at all."""
+        """Limits that are all switched off."""
         return StepLimits(None, None, None)
 
 
-#: The limits of every circuit that is not given others.
+#: The limits of a circuit by default.
 DEFAULT_LIMITS: Final = StepLimits()
 
 
 class Budget:
-    """What one step has used of its limits.
+    """Counts how much of its limits one step has used.
 
     Threads that compute parts of one operator may share a budget.
 
     Args:
         limits: The limits.
-        clock: Seconds; without it ``max_seconds`` is not checked.
+        clock: Returns a time in seconds; without a clock ``max_seconds`` is not checked.
 
     Attributes:
-        operator: Which operator runs, for errors; the owner of the operators sets it.
+        operator: The number of the running operator, for error messages; the caller of `begin`
+            chooses the numbers.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
     >>> budget.give(rows=50, columns=2)
@@ -143,13 +142,17 @@ step of 50 rows
         self.operator: int | None = None
 
     def give(self, rows: int, columns: int) -> None:
-        """Count rows that the step is given, and may hold besides its limits."""
+        """Count input rows of the step, which it may hold in addition to its limits."""
         self._given_rows += rows
         self._max_rows += rows
         self._max_bytes += WORD_BYTES * rows * (columns + 1)
 
     def begin(self, operator: int | None, rows: int = 0) -> None:
-        """An operator begins, or goes on after so many rows in earlier iterations.
+        """Start to count for an operator.
+
+        Args:
+            operator: Its number, for error messages.
+            rows: Rows that it has produced in earlier iterations of the step.
 
         Raises:
             LimitError: The step has taken too long.
@@ -161,10 +164,10 @@ step of 50 rows
             self.check_time()
 
     def grow(self, rows: int, columns: int) -> None:
-        """Count rows that the running operator has just made; called once per chunk.
+        """Count rows that the running operator has just produced; called once per chunk.
 
         Raises:
-            LimitError: A limit is passed.
+            LimitError: A limit is exceeded.
         """
         with self._lock:
             self._growing_rows += rows
@@ -174,25 +177,25 @@ step of 50 rows
             self.check_time()
 
     def hold(self, size: int) -> None:
-        """Count bytes of values that the running operator has made.
+        """Count bytes of values that the running operator has produced.
 
         Raises:
-            LimitError: A limit is passed.
+            LimitError: A limit is exceeded.
         """
         with self._lock:
             self._growing_bytes += size
             self._check()
 
     def end(self, rows: int, columns: int, added: int | None = None) -> None:
-        """The running operator has given so many rows, and holds nothing else.
+        """Finish counting for the running operator, which now holds only its result.
 
         Args:
-            rows: All rows that it has given in the step.
-            columns: Their columns.
-            added: Those that are new since it began; by default all.
+            rows: All rows that it has produced in the step.
+            columns: The number of columns of these rows.
+            added: The number of these rows that are new since `begin`; by default all.
 
         Raises:
-            LimitError: A limit is passed.
+            LimitError: A limit is exceeded.
         """
         self._growing_rows = rows
         self._growing_bytes = 0

@@ -1,18 +1,21 @@
-"""An overlay: the first strings of an interner, and private ones above them.
+"""An overlay: a view of the first strings of an interner, with private strings after them.
 
-::
+An interner is a dictionary: it maps each string to an integer code (`dbsp_wcoj.interner`). The
+codes of an overlay are::
 
-    codes 0 … length - 1      the strings that the interner had at some moment, never changed
-    codes length, …           strings that only this overlay has
+    codes 0 … length - 1      the first ``length`` strings of the interner, which never change
+    codes length, …           private strings, which only this overlay has
 
-A reader gets one, so that it decodes what it reads and encodes what it compares or computes,
-while another thread adds to the interner; and what the reader adds leaves with the overlay.
+Each reader gets an overlay. With it, the reader decodes stored values, and encodes the values that
+it compares or computes, while another thread adds to the interner. The strings that the reader adds
+are freed together with the overlay.
 
-Invariant: the arrays of an interner keep the bytes of its first strings where they are, whatever is
-added, or taken back down to ``length``. So an overlay copies nothing: O(1) to make.
+Invariant: the arrays that an overlay refers to keep the bytes of its ``length`` strings in place
+while strings are added to the interner, or removed from it down to ``length``. So an overlay copies
+nothing and takes O(1) to create.
 
-Alternatives considered: a lock around the interner, which would have every query wait for every
-step; a copy per reader, which costs as much as the table.
+Alternatives considered: a lock around the interner, with which every query would wait for every
+step; a copy per reader, which costs as much as the interner itself.
 """
 
 from __future__ import annotations
@@ -29,16 +32,17 @@ __all__ = ["Overlay"]
 
 
 class Overlay(Interner):
-    """The first ``length`` strings of a table, and private ones.
+    """The first ``length`` strings of an interner, with private strings after them.
 
-    One thread at a time may add to an overlay, and none to take back from ``table`` what it shows.
+    Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
+    remove any of the first ``length`` strings from ``table``.
 
     Args:
         table: The interner; another thread may add to it meanwhile.
-        length: How many of its strings are seen.
+        length: The number of its strings that the overlay shows.
 
     Raises:
-        ColumnTypeError: The table does not have so many.
+        ColumnTypeError: ``table`` has fewer strings than ``length``.
 
     >>> names = Interner()
     >>> names.intern(np.array([0, 3]), np.frombuffer(b"ann", np.uint8)).tolist()
@@ -56,30 +60,31 @@ class Overlay(Interner):
         table._check_length(length)
         self._words = table._words
         self._size = length
-        # The slots first: arrays that are read later have all strings that these lead to.
+        # Read the slots (the hash table) before the other arrays, while another thread may add:
+        # every string that a slot points to is then in the arrays that are read after the slots.
         self._slots = table._slots
         self._bounds = table._bounds
         self._arena = table._arena
         self._own = Interner(words=table._words)
 
     def __len__(self) -> int:
-        """Number of codes, the private ones included."""
+        """Number of codes, including those of private strings."""
         return self._size + len(self._own)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that are reserved for private strings."""
+        """Bytes of memory that are allocated for private strings."""
         return self._own.nbytes
 
     def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
-        """As `Interner.find`, also among the private strings."""
+        """Like `Interner.find`; also searches the private strings."""
         codes = super().find(offsets, data, valid)
         if not len(self._own):
             return codes
         return self._with_own(codes, self._own.find(offsets, data, _missing(codes, valid)))
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
-        """As `Interner.intern`; strings that are new are private."""
+        """Like `Interner.intern`; adds new strings as private strings."""
         codes = super().find(offsets, data, valid)
         missing = _missing(codes, valid)
         if not missing.any():
@@ -87,15 +92,15 @@ class Overlay(Interner):
         return self._with_own(codes, self._own.intern(offsets, data, missing))
 
     def intern_rows(self, columns: Any) -> Int64Array:
-        """As `Interner.intern_rows`; rows that are new are private."""
+        """Like `Interner.intern_rows`; adds new rows as private rows."""
         return self.intern(*self._row_strings(columns))
 
     def find_rows(self, columns: Any) -> Int64Array:
-        """As `Interner.find_rows`, also among the private rows."""
+        """Like `Interner.find_rows`; also searches the private rows."""
         return self.find(*self._row_strings(columns))
 
     def rows(self, codes: Int64Array) -> Int64Array:
-        """As `Interner.rows`."""
+        """Like `Interner.rows`."""
         own = codes >= self._size
         if not own.any():
             return super().rows(codes)
@@ -105,7 +110,7 @@ class Overlay(Interner):
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
-        """As `Interner.gather`."""
+        """Like `Interner.gather`."""
         own = codes >= self._size
         if not own.any():
             return super().gather(codes)
@@ -123,7 +128,7 @@ class Overlay(Interner):
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
-        """As `Interner.prefixes`."""
+        """Like `Interner.prefixes`."""
         own = codes >= self._size
         if not own.any():
             return super().prefixes(codes, start)
@@ -133,7 +138,7 @@ class Overlay(Interner):
         return keys
 
     def append(self, offsets: Any, data: Any) -> None:
-        """Not of an overlay.
+        """Not supported by an overlay.
 
         Raises:
             ColumnTypeError: Always.
@@ -141,10 +146,11 @@ class Overlay(Interner):
         raise ColumnTypeError("an overlay is for reading; append to the table below it")
 
     def truncate(self, length: int) -> None:
-        """Take back private codes.
+        """Remove the private strings whose codes are ``length`` or greater.
 
         Raises:
-            ColumnTypeError: ``length`` is that of fewer codes than the table below has here.
+            ColumnTypeError: ``length`` is less than the number of strings that the overlay shows of
+                the interner below.
         """
         if length < self._size:
             raise ColumnTypeError(
@@ -153,7 +159,7 @@ class Overlay(Interner):
         self._own.truncate(length - self._size)
 
     def _with_own(self, codes: Int64Array, own: Int64Array) -> Int64Array:
-        """The codes, and those of private strings, as their own table has them, above."""
+        """Combine codes: private strings, which ``own`` numbers from 0, come after the others."""
         return np.where(own == ABSENT, codes, own + self._size)
 
     def _check_range(self, codes: Int64Array) -> None:
@@ -165,6 +171,6 @@ class Overlay(Interner):
 
 
 def _missing(codes: Int64Array, valid: BoolArray | None) -> BoolArray:
-    """Which strings that are to be looked at have no code yet."""
+    """A mask of the strings that have no code yet, among those that ``valid`` selects."""
     missing: BoolArray = codes == ABSENT
     return missing if valid is None else missing & _mask(valid, len(codes))

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         UntaggedBatchError,
     )
     from streaming.java import find_java
-    from streaming.merge import merge
     from streaming.metrics import BatchMetrics, observe
     from streaming.outputs import Output, complete, delta, upsert
     from streaming.session import start_session
+    from streaming.tagged_union import merge
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
@@ -110,7 +110,7 @@ _MODULES: Final = {
         "UntaggedBatchError",
     ),
     "streaming.java": ("find_java",),
-    "streaming.merge": ("merge",),
+    "streaming.tagged_union": ("merge",),
     "streaming.metrics": (
         "BatchMetrics",
         "observe",

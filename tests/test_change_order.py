@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from inspect import signature
 
 import pyarrow as pa
 import pytest
@@ -110,12 +111,11 @@ def source_of(folder, *words):
 
 def run(source, **more):
     options = {
-        "query": QUERY, "source": [source], "sink": None, "state": None, "once": True,
-        "every": None, "bad_rows": "fail", "cells": None, "formula": "collapsed", "threads": 1,
-        "memory": "1g", "ui": False, "ui_port": 0, "ui_host": "127.0.0.1", "ui_token": None,
-        "json": False,
+        "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
+        "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
     }  # fmt: skip
-    run_module.run(**{**options, **more})
+    others = dict.fromkeys(signature(run_module.run).parameters)
+    run_module.run(**{**others, **options, **more})
 
 
 class SparkStarted(Exception):

@@ -1,32 +1,34 @@
-"""Finality: which views may read an input whose published results are kept when its rows expire.
+"""Finality: check that a view may read an input with ``on_expiry="keep"`` (a *kept input*).
 
-With ``on_expiry="keep"`` an expired row leaves the state and nothing is published for it. That is
-right for a view only if the results of the row cannot change any more::
+When a row of a kept input expires, it is deleted from the state, and nothing is published. That is
+correct for a view only if the results of the row are final, that is, cannot change any more::
 
-    Filter, Map, Union ALL, joins      linear in each input: a row that leaves takes its own
-                                       results with it and no others
-    Aggregate, Distinct, TopK, …       right if rows of one group leave together, and no row that
-                                       comes later can belong to that group
-    Semi, anti, outer joins            linear in the left input; a row of the right one that leaves
-                                       would change results of left rows that stay
-    Fixpoint                           a derived row may have lost one derivation of several
+    Filter, Map, Union ALL, joins      linear in each input: the deletion of a row deletes its own
+                                       results and no others
+    Aggregate, Distinct, TopK, …       correct if all rows of one group expire together, and no
+                                       later row can belong to that group
+    Semi, anti, outer joins            linear in the left input; a row of the right input that
+                                       expires would change results of left rows that stay
+    Fixpoint                           a derived row may have lost one of several derivations
 
-A group leaves as a whole if its key has, for each row of a kept input that contributes to the
-group, the row's event time ``t`` or a value ``f(t)`` that never falls as ``t`` grows. So the plan
-is walked with this state per node, from the inputs to the view::
+A group expires as a whole if its key contains, for each row of a kept input that contributes to the
+group, the event time ``t`` of that row or a value ``f(t)`` of a non-decreasing function. To check
+this, the plan is traversed from the inputs to the view, and each node gets a value::
 
-    node        =  a set of branches (of a UNION ALL)
-    branch      =  the occurrences of kept inputs that each of its rows is made of
+    node        =  a set of branches (a UNION ALL has those of all its inputs)
+    branch      =  the occurrences of kept inputs that contribute to each of its rows
     occurrence  =  the input, and the columns that hold f(t) of its event time, with each f
 
-A group of several branches leaves as a whole only if all of them name the same columns of the same
-inputs. Rows are then expired up to a time at which every such ``f`` takes a new value
-(`circuits.inputs.retain`), so a retained row may stay longer than the duration, by one group.
+A group to which several branches contribute expires as a whole only if all of them have the same
+occurrences: the same inputs with the same columns. Rows then expire up to a time at which every
+such ``f`` takes a new value (`circuits.inputs.retain`). So a row may stay in the state for longer
+than its retention, until its group ends.
 
-A view that reads one input with "keep" and another with "retract" is refused: whether a result is
-deleted would depend on which of its rows expires first, and so on how the stream was cut.
+A view that reads one input with "keep" and another one with "retract" is refused. Otherwise the
+row of a result that expires first would decide whether the result is deleted, and so would the way
+in which the stream is cut into micro-batches.
 
-Cost: O(nodes * branches). Nothing is done for a circuit without "keep".
+Cost: O(nodes * branches). A circuit without a kept input costs nothing.
 """
 
 from __future__ import annotations
@@ -63,16 +65,16 @@ from circuits.schema import Schema
 
 __all__ = ["group_functions"]
 
-#: More branches than these are taken together, without their event times.
+#: A node with more branches gets one branch instead: all their inputs, without event times.
 MAX_BRANCHES: Final = 64
 _AGAIN: Final = "take on_expiry='retract' for a view of the retained rows only"
 
 
 @dataclass(frozen=True)
 class _Occurrence:
-    """A kept input that rows are made of, and the columns with a function of its event time.
+    """A kept input that contributes to rows, and the columns with a function of its event time.
 
-    Functions are expressions over column 0, which is the event time.
+    A function is an expression over column 0, which stands for the event time.
     """
 
     input: str
@@ -81,7 +83,7 @@ class _Occurrence:
 
 Branch = tuple[_Occurrence, ...]
 Branches = tuple[Branch, ...]
-#: For each new column the old column and the function that it is made by, where there is one.
+#: (new column, old column, function), for each new column that is a function of one old column.
 Moves = Iterable[tuple[int, int, Expression]]
 
 
@@ -91,12 +93,12 @@ def group_functions(
     """Check every view that reads a kept input.
 
     Args:
-        plans: The views as they were written, each after those that it reads.
+        plans: The plans of the views before any rewrite, each view after the views that it reads.
         inputs: The columns of the inputs.
-        rules: The rules of inputs.
+        rules: The rules of the inputs, by name.
 
     Returns:
-        For each kept input the functions of its event time, column 0, that views group by.
+        For each kept input, the functions of its event time (column 0) that views group by.
 
     Raises:
         RuleError: The results of a view could change after a row has expired. The error names the
@@ -128,7 +130,7 @@ def group_functions(
 
 
 class _Walk:
-    """The branches of the nodes of one view; each node of the DAG is looked at once."""
+    """Computes the branches of the nodes of one view; visits each node of the DAG once."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class _Walk:
     ) -> None:
         self.used: dict[tuple[str, Expression], None] = {}
         self._view = view
-        self._plan = plan  # which keeps the ids of all nodes
+        self._plan = plan  # keeps all nodes alive, so that their ids stay unique
         self._inputs = inputs
         self._rules = rules
         self._views = views
@@ -206,7 +208,7 @@ class _Walk:
             return ((),)
         schema = self._inputs[name]
         if rules.retain.column not in schema.columns:
-            return ((),)  # an error of the rules themselves
+            return ((),)  # `circuits.inputs.retain` raises an error for this
         place = schema.columns.index(rules.retain.column)
         time = Column(0, schema.fields[place].type)
         return ((_Occurrence(name, frozenset([(place, time)])),),)
@@ -245,7 +247,7 @@ class _Walk:
         return ((),)
 
     def _grouped(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
-        """One branch of the groups: with the event times among the keys."""
+        """The branch of an operator that groups rows: the event times that are among its keys."""
         keys = tuple(keys)
         moves = [(new, old, _time_of(below.fields[old].type)) for new, old in enumerate(keys)]
         branches = _moved(self.branches(below), moves)
@@ -282,7 +284,7 @@ def _inputs_of(branches: Branches) -> list[str]:
 
 
 def _moved(branches: Branches, moves: Moves) -> Branches:
-    """The branches after columns were moved or made by functions."""
+    """The branches after a projection: columns in another order, or functions of one column."""
     made = list(moves)
     return tuple(
         tuple(
@@ -302,7 +304,7 @@ def _moved(branches: Branches, moves: Moves) -> Branches:
 
 
 def _placed_back(branches: Branches, keys: Sequence[int]) -> Branches:
-    """The branches of groups whose rows have all columns again."""
+    """Number the columns of branches by the columns of the rows again, not by the group keys."""
     return tuple(
         tuple(
             _Occurrence(one.input, frozenset((keys[c], function) for c, function in one.times))
@@ -313,7 +315,7 @@ def _placed_back(branches: Branches, keys: Sequence[int]) -> Branches:
 
 
 def _filtered(branches: Branches, predicate: Expression) -> Branches:
-    """Columns that a filter makes equal hold the same function of an event time."""
+    """The branches after a filter: columns that it sets equal hold the same function of a time."""
     for part in conjuncts([predicate]):
         match part:
             case Call("eq", (Column(a), Column(b))):
@@ -339,7 +341,7 @@ def _time_of(type: pa.DataType) -> Expression:
 def _step(expression: Expression) -> tuple[int, Expression] | None:
     """The one column that an expression reads, and the expression over column 0 instead.
 
-    None if it reads several columns, or may fall as the column grows.
+    None if it reads several columns, or is not known to be a non-decreasing function of one.
     """
     if isinstance(expression, Column):
         return expression.index, _time_of(expression.type)
@@ -355,7 +357,7 @@ def _step(expression: Expression) -> tuple[int, Expression] | None:
 
 
 def _constant(expression: Expression, *, least: float | None = None) -> bool:
-    """Whether an expression is a constant, and above a bound."""
+    """True for a constant other than NULL that is greater than ``least``, if that is given."""
     if not isinstance(expression, Literal) or expression.value is None:
         return False
     return least is None or (_is_number(expression.type) and expression.value > least)
@@ -370,7 +372,7 @@ def _is_ordered(type: pa.DataType) -> bool:
 
 
 def _is_local(type: pa.DataType) -> bool:
-    """Whether clocks of a type may go back, as at the end of summer time."""
+    """True for timestamps in zones other than UTC: local time goes back when summer time ends."""
     return bool(types.is_timestamp(type) and type.tz not in (None, "UTC"))
 
 
@@ -391,7 +393,7 @@ def _year(call: Call) -> Expression | None:
 
 
 def _shifted(call: Call) -> Expression | None:
-    """A moment and a constant duration."""
+    """A date or timestamp plus a constant duration."""
     inner, *amounts = call.arguments
     return inner if all(map(_constant, amounts)) and not _is_local(inner.type) else None
 
@@ -407,7 +409,7 @@ def _less(call: Call) -> Expression | None:
 
 
 def _rounded_down(call: Call) -> Expression | None:
-    """``t - t % 60``, for which both are the same expression."""
+    """``t - t % 60``, where both ``t`` are the same expression."""
     match call.arguments:
         case inner, Call("modulo", (again, size)) if again == inner and _constant(size, least=0):
             return inner if types.is_integer(inner.type) and types.is_integer(call.type) else None
@@ -424,7 +426,8 @@ def _rounded(call: Call) -> Expression | None:
     return inner if all(map(_constant, digits)) else None
 
 
-#: Functions that never fall as one argument grows, and that argument.
+#: Non-decreasing functions by name. Each entry returns the argument in which a call is
+#: non-decreasing, or None.
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
     "date_trunc": (_trunc,),
@@ -442,7 +445,7 @@ _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] 
 
 
 def _scans(plan: Plan) -> Iterator[Scan]:
-    """The relations that a plan reads; each node once."""
+    """The scans in a plan; visits each node once."""
     seen: set[int] = set()
     waiting: list[Any] = [plan]
     while waiting:

@@ -16,7 +16,7 @@ from streaming.changes.feed import RELATION, SEQUENCE, is_envelope
 from streaming.cli.source import FLAT, WEIGHT, Source
 from streaming.cli.spark_error import reason_of
 from streaming.errors import EventsError
-from streaming.merge import merge
+from streaming.tagged_union import merge
 
 __all__ = ["frame_of", "schema_of", "stream_of"]
 
