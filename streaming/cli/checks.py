@@ -134,8 +134,8 @@ def check_views(
             form, _ = source.format, source.feed  # either may be an error
             source.check_spark()
             schemas[name] = source.schema()
-            _check_rules(source, schemas[name])
             source.check_sequence(None if "select" in source.own else schemas[name])
+            _check_rules(source, schemas[name])
             if source.lacks_order(schemas[name]):
                 checks.warnings.append(unordered(name))
             place = "" if source.path is None else f" in {source.path}"
