@@ -211,7 +211,7 @@ NOON = datetime(2020, 1, 2, 12)
         (pa.float64(), 0.1, 2**53 + 1),
         (pa.dictionary(pa.int8(), pa.string()), "x", 1),
         (pa.int64(), 1, [1]),
-        (pa.int64(), 1, object()),
+        (pa.int64(), 1, Ellipsis),
     ],
     ids=str,
 )
