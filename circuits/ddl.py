@@ -1,12 +1,13 @@
-"""DDL: the columns of a relation as text, ``nr BIGINT NOT NULL, item STRING``, and names of types.
+"""DDL: parse a schema that is given as text, such as ``nr BIGINT NOT NULL, item STRING``.
 
-This is the only table of type names outside of a query. The words are those of Spark's DDL, without
-a JVM: a ``TIMESTAMP`` is a time in UTC, a ``TIMESTAMP_NTZ`` has no zone, ``DECIMAL`` alone is
-``DECIMAL(10, 0)``. Arrow's own names (``int64``, ``uint8``, ``float64``) and DuckDB's unsigned
-integers are there as well. The length in ``VARCHAR(n)`` limits nothing. Relations have flat columns
-only, so there are no nested types.
+This module has the only table of type names for schemas. The names are those of Spark's DDL, parsed
+without a JVM: ``TIMESTAMP`` is a timestamp in UTC, ``TIMESTAMP_NTZ`` has no time zone, and
+``DECIMAL`` without numbers is ``DECIMAL(10, 0)``. Arrow's own names (``int64``, ``uint8``,
+``float64``) and DuckDB's names of unsigned integers are accepted as well. The length in
+``VARCHAR(n)`` is accepted and ignored. Relations have flat columns only, so there are no nested
+types.
 
-The types that a CAST in a query names depend on the dialect of the query (`circuits.sql.types`).
+The type names in a CAST of a query depend on the dialect of the query (`circuits.sql.types`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _TYPES: Final = {
     "timestamp_ns": pa.timestamp("ns"),
 }
 _DECIMALS: Final = ("decimal", "dec", "numeric")
-# Arrow's decimal128 has this many digits.
+# Arrow's decimal128 has at most this many digits.
 _MAX_PRECISION: Final = 38
 
 _TYPE: Final = r"""(?P<type>\w+)
@@ -58,10 +59,10 @@ _ONE_TYPE: Final = re.compile(rf"\s*{_TYPE}$", _FLAGS)
 
 
 def schema_of_ddl(text: str) -> pa.Schema:
-    """The schema that a text declares.
+    """Parse a list of columns with types into a schema.
 
     Raises:
-        SchemaError: The text is no list of columns with types, or there is no such type.
+        SchemaError: ``text`` is not a list of columns with types, or a type is unknown.
 
     >>> schema_of_ddl("nr BIGINT NOT NULL, price decimal(9, 2), `the item` string")
     nr: int64 not null
@@ -84,10 +85,10 @@ def schema_of_ddl(text: str) -> pa.Schema:
 
 
 def field_of(name: str, text: str) -> pa.Field:
-    """The column of a name whose type is given as text.
+    """Return a field with this name and the type that ``text`` declares.
 
     Raises:
-        SchemaError: There is no such type.
+        SchemaError: ``text`` is not a type, or the type is unknown.
 
     >>> field_of("price", "decimal(9, 2)"), field_of("nr", "BIGINT NOT NULL")
     (pyarrow.Field<price: decimal128(9, 2)>, pyarrow.Field<nr: int64 not null>)

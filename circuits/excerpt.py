@@ -1,8 +1,8 @@
-"""Excerpts: a value as an error message shows it, at most a few hundred characters long.
+"""Excerpts: shorten a value for an error message, to at most a few hundred characters.
 
-A message goes into logs, dead letters and exceptions, so a value of 10 MB must not be part of it.
+Error messages go into logs, dead letters and exceptions, so they must not contain a value of 10 MB.
 
-Cost: O(excerpt), however long the value is.
+Cost: O(excerpt) for strings and bytes, however long they are; for other values, their ``repr``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from typing import Final
 
 __all__ = ["MAX_EXCERPT_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "excerpt", "shortened"]
 
-#: Characters of a value that a message shows.
+#: How many characters of a value an error message shows.
 MAX_EXCERPT_CHARACTERS: Final = 200
-#: Characters that a message keeps of the message of another library, which may hold a value.
+#: How many characters of another library's error message are kept; it may contain a value.
 MAX_MESSAGE_CHARACTERS: Final = 500
 
 
 def excerpt(value: object, limit: int = MAX_EXCERPT_CHARACTERS) -> str:
-    """Return the ``repr`` of a value, or its beginning and its length where it is long.
+    """Return the ``repr`` of a value; if it is too long, its beginning.
+
+    For strings and bytes, the length of the value follows the beginning.
 
     >>> excerpt("abc"), excerpt("abc" * 9, 4), excerpt([1] * 9, 4)
     ("'abc'", "'abca'… (27 characters)", '[1, …')
@@ -33,7 +35,7 @@ def excerpt(value: object, limit: int = MAX_EXCERPT_CHARACTERS) -> str:
 
 
 def shortened(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """Return a text as it is, or its beginning and its length where it is long.
+    """Return a text as it is; if it is longer than ``limit``, its beginning and its length.
 
     >>> shortened("no 1", 4), shortened("no 1111", 4)
     ('no 1', 'no 1… (7 characters)')

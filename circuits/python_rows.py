@@ -1,10 +1,13 @@
-"""Rows as Python dicts become an Arrow table, without changing a value.
+"""Convert rows that are Python dicts to an Arrow table, without changing a value.
 
 Arrow infers the type of each column from its values, and `circuits.lossless` casts that to the
-declared type later, under the same rules as for a table. Alternative considered:
-``pa.Table.from_pylist(rows, schema=...)``, which drops unknown keys, makes 1 of 1.5, a date of a
-date with a time, and 12:00 in UTC of 12:00 without a zone. The declared type decides only where
-values of Python have no other type: float32, integers beyond int64, and decimals of large integers.
+declared type later, under the same rules as for a table. The declared type is used directly only
+where Python has no type of its own: for float32, integers beyond int64, and decimals given as large
+integers.
+
+Alternative considered: ``pa.Table.from_pylist(rows, schema=...)``. It drops unknown keys and
+changes values silently: 1.5 becomes 1, a date with a time becomes a date, and 12:00 without a time
+zone becomes 12:00 in UTC.
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ from circuits.errors import SchemaError
 
 __all__ = ["table_of_dicts"]
 
-# Keys besides the columns: a weight, a sequence, and mistakes; each takes a column of all rows.
+# Keys other than the declared columns: the weight, a sequence, and mistakes. Each of them costs a
+# column with a value for every row.
 _MAX_OTHER_KEYS: Final = 16
-# In this order: a bool is a number, a time is a date.
+# The order matters: in Python a bool is also a number, and a datetime is also a date.
 _FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
     "true or false": (bool, np.bool_),
     "numbers": Number,
@@ -41,19 +45,20 @@ _FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
 
 
 def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """The rows as a table: every column of the schema, and every other key that a row has.
+    """Return a table with every column of the schema, and every other key that a row has.
 
-    A key that a row lacks is NULL there. Other keys become columns, since an input with rules may
-    read them; `circuits.schema` refuses those that nothing reads.
+    A key that a row lacks is NULL in that row. Keys that are not in the schema become columns too,
+    because an input may declare that it reads them, for example as its sequence.
+    `circuits.schema` raises an error for the columns that nothing reads.
 
     Args:
-        relation: The input, for errors.
+        relation: The name of the input, for error messages.
         rows: One dict per row.
         schema: The declared columns.
 
     Raises:
-        SchemaError: A key is no string, there are many unknown keys, or Arrow has no type for the
-            values of a column.
+        SchemaError: A key is not a string, there are too many unknown keys, or Arrow has no type
+            for the values of a column.
 
     Complexity:
         O(rows x columns).
@@ -71,7 +76,8 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: give the columns "
             f"{', '.join(declared)}"
         )
-    # A table without columns still has a number of rows; so one column is there and is left out.
+    # A table must keep its number of rows even if it has no columns. A placeholder column, removed
+    # in the last line, provides it.
     names, columns = [""], [pa.nulls(len(rows))]
     for key in keys:
         if not isinstance(key, str):
@@ -84,7 +90,7 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             columns.append(_column(values, declared.get(key)))
         except MemoryError:
             raise
-        except Exception as error:  # a value may be of any class, and Arrow calls its methods
+        except Exception as error:  # Arrow calls methods of the values, whose class may be any
             raise SchemaError(
                 f"relation {relation!r}: the values of the key {key!r} are no column of one type: "
                 f"{error}"
@@ -98,7 +104,7 @@ def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.
 
 
 def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
-    """The values with the type that Arrow infers, or with the declared one where that is safe."""
+    """Return a column of the type that Arrow infers, or of the declared type where that is safe."""
     kinds = set(map(type, values)) - {type(None)}
     _check_kinds(values, kinds)
     if declared is not None and kinds:
@@ -120,9 +126,9 @@ def _are_numbers(kinds: set[type], allowed: tuple[type, ...]) -> bool:
 
 
 def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
-    """Floats of Python in the declared width, rounded; a finite one does not become infinite."""
+    """Round Python floats to the declared width; raise an error if a finite one overflows."""
     wide = pa.array(values, pa.float64())
-    # Arrow refuses integers that are no such float.
+    # Arrow raises an error for an integer that the float type cannot represent.
     found = wide.cast(declared) if types.is_float16(declared) else pa.array(values, declared)
     if declared.bit_width < 64:
         finite = pc.is_finite(wide)
@@ -133,10 +139,10 @@ def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
 
 
 def _check_kinds(values: list[Any], kinds: set[type]) -> None:
-    """Refuse what Arrow would change silently: mixed kinds, a zone, nanoseconds.
+    """Raise an error for values that Arrow would change silently: mixed kinds, zones, nanoseconds.
 
-    Of a date and a time it makes two dates, of a time and an integer two times, of text and bytes
-    two bytes.
+    In a column of mixed kinds, Arrow converts a date and a timestamp to two dates, a timestamp and
+    an integer to two timestamps, and a string and bytes to two bytes values.
 
     Raises:
         ValueError: The values are of several kinds, or one does not fit a column.
@@ -158,7 +164,7 @@ def _check_kinds(values: list[Any], kinds: set[type]) -> None:
 
 
 def _family(kind: type) -> str:
-    """The kind of values that a Python type belongs to, as users call it."""
+    """Return the name of the kind of a Python type, as error messages show it."""
     for name, types_ in _FAMILIES.items():
         if issubclass(kind, types_):
             return name

@@ -1,18 +1,20 @@
-"""Tables: the rows that a user gives for an input become an Arrow table here, and nowhere else.
+"""Tables: convert the rows that a user passes for an input to an Arrow table.
+
+This is the only module that does so.
 
 =====================================  ===========================================================
-rows                                   table
+rows                                   resulting table
 =====================================  ===========================================================
 `pa.Table`, `pa.RecordBatch`           itself
 a list of RecordBatches                their rows, one after another
 a list of dicts                        a column per key (`circuits.python_rows`)
-an object with ``__arrow_c_stream__``  read to its end: frames of pandas 2.2 and polars, relations
-                                       of DuckDB, a `pa.RecordBatchReader`
-an object with ``__arrow_c_array__``   read likewise: a struct is a row
+an object with ``__arrow_c_stream__``  its rows, read to the end: frames of pandas 2.2 and polars,
+                                       DuckDB relations, a `pa.RecordBatchReader`
+an object with ``__arrow_c_array__``   its structs, one row per struct
 =====================================  ===========================================================
 
-`tables_of` takes the argument of `Circuit.step`, `table_of` the rows of one input. Columns and
-types are checked later, by `circuits.schema`.
+`tables_of` converts the argument of `Circuit.step`, and `table_of` the rows of one input.
+`circuits.schema` checks columns and types later.
 """
 
 from __future__ import annotations
@@ -28,22 +30,22 @@ from circuits.python_rows import table_of_dicts
 
 __all__ = ["INDEX", "ArrowArray", "ArrowStream", "Rows", "check_input", "table_of", "tables_of"]
 
-#: The column that pandas makes of an index without a name.
+#: The name that pandas gives to the column of an index without a name.
 INDEX: Final = re.compile(r"__index_level_\d+__")
 
 
 class ArrowStream(Protocol):
-    """A frame, or another object that gives its rows as Arrow data."""
+    """A frame, or another object that exports its rows as an Arrow stream."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The stream of the Arrow PyCapsule interface."""
+        """Return the stream, as the Arrow PyCapsule interface defines it."""
 
 
 class ArrowArray(Protocol):
-    """An object that gives its rows as one Arrow array of structs."""
+    """An object that exports its rows as one Arrow array of structs."""
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
-        """The array of the Arrow PyCapsule interface."""
+        """Return the array, as the Arrow PyCapsule interface defines it."""
 
 
 #: The rows of one input.
@@ -53,15 +55,15 @@ Rows: TypeAlias = (
 
 
 def tables_of(given: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
-    """The tables of a step by input.
+    """Convert the rows of a step to one Arrow table per input.
 
     Args:
-        given: The rows by input.
-        schemas: The schemas of all inputs.
+        given: The rows of each input, by the name of the input.
+        schemas: The schema of every input, by name.
 
     Raises:
-        SchemaError: It is no mapping, or the rows of an input are no table.
-        UnknownInputError: A name is no input.
+        SchemaError: ``given`` is not a mapping, or the rows of an input cannot become a table.
+        UnknownInputError: A name is not the name of an input.
 
     >>> tables_of(None, {})
     Traceback (most recent call last):
@@ -79,10 +81,10 @@ def tables_of(given: Mapping[str, Rows], schemas: Mapping[str, pa.Schema]) -> di
 
 
 def check_input(name: object, inputs: Collection[str]) -> None:
-    """Refuse a name that is not the name of an input.
+    """Raise an error unless ``name`` is the name of an input.
 
     Raises:
-        UnknownInputError: It is not.
+        UnknownInputError: ``name`` is not a string, or not one of ``inputs``.
     """
     if not isinstance(name, str):
         raise UnknownInputError(
@@ -96,20 +98,20 @@ def check_input(name: object, inputs: Collection[str]) -> None:
 
 
 def table_of(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
-    """The rows of one input as an Arrow table.
+    """Convert the rows of one input to an Arrow table.
 
-    Tables and RecordBatches are not copied. The index of a pandas frame is no column, unless it has
-    a name. Arrow checks offsets, indices and UTF-8, since the kernels trust them: O(bytes of
-    texts), far less than encoding takes.
+    Tables and RecordBatches are not copied. The index of a pandas frame is dropped, unless it has a
+    name. Arrow validates offsets, indices and UTF-8, because the kernels trust them. This costs
+    O(bytes of strings), far less than encoding the rows.
 
     Args:
-        relation: The input, for errors.
+        relation: The name of the input, for error messages.
         rows: A table, a frame, RecordBatches or a list of dicts. A reader is read to its end.
-        schema: The declared columns; they type the values of dicts.
+        schema: The declared columns, for rows that are dicts.
 
     Raises:
-        SchemaError: It is no kind of rows, it cannot be read as Arrow data, or Arrow finds that it
-            is damaged.
+        SchemaError: ``rows`` has none of the supported types or cannot be read as Arrow data, or
+            the validation by Arrow fails.
 
     >>> schema = pa.schema([("nr", pa.int64()), ("item", pa.string())])
     >>> table_of("r", [{"nr": 1, "item": "x"}, {"nr": 2}], schema).to_pylist()
@@ -152,7 +154,7 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
         return pa.table(rows)
     except MemoryError:
         raise
-    except Exception as error:  # the code of another package runs here, and may raise anything
+    except Exception as error:  # code of other packages may raise any exception
         raise SchemaError(
             f"relation {relation!r}: the rows of a {type(rows).__name__} cannot be read as Arrow "
             f"data: {error}; give a frame with columns of one type each"

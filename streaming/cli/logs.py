@@ -1,31 +1,32 @@
-"""Logs: what a run says while it runs, as lines for people or as JSON for machines.
+"""Logs: write the messages of a run as lines of text for people or of JSON for machines.
 
-Everything that is logged or printed on the way, to the error output, becomes one line::
+Each message that is logged or printed during a run becomes one line on standard error::
 
     text    2026-11-22T10:37:33.123Z micro-batch 7: 120 rows in 3.1 ms; rings 4 rows
     json    {"time": "2026-11-22T10:37:33.123Z", "level": "info", "event": "micro_batch", ...}
 
-The keys ``time`` (UTC), ``level`` (debug, info, warning, error), ``event`` and ``message`` are in
-each JSON line. Events, and the keys that they add:
+Each JSON line has the keys ``time`` (UTC), ``level`` (debug, info, warning, error), ``event`` and
+``message``. These are the events, and the keys that they add:
 
 ============  ================================================================================
-note          what else is told, by ``message`` alone: Spark begins, the page's address
+note          any other message, without further keys, such as the start of Spark or the
+              address of the live page
 micro_batch   ``batch_id``, ``rows_in``, ``seconds``, ``views``, ``bad_rows``
-progress      of a micro-batch that takes long: ``batch_id``, ``phase``, ``subject``,
+progress      a micro-batch takes long: ``batch_id``, ``phase``, ``subject`` of the phase,
               ``phase_seconds``, ``seconds``
 retry         a database does not answer: ``view``, ``batch_id``, ``target``, ``reason``,
               ``attempt``, ``pause_seconds``
-warning       what else is logged as a warning
-summary       at the end: ``micro_batches``, ``rows``, ``seconds``
-error         ``status``, the exit status; the last line of a run that failed
+warning       any other warning
+summary       the run ends: ``micro_batches``, ``rows``, ``seconds``
+error         the run failed, and this is its last line: ``status``, the exit status
 phase         only with ``--verbose``: ``batch_id``, ``phase``, ``subject``, ``seconds``
 metrics       only with ``--verbose``: ``metrics``, as in ``metrics.jsonl``
 offsets       only with ``--verbose``: ``batch_id``, ``sources`` with start and end offsets,
-              ``duration_ms`` by Spark's parts
+              ``duration_ms`` for each part of Spark's micro-batch
 spark         only with ``--verbose``: a line that Spark logged
 ============  ================================================================================
 
-Keys may be added, and are not renamed or removed.
+Later versions may add keys, but do not rename or remove any.
 """
 
 from __future__ import annotations
@@ -50,27 +51,27 @@ __all__ = ["FORMATS", "Logs", "check_format", "error_line", "utc"]
 
 FORMATS: Final = ("text", "json")
 PACKAGES: Final = ("streaming", "circuits", "dbsp_wcoj", "py.warnings")
-#: Loggers whose lines of level INFO are shown without ``--verbose``.
+#: Loggers whose messages of level INFO are shown even without ``--verbose``.
 SHOWN: Final = ("streaming.cli", "streaming.metrics")
 LINE_WIDTH: Final = 10_000
-#: Seconds between two looks at what Spark has logged.
+#: Seconds between two reads of Spark's log file.
 TAIL_SECONDS: Final = 0.5
 
 log = logging.getLogger(__name__)
 
 
 def check_format(name: str) -> None:
-    """Check the name of a format.
+    """Raise an error unless ``name`` is the name of a log format.
 
     Raises:
-        EventsError: There is none of that name.
+        EventsError: ``name`` is not one of ``FORMATS``.
     """
     if name not in FORMATS:
         raise EventsError(f"--log-format {name!r} is none of {', '.join(FORMATS)}")
 
 
 def utc(seconds: float) -> str:
-    """A time as ISO 8601, in UTC, with milliseconds.
+    """Format a time in seconds since 1970 as ISO 8601, in UTC, with milliseconds.
 
     >>> utc(0.0015)
     '1970-01-01T00:00:00.001Z'
@@ -80,22 +81,23 @@ def utc(seconds: float) -> str:
 
 
 def error_line(text: str, status: int) -> str:
-    """An error as a line of JSON."""
+    """Format an error as a line of JSON, with the current time."""
     now = datetime.now(UTC).timestamp()
     return _json_line(now, "error", {"event": "error", "message": text, "status": status})
 
 
 class Logs:
-    """What a run says, while it is entered.
+    """The log output of a run.
 
     Args:
         format: One of ``FORMATS``.
-        verbose: Whether phases, offsets and Spark's log are told, too.
+        verbose: Whether phases, metrics, offsets and Spark's log are logged, too.
 
     Attributes:
-        remarks: Where to print. On a terminal, without ``--verbose``, it is the terminal; else each
-            line that is printed becomes a line of the log.
-        is_plain: Whether it is the terminal.
+        remarks: The console to print to. It is the terminal itself, if standard error is a
+            terminal, the format is text, and ``verbose`` is off. Otherwise each printed line
+            becomes a line of the log.
+        is_plain: Whether ``remarks`` is the terminal itself.
     """
 
     def __init__(self, format: str = "text", *, verbose: bool = False) -> None:
@@ -112,7 +114,7 @@ class Logs:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show what is logged within."""
+        """Write the records of ``PACKAGES`` and Python warnings while the context is open."""
         handler = _Handler(self)
         levels = {name: logging.getLogger(name).level for name in (*PACKAGES, *SHOWN)}
         logging.captureWarnings(True)
@@ -133,7 +135,7 @@ class Logs:
 
     @contextmanager
     def spark_log(self, path: Path) -> Iterator[None]:
-        """With ``--verbose``, tell the lines that Spark writes to a file meanwhile."""
+        """With ``--verbose``, log what Spark writes to a file while the context is open."""
         if not self.verbose:
             yield
             return
@@ -147,14 +149,14 @@ class Logs:
             tail.join()
 
     def note(self, text: str) -> bytes:
-        """A line that says a text, as bytes of the error output; for signal handlers."""
+        """Format a message as the bytes of a line for standard error; for signal handlers."""
         now = datetime.now(UTC).timestamp()
         if self.is_json:
             return f"{_json_line(now, 'info', {'event': 'note', 'message': text})}\n".encode()
         return f"{text if self.is_plain else f'{utc(now)} {text}'}\n".encode()
 
     def write(self, record: logging.LogRecord) -> None:
-        """Write a line."""
+        """Write a log record as one line."""
         fields = getattr(record, "fields", {})
         message = redacted(record.getMessage())
         level = record.levelname.lower()
@@ -174,7 +176,7 @@ class Logs:
 
 
 class _Handler(logging.Handler):
-    """Gives records to logs; what goes wrong with one is told by `logging` itself."""
+    """Passes log records to `Logs`; `logging` itself reports errors in writing a record."""
 
     def __init__(self, logs: Logs) -> None:
         super().__init__()
@@ -190,7 +192,7 @@ class _Handler(logging.Handler):
 
 
 class _Lines(io.StringIO):
-    """A stream whose lines are logged."""
+    """A text stream that logs each line written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +212,7 @@ def _json_line(seconds: float, level: str, fields: dict[str, Any]) -> str:
 
 
 def _tell_lines(path: Path, done: threading.Event) -> None:
-    """Log what is added to a file, until ``done`` and then its rest."""
+    """Log the lines appended to a file, until ``done`` is set; then read it one last time."""
     place, rest = 0, ""
     while True:
         is_last = done.wait(TAIL_SECONDS)

@@ -1,12 +1,13 @@
 """Repetition: run the same steps until the median of their times is precise, or a limit is reached.
 
-The spread of step times does not shrink when steps are repeated, for steps differ. The confidence
-interval of their median does, in proportion to one over the square root of their number. So the
-quartiles are shown, and the interval decides when to stop.
+Repeating the steps does not reduce the spread of their times, because the steps differ from one
+another. But the confidence interval of the median time shrinks in proportion to one over the square
+root of the number of times. So the output shows the quartiles as the spread, and the width of the
+confidence interval decides when to stop.
 
-The interval is that of the order statistics: it makes no assumption about the distribution of the
-times except that they are independent. Times of a machine that is busy for a while are not, so the
-interval is a lower bound of the uncertainty there.
+The ends of the interval are order statistics: two of the sorted times. This assumes nothing about
+the distribution of the times, except that they are independent. On a machine that is busy for a
+while they are not independent, and the interval is then a lower bound of the uncertainty.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from typing import Final
 __all__ = ["Measurement", "RepetitionLimits", "Stop", "median_interval", "repeat"]
 
 MIN_REPETITIONS: Final = 3
-#: Times of which the smallest and largest hold the median with a confidence of 95 %.
+#: From this many times on, the smallest and the largest enclose the median with 95 % confidence.
 MIN_TIMES: Final = 6
-#: Half of the standard normal quantile of 97.5 %: a median's rank has the deviation sqrt(n) / 2.
+#: Half of the 97.5 % quantile of the standard normal distribution, since the rank of the median
+#: among n times has the standard deviation sqrt(n) / 2.
 _HALF_Z: Final = 0.98
 
 
@@ -39,12 +41,13 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class RepetitionLimits:
-    """When to stop.
+    """Limits that end a measurement.
 
     Attributes:
-        precision: Largest distance of an end of the interval from the median, as a share of it.
-        max_repetitions: At most so many, 1 or more.
-        max_seconds: A repetition does not begin if it is expected to end later than this.
+        precision: Stop when neither end of the confidence interval is further from the median
+            than this, as a fraction of the median.
+        max_repetitions: Largest number of repetitions, 1 or more.
+        max_seconds: No repetition begins that is expected to end later than this after the start.
     """
 
     precision: float
@@ -54,7 +57,7 @@ class RepetitionLimits:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The times of all steps, in seconds, by repetition, and why there are not more."""
+    """The times of all steps in seconds, a tuple per repetition, and why the measurement ended."""
 
     repetitions: tuple[tuple[float, ...], ...]
     stop: Stop
@@ -66,12 +69,14 @@ class Measurement:
 
     @property
     def median(self) -> float:
-        """The median step, in seconds."""
+        """The median time of a step, in seconds."""
         return median(self.times)
 
     @property
     def quartiles(self) -> tuple[float, float]:
-        """A quarter of the steps is faster than the first, and a quarter slower than the second.
+        """The lower and the upper quartile of the times, in seconds.
+
+        A quarter of the steps is faster than the lower one, and a quarter slower than the upper.
 
         >>> Measurement(((1.0, 2.0, 3.0), (4.0, 5.0)), Stop.precise).quartiles
         (2.0, 4.0)
@@ -89,14 +94,16 @@ class Measurement:
 
     @property
     def precision(self) -> float:
-        """The largest distance of an end of the interval from the median, as a share of it."""
+        """The distance from the median to the farther end of its interval, relative to it."""
         low, high = self.interval
         middle = self.median
         return max(high - middle, middle - low) / middle if middle else 0.0
 
 
 def median_interval(times: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the median of sorted times; all of them if there are few.
+    """Return the 95 % confidence interval of the median of sorted times.
+
+    With few times, it reaches from the smallest to the largest.
 
     >>> median_interval([1, 2, 3, 4, 5, 6])
     (1, 6)
@@ -113,12 +120,13 @@ def repeat(
     *,
     clock: Callable[[], float] = perf_counter,
 ) -> Measurement:
-    """Run the steps again and again; at least once.
+    """Run the steps repeatedly, at least once, until a limit is reached.
 
     Args:
         run_steps: Runs all steps, and returns the seconds of each.
-        limits: When to stop. Precision is looked at after `MIN_REPETITIONS`.
-        clock: The time in seconds.
+        limits: When to stop. The precision is checked from `MIN_REPETITIONS` repetitions and
+            `MIN_TIMES` times on.
+        clock: Returns the current time in seconds.
 
     >>> limits = RepetitionLimits(precision=0.1, max_repetitions=9, max_seconds=60)
     >>> found = repeat(lambda: [1.0, 1.01, 1.02], limits)

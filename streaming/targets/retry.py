@@ -1,7 +1,8 @@
-"""Retry: how long a database that does not answer is waited for.
+"""Retry: how long a target waits for a database that does not answer, and how often it tries.
 
-The pauses double from ``first_pause_seconds`` to ``max_pause_seconds``. Each is shortened by up to
-half, at random, so that the sinks that lost one server do not come back to it all at once.
+The pause between attempts doubles from ``first_pause_seconds`` up to ``max_pause_seconds``
+(exponential backoff). Each pause is shortened at random by up to half (jitter), so that the sinks
+that lost the connection to one server do not all reconnect at the same time.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ JITTER: Final = 0.5
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a write is tried while its database cannot be reached.
+    """How often and how long a write is retried while its database cannot be reached.
 
     Attributes:
-        max_attempts: Attempts of one micro-batch, the first one among them; 1: no retry.
+        max_attempts: Attempts per write of a micro-batch, including the first; 1 means no retry.
         max_seconds: No attempt begins later than this after the first one failed.
         first_pause_seconds: The pause before the second attempt.
         max_pause_seconds: The longest pause.
@@ -47,11 +48,11 @@ class Retry:
                 raise TargetError(f"retry: {name}={value}: give 0 or more seconds")
 
     def pause(self, attempt: int, chance: float = 0.0) -> float:
-        """Seconds between attempt ``attempt`` (from 1) and the next one.
+        """Return the pause in seconds between an attempt and the next one.
 
         Args:
-            attempt: The attempt that failed.
-            chance: From 0, the full pause, to 1, half of it.
+            attempt: The number of the attempt that failed, from 1.
+            chance: A random number from 0, for the full pause, to 1, for half of it.
 
         >>> [Retry().pause(attempt) for attempt in (1, 2, 3, 20)]
         [0.1, 0.2, 0.4, 10.0]
@@ -61,12 +62,12 @@ class Retry:
 
 
 class Attempts:
-    """The attempts of one write.
+    """Counts the attempts of one write.
 
     Args:
-        retry: How many there may be.
-        clock: Seconds.
-        chance: Random numbers from 0 to 1.
+        retry: The limits on attempts, seconds and pauses.
+        clock: Returns the current time in seconds.
+        chance: Returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Attempts:
         return 0.0 if self._begun is None else self._clock() - self._begun
 
     def next_pause(self) -> float | None:
-        """Count a failed attempt; the seconds to wait before the next one, None for no more."""
+        """Count a failed attempt and return the pause before the next one, or None to give up."""
         if self._begun is None:
             self._begun = self._clock()
         pause = self._retry.pause(self.count, self._chance())
