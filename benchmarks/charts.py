@@ -116,7 +116,7 @@ class Chart:
 
 
 def _spans_x(lines: Lines) -> bool:
-    """Whether some line has at least two values of ``x``."""
+    """Return whether some line has at least two values of ``x``."""
     return any(len({point.x for point in points}) > 1 for points in lines.values())
 
 

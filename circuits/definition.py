@@ -4,7 +4,7 @@ A frozen value that can be pickled, so a circuit can be made again elsewhere: in
 when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
 state depends on: the plan of every view, the columns and the rules of every input, and what is kept
 whole. Formula, parts, threads, the limits of a step, the bound on iterations and which views are
-given out are not covered: the same state serves all of them.
+published are not covered: the same state serves all of them.
 
 A circuit that was compiled from a text remembers it (`SourceText`), so that the definition can be
 stored as text and compiled again. The text is not part of the fingerprints; plans are.

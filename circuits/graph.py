@@ -327,7 +327,7 @@ class Graph:
 
     @property
     def _witnesses(self) -> Witnesses:
-        """What shows that an input deletes rows that are not there; found once."""
+        """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
             keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
             self._found_witnesses = Witnesses.of(self.nodes, self.relations.traces, keyed)

@@ -14,7 +14,7 @@ FACTS: Final = re.compile(r"\s*(?!values\b)(?:[\w./-]+\s*\([^()]*\)\s*(?:\.\s*|$
 
 
 def is_datalog(text: str) -> bool:
-    """Whether a text is rules: a head before ``:-``, outside of quotes and comments, or facts only.
+    """Return whether a text is Datalog: a head before ``:-`` outside quotes and comments, or facts.
 
     All else is SQL, so that an error in a SELECT is told in terms of SQL.
 

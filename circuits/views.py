@@ -16,7 +16,7 @@ __all__ = ["Views"]
 
 
 class Views(Mapping[str, pa.Table]):
-    """What is materialized, as of one version of the circuit, whatever is committed later.
+    """The materialized views of one version of the circuit, whatever is committed later.
 
     A table has the columns of the view and ``weight``, how often the row is in it. Any number of
     threads may read.

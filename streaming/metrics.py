@@ -147,7 +147,7 @@ class Stopwatch:
 
     @property
     def progress(self) -> Progress:
-        """What is done now; may be asked for by any thread."""
+        """The current activity; any thread may read it."""
         work, operator, now = self._work, self._operator, time.perf_counter()
         subject = work.subject
         if operator is not None:

@@ -88,7 +88,7 @@ def prepared(
 
 
 def _may_be_of_a_row(error: StepLimitError, bad_rows: BadRows) -> bool:
-    """Whether to look for a row whose step alone passes the limit: it takes many long steps."""
+    """Return whether to search for a row that alone exceeds the limit: it takes many long steps."""
     return bad_rows == "dead_letter" and error.limit in LIMITS_OF_ROWS
 
 

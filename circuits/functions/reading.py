@@ -126,7 +126,7 @@ def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
 
 
 def _is_inexact(values: pa.Array) -> pa.Array:
-    """Whether Arrow's parser of decimals may drop digits, or wrap around, without an error."""
+    """Mark texts whose digits Arrow's decimal parser may drop or overflow silently."""
     scientific = pc.match_substring_regex(values, "[eE]")
     long = pc.greater(pc.binary_length(values), MAX_ARROW_CHARACTERS)
     return pc.fill_null(pc.or_(scientific, long), False)

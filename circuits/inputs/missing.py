@@ -41,7 +41,7 @@ __all__ = ["Witnesses", "missing_rows"]
 
 
 class Node(Protocol):
-    """What is looked at of a node of a graph (`circuits.graph.Node`)."""
+    """The attributes that this module reads of a node of a graph (`circuits.graph.Node`)."""
 
     name: str
     plan: Plan

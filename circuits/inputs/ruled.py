@@ -43,7 +43,7 @@ __all__ = ["Ruled", "RuledDelta", "unretained"]
 
 @dataclass(frozen=True)
 class RuledDelta:
-    """What the rules make of the rows given: the change of the relation, and what is left over.
+    """The result of an input's rules: the change of the relation, and the rejected rows.
 
     Attributes:
         delta: The change of the relation.

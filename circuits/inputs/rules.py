@@ -147,7 +147,7 @@ class Retain:
 
     @property
     def keeps(self) -> bool:
-        """Whether published results stay when their rows expire."""
+        """True if published results stay when their rows expire."""
         return self.on_expiry == "keep"
 
     @property

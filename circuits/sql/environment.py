@@ -99,7 +99,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a query can name, and how to plan the queries in it.
+    """The names that a query can use, and how to plan the queries in it.
 
     Args:
         source: The text.

@@ -24,7 +24,7 @@ __all__ = ["COMMA", "WRITTEN", "parse"]
 #: Keys of ``meta``.
 COMMA = "comma"
 WRITTEN = "written"
-# What the parser makes of a call and the words after it.
+# The nodes that the parser makes of a call and the words after it.
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
 
@@ -47,7 +47,7 @@ def _parser(dialect: type[Dialect]) -> Any:
 
 
 class _Words:
-    """What is added to a parser."""
+    """The methods that are added to sqlglot's parser."""
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         token = self._curr

@@ -51,7 +51,7 @@ CONSTRUCTS: Final = {
     "windows": "WINDOW",
 }
 
-# What is written with signs, not with a word.
+# Operators that are written with signs, not with a word.
 SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Array: "a list [...]",
     exp.BitwiseNot: "operator ~",
@@ -107,7 +107,7 @@ class Source:
 
     @property
     def is_spark(self) -> bool:
-        """Whether a meaning that differs between Spark 4 and DuckDB is that of Spark."""
+        """True if semantics that differ between Spark 4 and DuckDB are those of Spark."""
         return self.dialect in ("spark", "databricks")
 
     def statements(self) -> list[exp.Expr]:
@@ -220,7 +220,7 @@ class Source:
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
     def construct(self, node: exp.Expr) -> str:
-        """What a node is called in an error, in the words of the text where it has them."""
+        """The name of a node in an error, as the user wrote it where possible."""
         if WRITTEN in node.meta and not isinstance(node, exp.DataType):
             return f"{node.meta[WRITTEN]}()"
         if isinstance(node, exp.Command):

@@ -99,7 +99,7 @@ def has_ticks(type: pa.DataType) -> bool:
 
 
 def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
-    """Whether values of the type, which no decimal of Spark holds, were carried as texts."""
+    """Return whether values of the type are sent as strings, which no Spark decimal holds."""
     wide = types.is_decimal(type) and carrier(type) == spark.StringType()
     return bool(wide and (types.is_string(given) or types.is_large_string(given)))
 

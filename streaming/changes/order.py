@@ -81,7 +81,7 @@ class OrderCheck:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still unknown of some input whether anything orders its changes."""
+        """True while it is unknown for some input whether a column orders its changes."""
         return bool(self._unknown)
 
     def check_columns(self, columns: Collection[str]) -> None:

@@ -70,7 +70,7 @@ def machine() -> dict[str, Any]:
 
 
 def result_of(formula: str, size: int, found: Measurement) -> dict[str, Any]:
-    """What was measured of a formula and a size of steps; times are in milliseconds."""
+    """The measurements of one formula and step size; times are in milliseconds."""
     lower, upper = found.quartiles
     return {
         "formula": formula,

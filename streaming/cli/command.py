@@ -137,7 +137,7 @@ def _told(error: Exception) -> tuple[int, str]:
 
 
 def text_of(error: Exception) -> str:
-    """What an error says, in one line, with its notes.
+    """The message of an error in one line, with its notes.
 
     >>> print(text_of(FileNotFoundError(2, "No such file or directory", "in/e")))
     in/e: No such file or directory

@@ -128,7 +128,7 @@ def _read(path: Path) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text has no bytes that the terminal could not decode."""
+    """Return whether the terminal could decode all bytes of the text."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -133,7 +133,7 @@ output=Output(mode='upsert', keys=('nr',)))
         return {view: (self.kind, os.path.abspath(place_of(place, view))) for view in views}
 
     def is_there(self) -> bool:
-        """Whether there is something to look into; a file of SQLite may yet be made.
+        """Return whether the target exists already; SQLite may still have to create its file.
 
         Raises:
             OSError: It could not be made.

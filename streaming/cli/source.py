@@ -299,7 +299,7 @@ class Source:
 
     @property
     def is_ordered_by_stream(self) -> bool:
-        """Whether ``sequence`` names a column of the stream that is none of the relation."""
+        """True if ``sequence`` names a column of the stream that is none of the relation."""
         sequence = self.own.get("sequence")
         if sequence is None or self.feed is None:
             return False
@@ -333,7 +333,7 @@ class Source:
         )
 
     def lacks_order(self, schema: pa.Schema | None) -> bool:
-        """Whether there are keys and, as far as is known before Spark starts, no order of changes.
+        """Return whether there are keys and, as far as is known before Spark starts, no order.
 
         Args:
             schema: As for `check_sequence`.
@@ -350,7 +350,7 @@ class Source:
         return schema is None or SEQUENCE not in schema.names
 
     def _on_expiry(self) -> OnExpiry | None:
-        """What ``on_expiry`` says, if it is given."""
+        """The value of ``on_expiry``; None if it is not given."""
         match self.own.get("on_expiry"):
             case None | "retract" | "keep" as given:
                 return given

@@ -56,7 +56,7 @@ class PlainCommand(_Plain, TyperCommand):
 
 
 def _message(error: TyperException) -> str:
-    """What is wrong; an option or argument of an earlier version with what it is now."""
+    """Describe the error; an option of an earlier version is shown with its replacement."""
     text = error.format_message().rstrip(".")
     context: Any = getattr(error, "ctx", None)
     command = "" if context is None else context.info_name

@@ -118,7 +118,7 @@ class Pipeline:
         self._state_id = state_id
         self._session: SparkSession | None = None
         self._evenness = Evenness()
-        # What tasks are told, by stage; made again where the grid is another.
+        # The plan that tasks receive, by stage; made again when the grid changes.
         self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
     @property

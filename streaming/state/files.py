@@ -58,13 +58,13 @@ LOCK: Final = "lock"
 PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
 # Where nothing can be appended to, text is written again with every line, so it has to be little.
 REWRITTEN: Final = 1 << 20
-# What only the user who creates it may read.
+# The mode of a directory that only its owner may read.
 STATE_MODE: Final = 0o700
 # Bytes of the largest manifest, identity or definition that is read.
 SMALL: Final = 1 << 28
-# What a file system without hard links says to one.
+# The errors of a file system without hard links.
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-# What opening says to that which is no file.
+# The errors of opening something other than a file.
 NOT_A_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -305,7 +305,7 @@ class LocalFiles:
             time.sleep(0.05)
 
     def _holds_the_file(self, handle: int) -> bool:
-        """Whether the lock's file is still the one that is open."""
+        """Return whether the path of the lock is still the file that is open."""
         with contextlib.suppress(OSError):
             here, there = os.fstat(handle), os.lstat(self._path / LOCK)
             return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)

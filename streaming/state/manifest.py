@@ -200,7 +200,7 @@ class Manifest:
 
 
 def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
-    """What the body of a file says, with every value checked."""
+    """The manifest in the body of a file, with every value checked."""
     files = {_file_name(name): _mark(*mark) for name, mark in items(body["files"])}
     names = list(files)
 

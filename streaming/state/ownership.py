@@ -88,7 +88,7 @@ def check_owner(files: Files, owner: Owner) -> None:
 
 
 def _read(files: Files) -> Owner | None:
-    """What the file says; None if it is not there."""
+    """The content of the file; None if there is no file."""
     path = f"{files.location}/{NAME}"
     try:
         body = unsealed(read_small(files, NAME), path)

@@ -38,7 +38,7 @@ def seal_of(data: bytes) -> int:
 
 
 def unsealed(data: bytes, name: str) -> dict[str, Any]:
-    """What `sealed` wrote.
+    """The object that `sealed` wrote.
 
     Raises:
         StateDamagedError: It was cut short or changed, or is no object of strict JSON.

@@ -171,7 +171,7 @@ def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[Piece]:
 
 
 def _is_compressed(metadata: bytes) -> bool:
-    """Whether the flatbuffer of a record batch's message says that its buffers are compressed."""
+    """Return whether a record batch's message declares compressed buffers."""
 
     def field_at(table: int, number: int) -> int:
         """Where a field of a table is; 0 if it has none."""

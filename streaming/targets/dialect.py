@@ -101,7 +101,7 @@ class Dialect(Protocol):
         ...
 
     def is_transient(self, error: Exception) -> bool:
-        """Whether the same transaction may succeed later: no answer, a lock, a deadlock."""
+        """Return whether the transaction may succeed later: no answer, a lock, a deadlock."""
         ...
 
     def place_of(self, source: Any) -> str:

@@ -27,7 +27,7 @@ def check_writable(folder: Path) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What an error of the operating system is about, without its number.
+    """The reason of an operating system error, without its number.
 
     >>> reason_of(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
     'out is a file and no folder'

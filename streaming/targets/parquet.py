@@ -124,7 +124,7 @@ class ParquetTarget:
         )
 
     def _is_due(self, files: Files, delta: ViewDelta) -> bool:
-        """Whether there is something to write; once per view, whether the directory is ours."""
+        """Return whether there are rows to write; check once per view whose directory it is."""
         begun = self._identity(delta) in self._begun
         if delta.mode == "complete":
             if not begun:

@@ -248,7 +248,7 @@ class Guard:
 
 
 def _is_known(access: Access, request: Request) -> bool:
-    """Whether a request has a session, or the token in its header."""
+    """Return whether a request has a session, or the token in its header."""
     session = request.cookies.get(_cookie(request.scope))
     if session is not None and access.is_session(session):
         return True
@@ -274,7 +274,7 @@ async def _token_of_form(request: Request) -> str | None:
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host header names this machine, and nothing that a name server decides."""
+    """Return whether a Host header names this machine without the help of a name server."""
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     if name.lower() == "localhost":
         return True

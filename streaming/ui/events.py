@@ -73,7 +73,7 @@ class Streams:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another one."""
+        """True if there is no room for another client."""
         return self.open >= self.most
 
 

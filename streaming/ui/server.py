@@ -104,7 +104,7 @@ class Server:
 
     @property
     def is_serving(self) -> bool:
-        """Whether the page has neither been stopped nor failed."""
+        """True until the page is stopped or fails."""
         return self._thread.is_alive() and not self._over.is_set()
 
     def stop(self) -> None:
