@@ -312,7 +312,7 @@ def _unlike_a_run(words: Int64Array) -> str:
 
 
 def _falls(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Whether a number is not greater than the one before, but where a stretch starts."""
+    """Return whether a number does not exceed its predecessor, except at the start of a stretch."""
     for begin in range(0, len(numbers), CHECKED):
         part = numbers[begin : begin + CHECKED + 1]
         falls = part[1:] <= part[:-1]

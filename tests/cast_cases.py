@@ -232,8 +232,10 @@ _WORD_AFTER_CLOCK = re.compile(r":\d*(\.\d*)?\s+(?!\s*$|Z$|(?i:utc|gmt)$)\S")
 
 
 def deviates(source: str, target: str, value: Any, ours: Any) -> bool:
-    """Whether a cast differs from DuckDB on purpose; see `circuits.functions.conversion`, and
-    `reading` and `reading_time` there."""
+    """Return whether a cast differs from DuckDB on purpose.
+
+    See `circuits.functions.conversion`, and `reading` and `reading_time` there.
+    """
     of = TYPES[target]
     if source == "VARCHAR":
         if target in NUMBERS:

@@ -93,7 +93,7 @@ class InCells:
 
 @dataclass
 class Harm:
-    """What has happened to a directory, and how to undo it."""
+    """A fault of a directory, and how to undo it."""
 
     place: Path
     outside: Path
@@ -129,7 +129,7 @@ State = tuple[str, Any]
 
 
 def state_of(path: Path) -> State:
-    """What is at a path, to be compared and restored."""
+    """The content at a path, to be compared and restored."""
     if path.is_symlink():
         return "link", os.readlink(path)
     if path.is_dir():
@@ -339,7 +339,7 @@ def whole_directory(case: Embedded | InCells, place: Path) -> Path:
 def trials(
     seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
-    """What came of them, and the findings."""
+    """The outcomes of the trials, and the findings."""
     files.PATIENCE = 0.2
     found: Counter[str] = Counter()
     findings = []

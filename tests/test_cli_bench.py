@@ -244,7 +244,7 @@ def test_at_most_a_quarter_of_the_times_is_outside_of_each_quartile(times: list[
     assert sum(time > upper for time in times) <= quarter
 
 
-# What the command says
+# Messages of the command
 
 
 def test_a_default_size_that_the_rows_do_not_allow_is_left_out_with_its_reason() -> None:

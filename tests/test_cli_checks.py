@@ -181,7 +181,7 @@ def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path, monkeypatch) 
 
 
 def shaped(database, statement: str, *options: str) -> str:
-    """What the check of a table of a database says."""
+    """The result of checking a table of a database."""
     table = fresh()
     for one in statement.split(";"):
         database.run(one.format(table))

@@ -1,4 +1,4 @@
-"""What a run says meanwhile: times, JSON lines, and what a slow micro-batch is doing."""
+"""Log lines of a run: times, JSON, and the phases of a slow micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a database after the retention time, across restarts; what a sink says and refuses."""
+"""Rows in a database after the retention time, across restarts; warnings and errors of a sink."""
 
 from __future__ import annotations
 

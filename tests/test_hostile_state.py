@@ -79,7 +79,7 @@ def one_of(place: Path, folder: str) -> str:
 
 
 def used(place: Path) -> dict[str, str]:
-    """What all who read the directory say: nothing, or the name of the error."""
+    """The outcome of reading the directory: None, or the name of the error."""
     said = {}
 
     def feeds(*numbers: int) -> Callable[[], object]:

@@ -21,7 +21,7 @@ __all__ = ["CompilationObserver", "compiled", "observe_compilation"]
 
 
 class CompilationObserver(Protocol):
-    """What is told of the compilation of kernels."""
+    """Receives the start and the end of each compilation of a kernel."""
 
     def started(self, kernel: str) -> None:
         """A kernel of this name is compiled now."""

@@ -80,7 +80,7 @@ INTERSECTIONS = 1
 COUNTER_WORDS = 2
 COUNTER_BYTES = 8 * COUNTER_WORDS
 
-# What a call of the join kernel returns. After FULL and PAUSED the same call goes on, ``resumed``.
+# The status that the join kernel returns. After FULL and PAUSED, call it again with ``resumed``.
 DONE, FULL, OVERFLOW, PAUSED = range(4)
 
 # Work after which a join pauses, so that its caller can look at a clock; and to never pause.

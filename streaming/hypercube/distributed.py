@@ -210,7 +210,7 @@ def _check_cells(known: Cells, pipeline: Pipeline) -> None:
             raise StateMismatchError(
                 f"the cells of stage {stage} are of another circuit than this version makes of the "
                 "views: use the version that wrote the state, or delete the state directory "
-                "together with the checkpoint to begin anew"
+                "together with the checkpoint to start again"
             )
 
 

@@ -220,7 +220,7 @@ class LocalFiles:
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder, sorted, each with its folder.
 
-        Whatever stands in the place of a file is named, too, so that it is noticed.
+        A folder or a link in the place of a file is listed, too, so that readers detect it.
         """
         try:
             with self._folder(folder) as handle, os.scandir(handle) as entries:

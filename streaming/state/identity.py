@@ -91,7 +91,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
             f"version reads {FORMAT}: use the version that wrote it, or delete the directory "
-            "together with the checkpoint to begin anew"
+            "together with the checkpoint to start again"
         )
     try:
         identity = Identity(

@@ -114,7 +114,7 @@ def load(
         raise StateMismatchError(
             f"version {number} of state directory {files.location} cannot be loaded "
             f"({error}): use the version that wrote it, or delete the directory together "
-            "with the checkpoint to begin anew"
+            "with the checkpoint to start again"
         ) from error
     except (OSError, MemoryError):
         raise

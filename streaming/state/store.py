@@ -418,7 +418,7 @@ class Store:
             raise BatchOrderError(
                 f"micro-batch {batch_id} follows {newest}, the last one in {here}: "
                 f"{lost} missing; put back the state directory or the checkpoint that belong "
-                "together, or delete both and empty the targets, to begin anew"
+                "together, or delete both and empty the targets, to start again"
             )
         if batch_id < oldest:
             raise BatchOrderError(

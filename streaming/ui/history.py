@@ -255,7 +255,7 @@ def mode_of(table: pa.Table) -> str:
 
 
 def key_columns_of(table: pa.Table) -> tuple[str, ...]:
-    """The key columns of a view that is given out as upserts; else none.
+    """The key columns of a view that is published as upserts; else none.
 
     >>> key_columns_of(pa.table({"a": [1]}).replace_schema_metadata({FORM: "upsert('a', 'b')"}))
     ('a', 'b')
