@@ -62,6 +62,7 @@ class Layout:
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
                 f"the cells of the state are those of other stages ({error}): use the version that "
-                "wrote it, or delete the state directory together with the checkpoint to start again"
+                "wrote it, or delete the state directory together with the checkpoint to start "
+                "again"
             ) from error
         return Layout(cells, tuple(grids))
