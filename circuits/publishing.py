@@ -60,6 +60,9 @@ def published(
         given: The deltas of some inputs, without the deletions of expired rows, by node.
         moment: The context of the step, in which ``committed`` was computed.
 
+    Raises:
+        LimitError: The published deltas exceed the limits of the step.
+
     Complexity:
         That of one step of the operators above the ``given`` inputs.
     """
@@ -82,7 +85,9 @@ def published(
             differs[number] = True
             delta, state = node.nothing, None
             if moment.first or any(len(deltas[below]) for below in node.inputs):
+                moment.budget.begin(number)
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
+                moment.budget.end(len(delta), delta.arity)
             if isinstance(node.operator, Integrate):
                 integrals[number] = state
         if node.arranged and len(delta):

@@ -20,6 +20,8 @@ from circuits import (
     Circuit,
     Definition,
     IterationError,
+    Retain,
+    Rules,
     StepLimitError,
     StepLimits,
     StepMemoryError,
@@ -498,3 +500,21 @@ def test_a_step_within_limits_is_the_unlimited_step_or_is_refused_and_changes_no
             found = bound.step(given_tables)
         assert found == expected
     assert dict(bound.views) == dict(free.views)
+
+
+def test_results_that_are_published_before_their_rows_expire_count():
+    # Of the first hundred rows none stays in the state, so only what is published is large.
+    circuit = compile_sql(
+        "SELECT a.v + b.v AS x, a.v AS y FROM e a JOIN e b"
+        " ON a.k = b.k AND a.at >= b.at - 50 AND b.at >= a.at - 50",
+        {"e": pa.schema({"k": pa.int64(), "v": pa.int64(), "at": pa.int64()})},
+        rules={"e": Rules(retain=Retain("at", 1, on_expiry="keep"))},
+        limits=StepLimits(max_step_rows=1000),
+    )
+    rows = {"k": [1] * 100 + [2], "v": [*range(101)], "at": [0] * 100 + [1000]}
+    with pytest.raises(StepLimitError, match="max_step_rows") as raised:
+        circuit.step({"e": pa.table(rows)})
+    assert (raised.value.view, "join(" in str(raised.value.operator)) == ("view", True)
+    few = {name: values[60:] for name, values in rows.items() if name != "k"}
+    few["k"] = list(range(41))
+    assert circuit.step({"e": pa.table(few).select(["k", "v", "at"])})["view"].num_rows == 41
