@@ -1,8 +1,9 @@
 """Circuit: views over changing relations, stepped together and all or nothing.
 
 A step takes a table of changed rows per input and gives one per view. Values are
-encoded at the edge, operators work on Z-sets of codes (`circuits.graph`), and what comes out is
-decoded again. By the chain rule the circuit of incremental operators is the incremental circuit::
+encoded at the edge, operators work on Z-sets of codes (`circuits.runtime.graph`), and what comes
+out is decoded again. By the chain rule the circuit of incremental operators is the incremental
+circuit::
 
     Σ outputs of step(d_t)  =  view(Σ d_t)
 
@@ -11,8 +12,8 @@ every delta without touching state; ``commit`` swaps the new state in. An error 
 leaves the circuit as it was; one inside ``commit`` (out of memory, say) closes it for good.
 ``prepare`` and ``commit`` are apart so that a durable sink can write the delta in between.
 
-Threads: one writer at a time (`circuits.turns`), and any number of readers, each of which sees the
-last committed version to the end of its read (`circuits.committed`).
+Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers, each of
+which sees the last committed version to the end of its read (`circuits.runtime.circuit_version`).
 
 Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 """
@@ -28,10 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits.codec import Codecs
-from circuits.committed import Committed
-from circuits.definition import Definition, SourceText, chosen
-from circuits.drawing import mermaid, tree
+from circuits.circuit_spec import Definition, SourceText, chosen
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
@@ -40,28 +38,31 @@ from circuits.errors import (
     TextError,
     UnknownViewError,
 )
-from circuits.fixpoint import ITERATIONS
-from circuits.graph import Graph, Joining, mark_of
-from circuits.incremental import incrementalize
+from circuits.inputs.checked_input import Ruled, unretained
 from circuits.inputs.finality import group_functions
-from circuits.inputs.refused import MISSING
-from circuits.inputs.ruled import Ruled, unretained
-from circuits.inputs.rules import Rules, governing
+from circuits.inputs.input_options import Rules, governing
+from circuits.inputs.rejected_rows import MISSING
+from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
-from circuits.operators.integrate import Integrate
-from circuits.query import Engine, answered
-from circuits.relational import Fields, Plan
+from circuits.plan.fixpoint import ITERATIONS
+from circuits.plan.nodes import Fields, Plan
+from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
+from circuits.runtime.circuit_version import Committed
+from circuits.runtime.graph import Graph, Joining, mark_of
+from circuits.runtime.incrementalize import incrementalize
+from circuits.runtime.one_shot import Engine, answered
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.plan_drawing import mermaid, tree
+from circuits.runtime.views import Views
+from circuits.runtime.writer_lock import Turn, Turns
 from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
-from circuits.snapshot import Snapshot, restored, taken
-from circuits.state import State, codecs_of, fill
-from circuits.step import PHASES, CircuitStep, digests_of
-from circuits.tables import Rows, check_input, tables_of
-from circuits.turns import Turn, Turns
-from circuits.views import Views
+from circuits.state.circuit_state import State, codecs_of, fill
+from circuits.state.snapshot import Snapshot, restored, taken
+from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
-from dbsp_wcoj.choice import formula_of
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
+from dbsp_wcoj.planning.formula_candidates import formula_of
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -87,7 +88,8 @@ class Circuit:
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step.
-        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
+        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.input_options`), by
+            name.
         source: The text that the plans were compiled from; None if there is none.
         limits: How many rows, bytes and seconds a step, or a query, may use.
         clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
@@ -178,7 +180,7 @@ class Circuit:
             tables: The rows of each input relation, with an optional integer column ``weight``; a
                 relation without rows does not change. Rows are a `pa.Table` or RecordBatches, a
                 frame (of pandas, polars or DuckDB: anything with ``__arrow_c_stream__``), or a
-                list of dicts, in which a missing key is NULL (`circuits.tables`).
+                list of dicts, in which a missing key is NULL (`circuits.inputs.tables`).
             watermarks: As for `prepare`.
             timeout: As for `prepare`.
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 
 from circuits.circuit import Circuit
+from circuits.circuit_spec import SourceText
 from circuits.datalog import plan_datalog
-from circuits.definition import SourceText
-from circuits.fixpoint import ITERATIONS
-from circuits.inputs.rules import Rules
-from circuits.relational import Plan
+from circuits.inputs.input_options import Rules
+from circuits.plan.fixpoint import ITERATIONS
+from circuits.plan.nodes import Plan
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula

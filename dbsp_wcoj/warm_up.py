@@ -5,8 +5,8 @@ seconds), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` sa
 loads them in a fraction of a second. Without this call that happens in the first steps of a view.
 
 numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
-are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.digits`, whose only
-caller is above this layer. What only a profiler runs is left to it.
+are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.values.digits`,
+whose only caller is above this layer. What only a profiler runs is left to it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.generic_join import generic_join
-from dbsp_wcoj.halves import Halves
-from dbsp_wcoj.interner import Interner
-from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
-from dbsp_wcoj.leading import leading
-from dbsp_wcoj.run import Merge, Run
-from dbsp_wcoj.trace import Trace, run_in_order
+from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
+from dbsp_wcoj.storage.parallel_sort import Halves
+from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.trace import Trace, run_in_order
+from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.zset import ZSet
 
 __all__ = ["warm_up"]

@@ -5,9 +5,9 @@
     e(x, y), f(y, 3), x < y, not g(x)  =  Semi anti (Filter (Cross e f), g, #0 = #4)
 
 A conjunction is a Cross of its atoms and one Filter: equal variables, constants, comparisons;
-`circuits.lowering` makes one N-way join of them. ``x = term`` is no column but an expression that
-stands wherever ``x`` is used, so ``x`` may be NULL as any computed column may. An ``or`` that is a
-relation of its own is a Union among the atoms.
+`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` is no column but an expression
+that stands wherever ``x`` is used, so ``x`` may be NULL as any computed column may. An ``or`` that
+is a relation of its own is a Union among the atoms.
 
 A negation is an anti semijoin of the conjunction so far; ``not (a, or(b ; c))`` is one per
 alternative, ``not not a`` a semijoin. What the negation asks of outer variables goes into the
@@ -44,9 +44,8 @@ from circuits.datalog.scope import assignment, bound
 from circuits.datalog.source import Source
 from circuits.datalog.terms import all_of, apply, compared, expression
 from circuits.errors import FunctionError
-from circuits.expression import Column, Expression, Literal, columns_of, substitute
-from circuits.functions import call, common_type
-from circuits.relational import (
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
+from circuits.plan.nodes import (
     Cross,
     Distinct,
     Field,
@@ -60,6 +59,7 @@ from circuits.relational import (
     Values,
     columns,
 )
+from circuits.types.functions import call, common_type
 
 __all__ = ["Bindings", "Bodies", "united"]
 

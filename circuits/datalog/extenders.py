@@ -52,13 +52,13 @@ from circuits.datalog.scope import assignment, bound, hygienic
 from circuits.datalog.source import Source
 from circuits.datalog.terms import AGGREGATES
 from circuits.datalog.valuation import Null, Valuation, plain
-from dbsp_wcoj.connectives import And as AndExtender
-from dbsp_wcoj.connectives import Filter as FilterExtender
-from dbsp_wcoj.connectives import Not as NotExtender
-from dbsp_wcoj.connectives import Or as OrExtender
 from dbsp_wcoj.errors import UnsafeVariableError
-from dbsp_wcoj.extender import Prefix, PrefixExtender, RelationExtender, Row
-from dbsp_wcoj.reference import solve
+from dbsp_wcoj.reference.connectives import And as AndExtender
+from dbsp_wcoj.reference.connectives import Filter as FilterExtender
+from dbsp_wcoj.reference.connectives import Not as NotExtender
+from dbsp_wcoj.reference.connectives import Or as OrExtender
+from dbsp_wcoj.reference.extenders import Prefix, PrefixExtender, RelationExtender, Row
+from dbsp_wcoj.reference.join import solve
 
 __all__ = ["Absent", "Computed", "answers", "extenders"]
 
@@ -103,7 +103,7 @@ def extenders(
         source: The text, for errors.
 
     Returns:
-        The variables in their order, and the extenders that `dbsp_wcoj.reference.solve` joins.
+        The variables in their order, and the extenders that `dbsp_wcoj.reference.join.solve` joins.
 
     Raises:
         DatalogError: Two alternatives compute two variables from each other.

@@ -53,7 +53,7 @@ from circuits.datalog.program import (
 from circuits.datalog.scope import assignment, bound
 from circuits.datalog.source import Source
 from circuits.datalog.terms import AGGREGATES, EXTREMES
-from circuits.fixpoint import SET, Cut
+from circuits.plan.fixpoint import SET, Cut
 
 __all__ = ["candidates", "cuts_of"]
 

@@ -46,9 +46,8 @@ from circuits.datalog.source import Source
 from circuits.datalog.strata import stratified
 from circuits.datalog.terms import AGGREGATES, apply, expression
 from circuits.errors import FunctionError
-from circuits.expression import Expression, Literal
-from circuits.functions import aggregate_type, common_type
-from circuits.relational import (
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -59,6 +58,7 @@ from circuits.relational import (
     Values,
     columns,
 )
+from circuits.types.functions import aggregate_type, common_type
 
 __all__ = ["plan_datalog"]
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from circuits.codec import Codecs
 from circuits.datalog.body import Bodies
 from circuits.datalog.program import Atom, Program, Rule, walk
-from circuits.fixpoint import Cut, Fixpoint
-from circuits.lowering.nullable import promised
-from circuits.relational import Fields, Plan
+from circuits.plan.fixpoint import Cut, Fixpoint
+from circuits.plan.nodes import Fields, Plan
+from circuits.plan.rewrite.nullability import promised
+from circuits.types.codecs.codec import Codecs
 
 __all__ = ["recursive"]
 

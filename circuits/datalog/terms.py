@@ -1,8 +1,8 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.functions`; the seeds' names for some of them are read as well
-(``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the type
-of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
+The functions are those of `circuits.types.functions`; the seeds' names for some of them are read as
+well (``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the
+type of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
 characters but ``^`` at the start and ``$`` at the end; any other is an error, never a wrong answer.
 """
 
@@ -17,9 +17,9 @@ import pyarrow as pa
 from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
 from circuits.datalog.source import Source
 from circuits.errors import EvaluationError, FunctionError
-from circuits.expression import Expression, Literal
-from circuits.functions import FUNCTIONS, call
-from circuits.functions.types import is_number, is_text
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions import FUNCTIONS, call
+from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = [
     "AGGREGATES",

@@ -1,7 +1,7 @@
 """Terms and conditions as functions of Python values, for one-shot queries.
 
 The types of the values decide, as those of columns do in a plan: for each combination of them the
-expression is built once, and evaluated by `circuits.evaluation` on columns of one row.
+expression is built once, and evaluated by `circuits.runtime.evaluation` on columns of one row.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 from circuits.datalog.program import Comparison, Condition, Term, Variable
 from circuits.datalog.source import Source
 from circuits.datalog.terms import compared, expression
-from circuits.evaluation import evaluate
-from circuits.expression import Column, Expression
+from circuits.plan.expressions import Column, Expression
+from circuits.runtime.evaluation import evaluate
 
 __all__ = ["Null", "Valuation", "plain"]
 

@@ -21,8 +21,8 @@ this, the plan is traversed from the inputs to the view, and each node gets a va
 
 A group to which several branches contribute expires as a whole only if all of them have the same
 occurrences: the same inputs with the same columns. Rows then expire up to a time at which every
-such ``f`` takes a new value (`circuits.inputs.retain`). So a row may stay in the state for longer
-than its retention, until its group ends.
+such ``f`` takes a new value (`circuits.inputs.retention`). So a row may stay in the state for
+longer than its retention, until its group ends.
 
 A view that reads one input with "keep" and another one with "retract" is refused. Otherwise the
 row of a result that expires first would decide whether the result is deleted, and so would the way
@@ -42,9 +42,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import RuleError
-from circuits.expression import Call, Column, Expression, Literal, conjuncts, substitute
-from circuits.inputs.rules import Rules
-from circuits.relational import (
+from circuits.inputs.input_options import Rules
+from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts, substitute
+from circuits.plan.nodes import (
     Aggregate,
     Cross,
     Distinct,
@@ -208,7 +208,7 @@ class _Walk:
             return ((),)
         schema = self._inputs[name]
         if rules.retain.column not in schema.columns:
-            return ((),)  # `circuits.inputs.retain` raises an error for this
+            return ((),)  # `circuits.inputs.retention` raises an error for this
         place = schema.columns.index(rules.retain.column)
         time = Column(0, schema.fields[place].type)
         return ((_Occurrence(name, frozenset([(place, time)])),),)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from circuits.functions import call
-from circuits.relational import Filter, Plan, Semi, Union
+from circuits.plan.nodes import Filter, Plan, Semi, Union
 from circuits.sql import subqueries
 from circuits.sql.scope import is_correlated
+from circuits.types.functions import call
 
 if TYPE_CHECKING:
     from circuits.sql.rows import Rows

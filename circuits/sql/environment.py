@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sqlglot import exp
 
-from circuits.relational import Map, Plan, Scan, columns
+from circuits.plan.nodes import Map, Plan, Scan, columns
 from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import Source
 

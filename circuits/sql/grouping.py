@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Call, Column, Expression, Literal
-from circuits.relational import (
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -28,6 +27,7 @@ from circuits.relational import (
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shifted
+from circuits.types import functions
 
 if TYPE_CHECKING:
     from circuits.sql.rows import Rows

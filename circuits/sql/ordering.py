@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from circuits.expression import Expression
-from circuits.relational import Order
+from circuits.plan.expressions import Expression
+from circuits.plan.nodes import Order
 from circuits.sql.source import Source
 
 __all__ = ["Limit", "Sorted", "orders", "read_limit", "read_order"]

@@ -21,9 +21,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.fixpoint import SET, Cut, Fixpoint
-from circuits.lowering.nullable import promised
-from circuits.relational import (
+from circuits.plan.fixpoint import SET, Cut, Fixpoint
+from circuits.plan.nodes import (
     Cross,
     Distinct,
     Filter,
@@ -34,6 +33,7 @@ from circuits.relational import (
     Semi,
     Union,
 )
+from circuits.plan.rewrite.nullability import promised
 from circuits.sql.environment import Common, Derived, renamed
 from circuits.sql.setops import alike
 from circuits.sql.source import Source

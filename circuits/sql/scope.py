@@ -17,8 +17,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.expression import Column, Expression, columns_of, substitute
-from circuits.relational import Plan
+from circuits.plan.expressions import Column, Expression, columns_of, substitute
+from circuits.plan.nodes import Plan
 from circuits.sql.source import Source
 
 __all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shifted", "slots_of"]

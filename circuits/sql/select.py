@@ -18,8 +18,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Expression, Literal, conjuncts
-from circuits.relational import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
+from circuits.plan.expressions import Expression, Literal, conjuncts
+from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
 from circuits.sql import ranks
 from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ranks
 from circuits.sql.expressions import Clause, integer, is_aggregate

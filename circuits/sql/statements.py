@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.relational import Field, Plan, Scan
+from circuits.plan.nodes import Field, Plan, Scan
 from circuits.sql import dates, predicates, query, scalars
 from circuits.sql.environment import Environment, renamed
 from circuits.sql.source import Source

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Call, Column, Expression, Literal, columns_of, substitute
-from circuits.relational import (
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
+from circuits.plan.nodes import (
     Aggregate,
     Cross,
     Filter,

@@ -12,9 +12,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Column, Expression, Literal, substitute
-from circuits.relational import Cross, Filter, Map, Outer, Plan, Semi, columns
+from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.nodes import Cross, Filter, Map, Outer, Plan, Semi, columns
 from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, check_ranks, renamed
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
@@ -22,6 +21,7 @@ from circuits.sql.parsing import COMMA, WRITTEN
 from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
 from circuits.sql.values import read_values
+from circuits.types import functions
 
 __all__ = ["read_from"]
 

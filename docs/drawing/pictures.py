@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dbsp_wcoj.extender import RelationExtender
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
+from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.hypercube.shares import Atom, shares_of
+from streaming.distributed.planning.shares import Atom, shares_of
 
 __all__ = ["PICTURES"]
 

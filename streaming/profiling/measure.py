@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from circuits import Circuit
-from circuits.profiling import hooks_of, joins_of
+from circuits.runtime.graph_profile import hooks_of, joins_of
 from dbsp_wcoj import warm_up
-from dbsp_wcoj.level_profile import LevelProfile, level_profiles
-from dbsp_wcoj.profiler import Hook, Profiler
+from dbsp_wcoj.execution.profiler import Hook, Profiler
+from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
 from streaming.profiling.rows import Stream
 from streaming.state.store import Store
 

@@ -4,11 +4,11 @@ It names every file of that version with its size and checksum, says which rows 
 the pieces of each arrangement and table, and what the micro-batch was: its input's digests, the
 files of its output deltas, how many rows were refused. A version exists from the moment its
 manifest has its name, which is one rename; whatever was written before is rubbish without it. In
-that of a distributed circuit are those of its cells (`streaming.state.cells`), so that one rename
-is the commit of all of them.
+that of a distributed circuit are those of its cells (`streaming.state.cell_versions`), so that one
+rename is the commit of all of them.
 
 The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
-was cut short or changed is known for what it is (`streaming.state.sealing`). A checksum says
+was cut short or changed is known for what it is (`streaming.state.checksums`). A checksum says
 nothing of who wrote it, so whatever it says is checked as well: it has to be that of the batch id
 in its name and of the directory that it is in, every file that it names is in ``data/`` or
 ``outputs/``, and it names the version that it was made from by its checksum (``parent``), so that a
@@ -25,10 +25,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.cells import Cells
-from streaming.state.files import Files, read_small
-from streaming.state.pieces import Placed
-from streaming.state.sealing import (
+from streaming.state.cell_versions import Cells
+from streaming.state.checksums import (
     count,
     integer,
     items,
@@ -38,6 +36,8 @@ from streaming.state.sealing import (
     texts,
     unsealed,
 )
+from streaming.state.files import Files, read_small
+from streaming.state.segment_references import Placed
 
 __all__ = [
     "FOLDER",
@@ -83,7 +83,7 @@ class Manifest:
         outputs: The files of each view's delta, in order.
         letters: Rows that were refused and kept as dead letters, with this micro-batch's.
         files: Every file that is needed, and how it must be.
-        state_id: The id of the directory (`streaming.state.identity`).
+        state_id: The id of the directory (`streaming.state.directory_identity`).
         fingerprint: That of the circuit.
         cells: Those of a distributed circuit; None if it is embedded.
         epoch: The number of the writer; 0 in directories of earlier versions.

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateLockedError
+from streaming.state.checksums import count, sealed, text, unsealed
 from streaming.state.files import Files, read_small, replace_small
-from streaming.state.sealing import count, sealed, text, unsealed
 
 __all__ = ["NAME", "Owner", "check_owner", "take_over"]
 

@@ -36,18 +36,18 @@ import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
-from streaming.state.cells import Cells
-from streaming.state.definition import keep_definition
-from streaming.state.done import Done
+from streaming.state.cell_versions import Cells
+from streaming.state.checksums import seal_of
+from streaming.state.directory_identity import identified, identity_of
 from streaming.state.files import Files, LocalFiles, read_small
-from streaming.state.identity import identified, identity_of
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import parquet_parts, read_parquet
 from streaming.state.reader import Reader, load
-from streaming.state.sealing import seal_of
-from streaming.state.verified import verified
+from streaming.state.verified_files import verified
+from streaming.state.version_summary import Done
 from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.view_definitions import keep_definition
 from streaming.state.writer import Writer
 
 __all__ = ["Store"]

@@ -12,16 +12,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from circuits.state import StateStep
-from dbsp_wcoj.run import Run
+from circuits.state.circuit_state import StateStep
+from dbsp_wcoj.storage.run import Run
 from streaming.errors import StateDamagedError
-from streaming.state.cells import Cells
+from streaming.state.cell_versions import Cells
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileMark, Manifest
 from streaming.state.parquet import parquet_parts
-from streaming.state.pieces import Placed, taken_in
 from streaming.state.segment import Piece, read_segment, segment_of, title_of
-from streaming.state.verified import checked_run, checked_strings, found_piece, verified
+from streaming.state.segment_references import Placed, taken_in
+from streaming.state.verified_files import checked_run, checked_strings, found_piece, verified
 
 __all__ = ["Writer"]
 

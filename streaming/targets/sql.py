@@ -46,12 +46,12 @@ import pyarrow.compute as pc
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.targets.columns import converted, plain_type
+from streaming.targets.column_types import converted, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Attempts, Retry
-from streaming.targets.shape import difference
 from streaming.targets.sqlite import Sqlite
+from streaming.targets.table_check import difference
 from streaming.targets.target import BATCH_ID, ViewDelta, place_of
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.ui.pattern import Pattern
-from streaming.ui.shown import Int64Array, Row, keys_of, texts_of, without_views
+from streaming.ui.row_texts import Int64Array, Row, keys_of, texts_of, without_views
 
 __all__ = ["MOST", "Matches"]
 
