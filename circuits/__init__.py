@@ -27,7 +27,7 @@ relational core, and no Spark; it does no I/O.
 """
 
 from circuits.circuit import Circuit
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from circuits.compile import compile_datalog, compile_sql
 from circuits.errors import (
     BrokenCircuitError,
@@ -36,9 +36,9 @@ from circuits.errors import (
     DatalogError,
     EvaluationError,
     FunctionError,
+    InputOptionsError,
     IterationError,
     MissingRowError,
-    RuleError,
     SchemaError,
     SnapshotError,
     SqlError,
@@ -51,7 +51,7 @@ from circuits.errors import (
     UnsupportedSqlError,
     UpsertError,
 )
-from circuits.inputs import Refused, Retain, Rules
+from circuits.inputs import InputOptions, RejectedRows, Retention
 from circuits.runtime.circuit_step import CircuitStep
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
@@ -65,17 +65,17 @@ __all__ = [
     "BusyCircuitError",
     "Circuit",
     "CircuitError",
+    "CircuitSpec",
     "CircuitStep",
     "DatalogError",
-    "Definition",
     "EvaluationError",
     "FunctionError",
+    "InputOptions",
+    "InputOptionsError",
     "IterationError",
     "MissingRowError",
-    "Refused",
-    "Retain",
-    "RuleError",
-    "Rules",
+    "RejectedRows",
+    "Retention",
     "Schema",
     "SchemaError",
     "Snapshot",

@@ -29,32 +29,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits.circuit_spec import Definition, SourceText, chosen
+from circuits.circuit_spec import CircuitSpec, SourceText, chosen
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
+    InputOptionsError,
     MissingRowError,
-    RuleError,
     TextError,
     UnknownViewError,
 )
-from circuits.inputs.checked_input import Ruled, unretained
+from circuits.inputs.checked_input import CheckedInput, unretained
 from circuits.inputs.finality import group_functions
-from circuits.inputs.input_options import Rules, governing
+from circuits.inputs.input_options import InputOptions, check_options
 from circuits.inputs.rejected_rows import MISSING
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
-from circuits.plan.fixpoint import ITERATIONS
+from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Fields, Plan
 from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
-from circuits.runtime.circuit_version import Committed
-from circuits.runtime.graph import Graph, Joining, mark_of
+from circuits.runtime.circuit_version import CircuitVersion
+from circuits.runtime.graph import Graph, JoinOptions, watermark_of
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.one_shot import Engine, answered
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import mermaid, tree
 from circuits.runtime.views import Views
-from circuits.runtime.writer_lock import Turn, Turns
+from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
 from circuits.state.circuit_state import State, codecs_of, fill
 from circuits.state.snapshot import Snapshot, restored, taken
@@ -98,8 +98,8 @@ class Circuit:
         SchemaError: A schema has a column of a type that cannot be held.
         CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
             too deeply.
-        RuleError: Rules do not go with the schema of their input, or a view with the retention of
-            its inputs (`circuits.inputs.finality`).
+        InputOptionsError: Rules do not go with the schema of their input, or a view with the
+            retention of its inputs (`circuits.inputs.finality`).
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
-        iterations: int = ITERATIONS,
-        rules: Mapping[str, Rules] | None = None,
+        iterations: int = MAX_ITERATIONS,
+        rules: Mapping[str, InputOptions] | None = None,
         source: SourceText | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
@@ -131,9 +131,9 @@ class Circuit:
             kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = governing({} if rules is None else rules, self.inputs)
-        self._joining = Joining(formula_of(formula), executor, parts, iterations)
-        self.definition = Definition(
+        self.rules = check_options({} if rules is None else rules, self.inputs)
+        self._joining = JoinOptions(formula_of(formula), executor, parts, iterations)
+        self.definition = CircuitSpec(
             self.plans,
             schemas,
             outputs=self.outputs,
@@ -152,13 +152,13 @@ class Circuit:
         self._broken = False
         self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._lost = False
-        self._turns = Turns()
+        self._turns = WriterLock()
         self._codecs = Codecs()
         try:
             self._groups = group_functions(self.plans, self.inputs, self.rules)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
-            self._committed = Committed.of(self._graph)
+            self._committed = CircuitVersion.of(self._graph)
             # The traces of what is materialized, whose names are those of any graph of these plans.
             names = self._graph.holdings.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
@@ -239,7 +239,7 @@ class Circuit:
                 as it takes.
 
         Raises:
-            RuleError: A watermark is of another type, or of an input without retention.
+            InputOptionsError: A watermark is of another type, or of an input without retention.
             BusyCircuitError: Another thread makes a step, and ``timeout`` is over; or this thread
                 is within one. Nothing has happened.
             CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
@@ -254,7 +254,7 @@ class Circuit:
             raise
 
     def _prepared(
-        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: Turn
+        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
         known, marks = self._known(), self._graph.marks
@@ -274,7 +274,7 @@ class Circuit:
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
                     name: [
-                        self._graph.rules[name].told(rows, marks.get(mark_of(name)))
+                        self._graph.rules[name].told(rows, marks.get(watermark_of(name)))
                         for rows in many
                     ]
                     for name, many in step.refused.items()
@@ -312,7 +312,7 @@ class Circuit:
         """
         codecs = self.committed.codecs()
         rules = {
-            name: Ruled(self.inputs[name], rules, codecs, Relations())
+            name: CheckedInput(self.inputs[name], rules, codecs, Relations())
             for name, rules in self.rules.items()
         }
         return digests_of(self._encoded(tables, {}, codecs, rules)[0])
@@ -334,7 +334,7 @@ class Circuit:
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
-        """What state depends on, per input, view and for what is kept; see `Definition`."""
+        """What state depends on, per input, view and for what is kept; see `CircuitSpec`."""
         return self.definition.fingerprints
 
     @property
@@ -355,7 +355,7 @@ class Circuit:
         return self._views(self.committed)
 
     @property
-    def committed(self) -> Committed:
+    def committed(self) -> CircuitVersion:
         """The state after the last commit, for readers in any thread; O(1).
 
         Raises:
@@ -492,7 +492,7 @@ class Circuit:
             codecs = codecs_of(state)
             graph, integrals = self._built(codecs)
             fill(graph, state)
-            committed = Committed.of(graph)
+            committed = CircuitVersion.of(graph)
             self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
             self._turns.end(turn)
@@ -504,7 +504,11 @@ class Circuit:
             self._turns.end_all()
 
     def _replace(
-        self, codecs: Codecs, graph: Graph, integrals: dict[str, Integrate], committed: Committed
+        self,
+        codecs: Codecs,
+        graph: Graph,
+        integrals: dict[str, Integrate],
+        committed: CircuitVersion,
     ) -> None:
         self._codecs, self._graph, self._integrals = codecs, graph, integrals
         self._committed = committed
@@ -520,17 +524,19 @@ class Circuit:
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, rules in self.rules.items():
             groups = self._groups.get(name, ())
-            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations, groups))
+            graph.add_rules(
+                name, CheckedInput(self.inputs[name], rules, codecs, graph.relations, groups)
+            )
         numbers = {**inputs, **graph.views}
         return graph, {
             name: graph.integrate(numbers[name], retained=name in self._groups)
             for name in self.materialized
         }
 
-    def _views(self, state: Committed) -> Views:
+    def _views(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
 
-    def _kept(self, state: Committed) -> dict[str, tuple[Fields, Trace]]:
+    def _kept(self, state: CircuitVersion) -> dict[str, tuple[Fields, Trace]]:
         """The relations whose rows are in the state, with all their columns."""
         kept: dict[str, tuple[Fields, Trace]] = {}
         views = self._views(state)
@@ -559,7 +565,7 @@ class Circuit:
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
         codecs: Codecs,
-        rules: Mapping[str, Ruled],
+        rules: Mapping[str, CheckedInput],
     ) -> tuple[dict[str, ZSet], dict[str, int]]:
         """The rows given, and the horizons that they and the watermarks move to.
 
@@ -572,7 +578,7 @@ class Circuit:
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
         if not isinstance(watermarks, Mapping):
-            raise RuleError(
+            raise InputOptionsError(
                 f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
                 'give {"name of the input": time}'
             )

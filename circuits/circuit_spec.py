@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from circuits.errors import CircuitError
-from circuits.inputs.input_options import Rules
-from circuits.plan.fixpoint import ITERATIONS
+from circuits.inputs.input_options import InputOptions
+from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Plan
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
@@ -36,7 +36,7 @@ from dbsp_wcoj.planning.formula_candidates import FormulaName
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
 
-__all__ = ["Definition", "SourceText", "chosen"]
+__all__ = ["CircuitSpec", "SourceText", "chosen"]
 
 Language = Literal["sql", "datalog"]
 LANGUAGES: Final = ("sql", "datalog")
@@ -67,7 +67,7 @@ class SourceText:
 
 
 @dataclass(frozen=True)
-class Definition:
+class CircuitSpec:
     """All that a circuit is made from; `circuits.circuit.Circuit` says what each part means.
 
     >>> import pickle
@@ -87,8 +87,8 @@ class Definition:
     materialize: tuple[str, ...] = ()
     formula: FormulaName = Formula.collapsed
     parts: int = 1
-    iterations: int = ITERATIONS
-    rules: Mapping[str, Rules] = field(default_factory=dict)
+    iterations: int = MAX_ITERATIONS
+    rules: Mapping[str, InputOptions] = field(default_factory=dict)
     source: SourceText | None = field(default=None, compare=False)
     limits: StepLimits = DEFAULT_LIMITS
 

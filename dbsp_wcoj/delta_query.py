@@ -27,9 +27,9 @@ from typing import Any
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.execution.bound_term import Partial
-from dbsp_wcoj.execution.bound_terms import Batch
-from dbsp_wcoj.execution.physical_term import Product
-from dbsp_wcoj.execution.plan_cache import Schedule
+from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, query_of
@@ -132,7 +132,7 @@ class DeltaQuery:
         self._shared = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
-        self._schedule = Schedule(self.query, body, self.formula, self._relations)
+        self._schedule = PlanCache(self.query, body, self.formula, self._relations)
         self._small = None
         if not (self._shared or self._never or self.query.head):
             self._small = SmallSteps(self._schedule, self._relations)
@@ -336,12 +336,12 @@ class DeltaQuery:
 
     def _products(
         self,
-        batch: Batch,
+        batch: BoundTerms,
         steps: Mapping[str, TraceStep],
         budget: Budget | None,
         *,
         parallel: bool = True,
-    ) -> Iterator[tuple[Product, Ranges, Executor | None]]:
+    ) -> Iterator[tuple[PhysicalTerm, Ranges, Executor | None]]:
         """The products of the step that are not zero and add to ``D_n``, ready to run.
 
         Products for the partial deltas of a recursion are run here, on the way.

@@ -20,8 +20,8 @@ from dbsp_wcoj.errors import (
     UnknownRelationError,
     WeightOverflowError,
 )
-from dbsp_wcoj.execution.join_buffers import Stack
-from dbsp_wcoj.execution.physical_term import Product, Source
+from dbsp_wcoj.execution.join_buffers import JoinBuffers
+from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.kernels.join.program import PROPOSALS
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import TermPlan, body_of, check_constants, check_order, plan_term
@@ -162,7 +162,7 @@ class _OneShot:
         check_order(query, order)
         body = body_of(query)
         self.arity = len(query.head)
-        self.product: Product | None = None
+        self.product: PhysicalTerm | None = None
         if body.never or any(_is_empty(view) for view in views):
             return
         plan: TermPlan = plan_term(
@@ -186,7 +186,7 @@ class _OneShot:
             deltas[index] = self._runs[key].address
             sources.append((None, index))
         self._views = views
-        self.product = product = Product(plan, sources, deltas, Stack())
+        self.product = product = PhysicalTerm(plan, sources, deltas, JoinBuffers())
         moving = product.closing
         if moving is not None and deltas[moving]:
             product.pack(self._runs[id(views[moving]), plan.factors[moving].order])

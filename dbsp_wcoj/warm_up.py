@@ -18,8 +18,8 @@ import numpy as np
 from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
-from dbsp_wcoj.storage.parallel_sort import Halves
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.parallel_sort import ParallelSort
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, run_in_order
 from dbsp_wcoj.values.interner import Interner
@@ -57,7 +57,7 @@ def _joins() -> None:
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
     with ThreadPoolExecutor(1) as executor:
-        Halves(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
+        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
 
 
 def _tables() -> None:
@@ -77,7 +77,7 @@ def _groups() -> None:
     trace = Trace(2)
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
-    leading(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
     # Sums of groups: the number 5 of weight 1, as digits and back.
     one = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)

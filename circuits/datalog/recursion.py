@@ -21,7 +21,7 @@ from typing import Final
 
 from circuits.datalog.body import Bodies
 from circuits.datalog.program import Atom, Program, Rule, walk
-from circuits.plan.fixpoint import Cut, Fixpoint
+from circuits.plan.fixpoint import DistinctMode, Fixpoint
 from circuits.plan.nodes import Fields, Plan
 from circuits.plan.rewrite.nullability import promised
 from circuits.types.codecs.codec import Codecs
@@ -38,7 +38,7 @@ def recursive(
     heads: Sequence[str],
     program: Program,
     known: Mapping[str, Fields],
-    cuts: Mapping[str, Cut],
+    cuts: Mapping[str, DistinctMode],
     derive: Derive,
 ) -> dict[str, Fixpoint]:
     """The plans of heads that use each other.

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import FUNCTIONS, call
@@ -67,7 +67,9 @@ def is_function(name: str) -> bool:
     return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
 
 
-def expression(term: Term, variables: Mapping[str, Expression], source: Source) -> Expression:
+def expression(
+    term: Term, variables: Mapping[str, Expression], source: DatalogSource
+) -> Expression:
     """The expression of a term whose variables are all bound.
 
     Raises:
@@ -87,7 +89,7 @@ def expression(term: Term, variables: Mapping[str, Expression], source: Source) 
             raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
 
 
-def apply(function: str, arguments: list[Expression], source: Source, at: int) -> Expression:
+def apply(function: str, arguments: list[Expression], source: DatalogSource, at: int) -> Expression:
     """A function of expressions.
 
     Raises:
@@ -106,7 +108,9 @@ def apply(function: str, arguments: list[Expression], source: Source, at: int) -
         raise source.error(str(error), at) from None
 
 
-def compared(op: str, left: Expression, right: Expression, source: Source, at: int) -> Expression:
+def compared(
+    op: str, left: Expression, right: Expression, source: DatalogSource, at: int
+) -> Expression:
     """``left op right``.
 
     Raises:
@@ -125,7 +129,7 @@ def all_of(predicates: list[Expression]) -> Expression:
     return predicates[0] if len(predicates) == 1 else call("and", *predicates)
 
 
-def _found(term: Apply, variables: Mapping[str, Expression], source: Source) -> Expression:
+def _found(term: Apply, variables: Mapping[str, Expression], source: DatalogSource) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
             plain = PLAIN.fullmatch(pattern.text)

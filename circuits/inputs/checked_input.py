@@ -24,12 +24,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from circuits.errors import RuleError
-from circuits.inputs.input_options import Rules
-from circuits.inputs.rejected_rows import LATE, MISSING, UNTIMED, Refused, RefusedRows, first_row
-from circuits.inputs.retention import Retained, late
+from circuits.errors import InputOptionsError
+from circuits.inputs.input_options import InputOptions
+from circuits.inputs.rejected_rows import (
+    LATE,
+    MISSING,
+    UNTIMED,
+    RejectedCodes,
+    RejectedRows,
+    first_row,
+)
+from circuits.inputs.retention import RetentionBound, late
 from circuits.inputs.strict_deletes import shortage
-from circuits.inputs.upserts import Keyed
+from circuits.inputs.upserts import UpsertInput
 from circuits.plan.expressions import Expression
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
@@ -38,11 +45,11 @@ from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["Ruled", "RuledDelta", "unretained"]
+__all__ = ["CheckedDelta", "CheckedInput", "unretained"]
 
 
 @dataclass(frozen=True)
-class RuledDelta:
+class CheckedDelta:
     """The result of an input's rules: the change of the relation, and the rejected rows.
 
     Attributes:
@@ -54,12 +61,12 @@ class RuledDelta:
     """
 
     delta: ZSet
-    refused: tuple[RefusedRows, ...]
+    refused: tuple[RejectedCodes, ...]
     horizon: int | None
     published: ZSet | None = None
 
 
-class Ruled:
+class CheckedInput:
     """An input with rules.
 
     Args:
@@ -70,13 +77,13 @@ class Ruled:
         groups: Functions of the event time that views group by (`circuits.inputs.finality`).
 
     Raises:
-        RuleError: The rules do not go with the schema.
+        InputOptionsError: The rules do not go with the schema.
     """
 
     def __init__(
         self,
         schema: Schema,
-        rules: Rules,
+        rules: InputOptions,
         codecs: Codecs,
         relations: Relations,
         groups: Sequence[Expression] = (),
@@ -84,10 +91,10 @@ class Ruled:
         self.rules = rules
         self._schema = schema
         self._codecs = codecs
-        self._keyed = Keyed(schema, rules, codecs) if rules.keys else None
+        self._keyed = UpsertInput(schema, rules, codecs) if rules.keys else None
         self._retained = None
         if rules.retain is not None:
-            self._retained = Retained(schema, rules.retain, codecs, groups)
+            self._retained = RetentionBound(schema, rules.retain, codecs, groups)
         self.trace: Trace = relations.declare(schema.relation, schema.arity, keep_rows=False)
         orders: list[ColumnOrder] = []
         if self._keyed is not None:
@@ -126,13 +133,14 @@ class Ruled:
         """The horizon that a watermark moves to.
 
         Raises:
-            RuleError: Rows of this input are kept for ever, or the value is of another type.
+            InputOptionsError: Rows of this input are kept for ever, or the value is of another
+            type.
         """
         if self._retained is None:
             raise unretained(self._schema.relation)
         return self._retained.watermark(value)
 
-    def prepare(self, given: ZSet | None, horizon: int | None, moved: int | None) -> RuledDelta:
+    def prepare(self, given: ZSet | None, horizon: int | None, moved: int | None) -> CheckedDelta:
         """What a step makes of the relation; nothing changes.
 
         Args:
@@ -143,7 +151,7 @@ class Ruled:
         Raises:
             UpsertError: It is not known which change of a key is the last.
         """
-        refused: list[RefusedRows] = []
+        refused: list[RejectedCodes] = []
         changes = ZSet.empty(self._schema.arity)
         if given is not None and len(given):
             timely = self._timely(given, horizon, refused)
@@ -152,11 +160,11 @@ class Ruled:
             else:
                 changes = self._upserted(self._keyed, timely._rows, horizon, refused)
         if self._retained is None:
-            return RuledDelta(changes, tuple(refused), None)
+            return CheckedDelta(changes, tuple(refused), None)
         retained = self._retained
         after = horizon if moved is None else moved if horizon is None else max(horizon, moved)
         if after is None or after == horizon:
-            return RuledDelta(changes, tuple(refused), after)
+            return CheckedDelta(changes, tuple(refused), after)
         before, limit = horizon, after
         if retained.keeps:
             before = None if horizon is None else retained.expired_before(horizon)
@@ -166,9 +174,9 @@ class Ruled:
         if len(expired):
             delta = delta - expired
         published = changes if retained.keeps and delta is not changes else None
-        return RuledDelta(delta, tuple(refused), after, published)
+        return CheckedDelta(delta, tuple(refused), after, published)
 
-    def told(self, refused: RefusedRows, horizon: int | None) -> Refused:
+    def told(self, refused: RejectedCodes, horizon: int | None) -> RejectedRows:
         """What was refused, for those who gave it.
 
         Args:
@@ -202,7 +210,7 @@ class Ruled:
                 f"greatest time or watermark of earlier steps less {retain.shown}: {first}; retain "
                 "longer to take later ones"
             )
-        return Refused(refused.reason, f"input {relation!r}: {message}", table)
+        return RejectedRows(refused.reason, f"input {relation!r}: {message}", table)
 
     def _times(self, rows: Int64Array) -> Int64Array:
         """The times of rows or events."""
@@ -211,7 +219,7 @@ class Ruled:
         times: Int64Array = rows[place if self._keyed is None else self._keyed.places[place]]
         return times
 
-    def _timely(self, given: ZSet, horizon: int | None, refused: list[RefusedRows]) -> ZSet:
+    def _timely(self, given: ZSet, horizon: int | None, refused: list[RejectedCodes]) -> ZSet:
         """The rows or events that are neither late nor without time."""
         retained, keyed = self._retained, self._keyed
         if retained is None:
@@ -226,27 +234,31 @@ class Ruled:
                 self._refuse(_kept(given, wrong), reason, refused)
         return _kept(given, ~(expired | untimed))
 
-    def _refuse(self, rows: ZSet, reason: str, refused: list[RefusedRows]) -> None:
+    def _refuse(self, rows: ZSet, reason: str, refused: list[RejectedCodes]) -> None:
         """Put rows or events aside."""
         keyed = self._keyed
         if keyed is not None:
             weights = np.where(keyed.gone(rows._rows), -1, 1)
             rows = consolidated_rows(keyed.rows(rows._rows), weights)
         if len(rows):
-            refused.append(RefusedRows(reason, rows))
+            refused.append(RejectedCodes(reason, rows))
 
-    def _weighted(self, given: ZSet, refused: list[RefusedRows]) -> ZSet:
+    def _weighted(self, given: ZSet, refused: list[RejectedCodes]) -> ZSet:
         """The rows that a Z-set gets or loses."""
         if not self.rules.strict:
             return given
         short, had = shortage(given, self.trace)
         if not len(short):
             return given
-        refused.append(RefusedRows(MISSING, short, had))
+        refused.append(RejectedCodes(MISSING, short, had))
         return given - short
 
     def _upserted(
-        self, keyed: Keyed, events: Int64Array, horizon: int | None, refused: list[RefusedRows]
+        self,
+        keyed: UpsertInput,
+        events: Int64Array,
+        horizon: int | None,
+        refused: list[RejectedCodes],
     ) -> ZSet:
         """The rows that keys get or lose."""
         if not events.shape[1]:
@@ -261,16 +273,16 @@ class Ruled:
                 if wrong.any():
                     rows = keyed.rows(unknown[:, wrong])
                     refused.append(
-                        RefusedRows(reason, consolidated_rows(rows, np.full(rows.shape[1], -1)))
+                        RejectedCodes(reason, consolidated_rows(rows, np.full(rows.shape[1], -1)))
                     )
         return changes.rows
 
 
-def unretained(relation: str) -> RuleError:
+def unretained(relation: str) -> InputOptionsError:
     """The error for a watermark of an input whose rows are kept for ever."""
-    return RuleError(
+    return InputOptionsError(
         f"input {relation!r}: a watermark, and its rows are kept for ever: give it "
-        "Rules(retain=Retain(column, '7 days')), or no watermark"
+        "InputOptions(retain=Retention(column, '7 days')), or no watermark"
     )
 
 

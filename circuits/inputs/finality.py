@@ -41,22 +41,22 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.errors import RuleError
-from circuits.inputs.input_options import Rules
+from circuits.errors import InputOptionsError
+from circuits.inputs.input_options import InputOptions
 from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts, substitute
 from circuits.plan.nodes import (
     Aggregate,
-    Cross,
+    CrossJoin,
     Distinct,
     Filter,
     Fixpoint,
     Map,
     Negate,
-    Outer,
+    OuterJoin,
     Plan,
     Positive,
     Scan,
-    Semi,
+    Semijoin,
     TopK,
     Union,
     Values,
@@ -88,7 +88,7 @@ Moves = Iterable[tuple[int, int, Expression]]
 
 
 def group_functions(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, Rules]
+    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions]
 ) -> dict[str, tuple[Expression, ...]]:
     """Check every view that reads a kept input.
 
@@ -101,8 +101,8 @@ def group_functions(
         For each kept input, the functions of its event time (column 0) that views group by.
 
     Raises:
-        RuleError: The results of a view could change after a row has expired. The error names the
-            view, the operator and the input, and says how to fix it.
+        InputOptionsError: The results of a view could change after a row has expired. The error
+            names the view, the operator and the input, and says how to fix it.
     """
     retained = {name: one.retain for name, one in rules.items() if one.retain is not None}
     kept = {name for name, retain in retained.items() if retain.keeps}
@@ -117,7 +117,7 @@ def group_functions(
         )
         mixed = sorted(reads[view] & (retained.keys() - kept))
         if mixed and reads[view] & kept:
-            raise RuleError(
+            raise InputOptionsError(
                 f"view {view!r} reads input {min(reads[view] & kept)!r} with on_expiry='keep' and "
                 f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
                 "on the row that expires first: give both the same on_expiry"
@@ -137,7 +137,7 @@ class _Walk:
         view: str,
         plan: Plan,
         inputs: Mapping[str, Schema],
-        rules: Mapping[str, Rules],
+        rules: Mapping[str, InputOptions],
         views: Mapping[str, Branches],
     ) -> None:
         self.used: dict[tuple[str, Expression], None] = {}
@@ -173,12 +173,12 @@ class _Walk:
                 return self.branches(below)
             case Union(inputs):
                 return tuple(branch for below in inputs for branch in self.branches(below))
-            case Cross(inputs):
+            case CrossJoin(inputs):
                 return self._crossed(inputs)
-            case Semi(left, right, predicate, anti):
+            case Semijoin(left, right, predicate, anti):
                 self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")
                 return self.branches(left)
-            case Outer(left, right, _, kind):
+            case OuterJoin(left, right, _, kind):
                 self._check_right(right, f"a {kind.upper()} JOIN")
                 if kind == "full":
                     self._check_right(left, "a FULL JOIN")
@@ -273,7 +273,7 @@ class _Walk:
         return branches[:1]
 
     def _refuse(self, what: str, inputs: Sequence[str], why: str, way_out: str) -> NoReturn:
-        raise RuleError(
+        raise InputOptionsError(
             f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
             f"kept when rows expire (on_expiry='keep'): {why}: {way_out}"
         )

@@ -3,10 +3,10 @@
 Without rules an input is a Z-set: rows with weights, of any sign, for ever. Real streams of changes
 are otherwise, and say so here::
 
-    Rules(keys=("nr",))                     rows are upserts: the last row of a key is its row
-    Rules(strict=True)                      what is not there cannot be deleted
-    Rules(retain=Retain("ts", "7 days"))    rows leave when they are older than the newest by that
-    Retain("ts", "7 days", on_expiry="keep")    and what they have published stays
+    InputOptions(keys=("nr",))                        rows are upserts: the last row of a key is it
+    InputOptions(strict=True)                         an absent row cannot be deleted
+    InputOptions(retain=Retention("ts", "7 days"))    a row expires 7 days after its event time
+    Retention("ts", "7 days", on_expiry="keep")       and its published results stay
 
 They can be combined. What each means is in `circuits.inputs.upserts`,
 `circuits.inputs.strict_deletes`, `circuits.inputs.retention`; here is only what a user writes,
@@ -25,11 +25,11 @@ from typing import Final, Literal, get_args
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.errors import RuleError
+from circuits.errors import InputOptionsError
 from circuits.excerpt import excerpt
 from dbsp_wcoj.arguments import check_type
 
-__all__ = ["OnExpiry", "Retain", "Rules", "governing"]
+__all__ = ["InputOptions", "OnExpiry", "Retention", "check_options"]
 
 #: What becomes of published results when a row they are made of expires.
 OnExpiry = Literal["retract", "keep"]
@@ -53,7 +53,7 @@ _PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86_400_000_000}
 
 
 @dataclass(frozen=True, init=False)
-class Retain:
+class Retention:
     """For how long rows are kept, by a column of theirs with the time of the event.
 
     A row is there as long as its time is not before the horizon, which is the greatest time seen
@@ -81,15 +81,15 @@ class Retain:
         chosen: Whether ``on_expiry`` was given; not part of the value.
 
     Raises:
-        RuleError: The duration is not there, below zero, or cannot be read; or there is no such
-            ``on_expiry``.
+        InputOptionsError: The duration is not there, below zero, or cannot be read; or there is no
+            such ``on_expiry``.
 
-    >>> Retain("ts", "7 days") == Retain("ts", days=7)
+    >>> Retention("ts", "7 days") == Retention("ts", days=7)
     True
-    >>> Retain("ts", 604800).duration
+    >>> Retention("ts", 604800).duration
     604800
-    >>> Retain("ts", 604800, on_expiry="keep")
-    Retain(column='ts', duration=604800, on_expiry='keep')
+    >>> Retention("ts", 604800, on_expiry="keep")
+    Retention(column='ts', duration=604800, on_expiry='keep')
     """
 
     column: str
@@ -114,21 +114,25 @@ class Retain:
         if found is None:
             found = named
         elif named:
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {column!r}: the duration {duration!r} and {named} as well; give one"
             )
         integer = isinstance(found, int) and not isinstance(found, bool)
         if not (integer or isinstance(found, timedelta)):
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {column!r}: {found!r} is no duration; give a text as '7 days', a "
                 "timedelta, or an integer for a column of integers"
             )
         if duration is None and not named:
-            raise RuleError(f"retain {column!r}: for how long? Give Retain({column!r}, '7 days')")
+            raise InputOptionsError(
+                f"retain {column!r}: for how long? Give Retention({column!r}, '7 days')"
+            )
         if found < (0 if integer else timedelta()):  # type: ignore[operator]
-            raise RuleError(f"retain {column!r}: {found} is below zero; give a longer duration")
+            raise InputOptionsError(
+                f"retain {column!r}: {found} is below zero; give a longer duration"
+            )
         if on_expiry is not None and on_expiry not in get_args(OnExpiry):
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {column!r}: on_expiry={on_expiry!r} is neither 'retract' (results are "
                 "deleted with their rows) nor 'keep' (published results stay)"
             )
@@ -140,7 +144,7 @@ class Retain:
     def __repr__(self) -> str:
         # Fingerprints of states are made of this text, and "retract" had none of its own.
         kept = f", on_expiry={self.on_expiry!r}" if self.keeps else ""
-        return f"Retain(column={self.column!r}, duration={self.duration!r}{kept})"
+        return f"Retention(column={self.column!r}, duration={self.duration!r}{kept})"
 
     def __str__(self) -> str:
         kept = ", results are kept" if self.keeps else ""
@@ -160,25 +164,25 @@ class Retain:
         """The duration in the units of a column of a type.
 
         Raises:
-            RuleError: The type has no such time, or units too coarse for the duration.
+            InputOptionsError: The type has no such time, or units too coarse for the duration.
 
-        >>> [Retain("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
+        >>> [Retention("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
         [604800000, 7]
         """
         if types.is_integer(type):
             if isinstance(self.duration, int):
                 return self.duration
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {self.column!r}: {self.duration} of a column of type {type}, whose unit "
                 "is not known; give an integer"
             )
         if not (types.is_timestamp(type) or types.is_date(type)):
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {self.column!r}: a column of type {type} is no time; take one of "
                 "timestamps, dates or integers"
             )
         if isinstance(self.duration, int):
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {self.column!r}: the duration {self.duration} of a column of type {type} "
                 f"has no unit; give a text as '{self.duration} seconds'"
             )
@@ -188,7 +192,7 @@ class Retain:
             return microseconds * 1000
         units, rest = divmod(microseconds, _PER_UNIT[unit])
         if rest:
-            raise RuleError(
+            raise InputOptionsError(
                 f"retain {self.column!r}: {self.duration} is no whole number of units of {type} "
                 f"({unit}); give one that is"
             )
@@ -196,7 +200,7 @@ class Retain:
 
 
 @dataclass(frozen=True)
-class Rules:
+class InputOptions:
     """The rules of one input.
 
     Args:
@@ -209,20 +213,22 @@ class Rules:
             besides, if the schema has none of that name. Between steps the later step wins.
 
     Raises:
-        RuleError: A key twice, a text for the keys, or a sequence without keys.
+        InputOptionsError: A key twice, a text for the keys, or a sequence without keys.
 
-    >>> Rules(keys=["nr"], retain=Retain("ts", hours=1)).keys
+    >>> InputOptions(keys=["nr"], retain=Retention("ts", hours=1)).keys
     ('nr',)
     """
 
     keys: tuple[str, ...] = ()
     strict: bool = False
-    retain: Retain | None = None
+    retain: Retention | None = None
     sequence: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
-            raise RuleError(f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)")
+            raise InputOptionsError(
+                f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)"
+            )
         check_type("keys", self.keys, Collection, "names of columns")
         object.__setattr__(self, "keys", tuple(self.keys))
         for key in self.keys:
@@ -230,20 +236,20 @@ class Rules:
         if self.sequence is not None:
             check_type("sequence", self.sequence, str, "the name of a column")
         if len(set(self.keys)) != len(self.keys):
-            raise RuleError(f"keys {self.keys}: a column occurs twice; give each once")
-        if self.retain is not None and not isinstance(self.retain, Retain):
-            raise RuleError(
-                f"retain={self.retain!r}: of which column? Give Retain(column, '7 days')"
+            raise InputOptionsError(f"keys {self.keys}: a column occurs twice; give each once")
+        if self.retain is not None and not isinstance(self.retain, Retention):
+            raise InputOptionsError(
+                f"retain={self.retain!r}: of which column? Give Retention(column, '7 days')"
             )
         kept = self.retain if self.retain is not None and self.retain.keeps else None
         if kept is not None and self.keys and kept.column not in self.keys:
-            raise RuleError(
+            raise InputOptionsError(
                 f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
                 "another row, and the published results of the first would stay beside it: add "
                 f"{kept.column!r} to the keys, or take on_expiry='retract'"
             )
         if self.sequence is not None and not self.keys:
-            raise RuleError(
+            raise InputOptionsError(
                 f"sequence={self.sequence!r} orders the changes of one key; give keys as well"
             )
 
@@ -258,21 +264,23 @@ class Rules:
         return "; ".join(parts)
 
 
-def governing(rules: Mapping[str, Rules], inputs: Collection[str]) -> dict[str, Rules]:
+def check_options(
+    rules: Mapping[str, InputOptions], inputs: Collection[str]
+) -> dict[str, InputOptions]:
     """The rules of the inputs that have any, in the order of the inputs.
 
     Raises:
-        RuleError: Rules of what is no input, or what are no rules.
+        InputOptionsError: Rules of what is no input, or what are no rules.
     """
-    check_type("rules", rules, Mapping, '{"name of the input": Rules(...)}')
+    check_type("rules", rules, Mapping, '{"name of the input": InputOptions(...)}')
     for name, given in rules.items():
         if name not in inputs:
-            raise RuleError(
+            raise InputOptionsError(
                 f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
                 "them, or drop them"
             )
-        if not isinstance(given, Rules):
-            raise RuleError(f"rules of {name!r} are {given!r}: give Rules(...)")
+        if not isinstance(given, InputOptions):
+            raise InputOptionsError(f"rules of {name!r} are {given!r}: give InputOptions(...)")
     return {name: rules[name] for name in inputs if rules.get(name)}
 
 
@@ -280,7 +288,7 @@ def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timede
     try:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError) as error:
-        raise RuleError(
+        raise InputOptionsError(
             f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds make no duration "
             f"({error}); give finite numbers of up to 999,999,999 days in all"
         ) from None
@@ -303,12 +311,12 @@ def _read(text: str) -> timedelta:
         try:
             total += float(number) * unit
         except OverflowError:
-            raise RuleError(
+            raise InputOptionsError(
                 f"{excerpt(text)} is longer than {timedelta.max.days} days; give a shorter "
                 "duration, or no retention to keep rows for ever"
             ) from None
     if whole is None:
-        raise RuleError(
+        raise InputOptionsError(
             f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
             f"'1 hour 30 minutes' (units are {', '.join(_UNITS)})"
         )

@@ -31,13 +31,13 @@ from typing import Protocol
 
 import numpy as np
 
-from circuits.plan.nodes import Filter, Map, Pack, Plan, Scan
+from circuits.plan.nodes import Filter, Map, Plan, RowIdEncode, Scan
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import stored
 
-__all__ = ["Witnesses", "missing_rows"]
+__all__ = ["DeletionWitnesses", "missing_rows"]
 
 
 class Node(Protocol):
@@ -52,7 +52,7 @@ class Node(Protocol):
 
 
 @dataclass(frozen=True)
-class Witnesses:
+class DeletionWitnesses:
     """Traces that show rows of inputs that are deleted and not there.
 
     Attributes:
@@ -66,7 +66,7 @@ class Witnesses:
     @staticmethod
     def of(
         nodes: Sequence[Node], relations: Mapping[str, Trace], keyed: Collection[str]
-    ) -> Witnesses:
+    ) -> DeletionWitnesses:
         """Find the traces of a graph.
 
         Args:
@@ -86,12 +86,16 @@ class Witnesses:
                 continue
             if node.operator is None and isinstance(node.plan, Scan) and node.name not in keyed:
                 sources[number] = node.name
-            elif isinstance(node.plan, Filter | Map | Pack) and below in sources and not node.inner:
+            elif (
+                isinstance(node.plan, Filter | Map | RowIdEncode)
+                and below in sources
+                and not node.inner
+            ):
                 sources[number] = sources[below]
             if number in sources and node.arranged and node.name in relations:
                 found = whole if node.operator is None else parts
                 found.setdefault(sources[number], []).append((number, relations[node.name]))
-        return Witnesses(
+        return DeletionWitnesses(
             len(nodes), {**parts, **{name: found[:1] for name, found in whole.items()}}
         )
 

@@ -17,7 +17,7 @@ from pyarrow import types
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["LATE", "MISSING", "UNTIMED", "Refused", "RefusedRows", "first_row"]
+__all__ = ["LATE", "MISSING", "UNTIMED", "RejectedCodes", "RejectedRows", "first_row"]
 
 LATE = "late"
 MISSING = "missing"
@@ -25,7 +25,7 @@ UNTIMED = "untimed"
 
 
 @dataclass(frozen=True)
-class Refused:
+class RejectedRows:
     """Rows of one input that were refused for one reason.
 
     Attributes:
@@ -41,8 +41,8 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class RefusedRows:
-    """As `Refused`, in codes: rows in the columns of the schema, and the weights that they had."""
+class RejectedCodes:
+    """As `RejectedRows`, in codes: rows in the columns of the schema, and their weights."""
 
     reason: str
     rows: ZSet

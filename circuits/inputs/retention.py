@@ -37,26 +37,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.errors import EvaluationError, RuleError
-from circuits.inputs.input_options import Retain
+from circuits.errors import EvaluationError, InputOptionsError
+from circuits.inputs.input_options import Retention
 from circuits.plan.expressions import Expression
 from circuits.runtime.evaluation import evaluate
 from circuits.schema import Schema
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.range_scan import between
+from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Retained"]
+__all__ = ["RetentionBound"]
 
 _LEAST: Final = NULL + 1
 _NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _DAY: Final = 86_400 * 10**9
 
 
-class Retained:
+class RetentionBound:
     """The column of times of an input, and how long its rows are kept.
 
     Args:
@@ -67,14 +67,14 @@ class Retained:
             for which one of them has the same value expire together.
 
     Raises:
-        RuleError: There is no such column, or it does not go with the duration.
+        InputOptionsError: There is no such column, or it does not go with the duration.
     """
 
     def __init__(
-        self, schema: Schema, retain: Retain, codecs: Codecs, groups: Sequence[Expression] = ()
+        self, schema: Schema, retain: Retention, codecs: Codecs, groups: Sequence[Expression] = ()
     ) -> None:
         if retain.column not in schema.columns:
-            raise RuleError(
+            raise InputOptionsError(
                 f"input {schema.relation!r}: no column {retain.column!r} to retain by among "
                 f"{list(schema.columns)}"
             )
@@ -104,12 +104,12 @@ class Retained:
         """The horizon that a watermark moves to.
 
         Raises:
-            RuleError: It is not of the column's type.
+            InputOptionsError: It is not of the column's type.
         """
         code = self._code(value)
         if code is None:
             zone = "" if not types.is_timestamp(self.type) else " (with a zone if that has one)"
-            raise RuleError(
+            raise InputOptionsError(
                 f"input {self._relation!r}: the watermark {value!r} is of {type(value).__name__}, "
                 f"not a value of {self.type}: give one{zone}"
             )
@@ -120,7 +120,7 @@ class Retained:
         low = _LEAST if before is None else before
         if horizon <= low:
             return ZSet.empty(trace.arity)
-        return between(trace, self.order(trace.arity), low, horizon - 1)
+        return range_scan(trace, self.order(trace.arity), low, horizon - 1)
 
     def _expired_before(self, horizon: int) -> int:
         """The time before which rows leave the state: the horizon, or the start of its groups.

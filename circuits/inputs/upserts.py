@@ -36,9 +36,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from circuits.errors import RuleError, SchemaError, UpsertError
+from circuits.errors import InputOptionsError, SchemaError, UpsertError
 from circuits.excerpt import MAX_MESSAGE_CHARACTERS, excerpt
-from circuits.inputs.input_options import Rules
+from circuits.inputs.input_options import InputOptions
 from circuits.inputs.rejected_rows import first_row
 from circuits.plan.nodes import Field
 from circuits.schema import Schema
@@ -46,17 +46,17 @@ from circuits.types.codecs.arrow_buffers import NULL, BoolArray
 from circuits.types.codecs.codec import Codecs
 from circuits.types.safe_cast import lossless
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["Changes", "Keyed"]
+__all__ = ["UpsertChanges", "UpsertInput"]
 
 _SEQUENCE: Final = "sequence"
 
 
 @dataclass(frozen=True)
-class Changes:
+class UpsertChanges:
     """What some events make of the rows of their keys.
 
     Attributes:
@@ -68,7 +68,7 @@ class Changes:
     unknown: Int64Array
 
 
-class Keyed:
+class UpsertInput:
     """The keys of an input: upserts to events, events to changes of the relation.
 
     Args:
@@ -77,14 +77,16 @@ class Keyed:
         codecs: The codes of values.
 
     Raises:
-        RuleError: A key is no column, or the sequence is one that has no order.
+        InputOptionsError: A key is no column, or the sequence is one that has no order.
     """
 
-    def __init__(self, schema: Schema, rules: Rules, codecs: Codecs) -> None:
+    def __init__(self, schema: Schema, rules: InputOptions, codecs: Codecs) -> None:
         relation, columns = schema.relation, schema.columns
         unknown = [key for key in rules.keys if key not in columns]
         if unknown:
-            raise RuleError(f"input {relation!r}: no column {unknown[0]!r} among {list(columns)}")
+            raise InputOptionsError(
+                f"input {relation!r}: no column {unknown[0]!r} among {list(columns)}"
+            )
         self.keys = tuple(columns.index(key) for key in rules.keys)
         others = tuple(c for c in range(len(columns)) if c not in self.keys)
         self.order: ColumnOrder = (*self.keys, *others)
@@ -101,7 +103,7 @@ class Keyed:
         if rules.sequence in columns:
             field = schema.fields[columns.index(rules.sequence)]
             if not codecs.codec(field.type).ordered:
-                raise RuleError(
+                raise InputOptionsError(
                     f"input {relation!r}: the sequence {rules.sequence!r} is of type {field.type}, "
                     "whose codes have no order; take a number or a time"
                 )
@@ -137,7 +139,7 @@ class Keyed:
         found: BoolArray = events[len(self.keys) + 1] == 1
         return found
 
-    def changes(self, events: Int64Array, trace: Trace) -> Changes:
+    def changes(self, events: Int64Array, trace: Trace) -> UpsertChanges:
         """What events make of the relation as it is.
 
         Args:
@@ -167,7 +169,7 @@ class Keyed:
         if n:
             before = before | np.append(False, events[k, 1:] == events[k, :-1])
         unknown = np.flatnonzero(gone & ~np.where(same, before, there[group]))
-        return Changes(consolidated_rows(rows, weights), unknown)
+        return UpsertChanges(consolidated_rows(rows, weights), unknown)
 
     def _check_order(
         self, events: Int64Array, same: BoolArray, first: Int64Array, last: Int64Array
@@ -189,7 +191,7 @@ class Keyed:
         two = " and ".join(self._shown(events[:, at : at + 1]) for at in (place - 1, place))
         name = self._sequence
         if name is None:
-            way_out = "name the column that orders them, Rules(keys=..., sequence=...)"
+            way_out = "name the column that orders them, InputOptions(keys=..., sequence=...)"
         else:
             way_out = f"give each another value in a column {name!r}, an integer or a time"
         raise UpsertError(
@@ -215,7 +217,7 @@ class Keyed:
             rows[order] = keys
             places = np.flatnonzero(trace.weights_of(ZSet(rows, np.ones(keys.shape[1], np.int64))))
             return places, rows[:, places]
-        found = leading(trace, keys, limit=1, order=self.order)
+        found = prefix_lookup(trace, keys, limit=1, order=self.order)
         rows = np.empty((trace.arity, len(found.places)), np.int64)
         rows[order] = np.concatenate((keys[:, found.places], found.rows))
         return found.places, rows

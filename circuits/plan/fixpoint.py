@@ -25,17 +25,25 @@ from circuits.plan.columns import Field, Fields
 if TYPE_CHECKING:
     from circuits.plan.nodes import Plan
 
-__all__ = ["ITERATION", "ITERATIONS", "SET", "Cut", "Fixpoint", "Recur", "Settle"]
+__all__ = [
+    "ITERATION",
+    "MAX_ITERATIONS",
+    "SET",
+    "DistinctMode",
+    "Fixpoint",
+    "RecursiveDistinct",
+    "RecursiveReference",
+]
 
 #: The last column of rows in a recursion: the iteration from which on a row is there.
 ITERATION: Final = Field("#iteration", pa.int64(), nullable=False)
 
 #: After so many iterations of a recursion that still changes a step is refused, unless said else.
-ITERATIONS: Final = 10_000
+MAX_ITERATIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Cut:
+class DistinctMode:
     """What is kept of the rows that a body derives.
 
     Attributes:
@@ -48,11 +56,11 @@ class Cut:
     column: int | None = None
 
 
-SET: Final = Cut("set")
+SET: Final = DistinctMode("set")
 
 
 @dataclass(frozen=True)
-class Recur:
+class RecursiveReference:
     """The rows of a recursive name, within its own recursion."""
 
     name: str
@@ -72,7 +80,7 @@ class Fixpoint:
 
     names: tuple[str, ...]
     bodies: tuple[Plan, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[DistinctMode, ...]
     index: int = 0
 
     @property
@@ -80,17 +88,17 @@ class Fixpoint:
         return self.bodies[self.index].fields
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> DistinctMode:
         """What is kept of its own rows."""
         return self.cuts[self.index]
 
 
 @dataclass(frozen=True)
-class Settle:
+class RecursiveDistinct:
     """Lowered plans only: a cut in a recursion, of rows whose last column is the iteration."""
 
     input: Plan
-    cut: Cut
+    cut: DistinctMode
 
     @property
     def fields(self) -> Fields:

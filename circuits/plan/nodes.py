@@ -44,7 +44,7 @@ import pyarrow as pa
 
 from circuits.plan.columns import AggregateCall, AggregateFunction, Field, Fields, Order
 from circuits.plan.expressions import Column, Expression
-from circuits.plan.fixpoint import Fixpoint, Recur, Settle
+from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
 
 __all__ = [
     "Aggregate",
@@ -52,29 +52,29 @@ __all__ = [
     "AggregateFunction",
     "Between",
     "Branching",
-    "Cross",
+    "CrossJoin",
     "Distinct",
     "Field",
     "Fields",
     "Filter",
+    "FinalAggregate",
     "Fixpoint",
     "Join",
     "Map",
     "Negate",
     "Order",
-    "Outer",
-    "Pack",
+    "OuterJoin",
+    "PartialAggregate",
     "Plan",
     "Positive",
-    "Recur",
+    "RecursiveDistinct",
+    "RecursiveReference",
+    "RowIdDecode",
+    "RowIdEncode",
     "Scan",
-    "Semi",
-    "Settle",
-    "Spread",
+    "Semijoin",
     "TopK",
-    "Totals",
     "Union",
-    "Unpack",
     "Values",
     "columns",
 ]
@@ -97,7 +97,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Cross:
+class CrossJoin:
     """All combinations of the rows of the inputs."""
 
     inputs: tuple[Plan, ...]
@@ -134,7 +134,7 @@ class Map:
 
 
 @dataclass(frozen=True)
-class Semi:
+class Semijoin:
     """The left rows for which some (``anti``: no) right row makes ``predicate`` true.
 
     The predicate is over the left columns, then the right ones. Weights are those of the left.
@@ -152,7 +152,7 @@ class Semi:
 
 
 @dataclass(frozen=True)
-class Outer:
+class OuterJoin:
     """Left or full outer join; a right one is a left one with the sides exchanged and a Map."""
 
     left: Plan
@@ -297,7 +297,7 @@ class Join(Branching):
 
 
 @dataclass(frozen=True)
-class Pack:
+class RowIdEncode:
     """The first ``kept`` columns, then one code for the values of all others together."""
 
     input: Plan
@@ -314,11 +314,11 @@ class Pack:
 
 
 @dataclass(frozen=True)
-class Unpack:
+class RowIdDecode:
     """Each column ``c`` of ``payloads``, as ``(c, pack)``, replaced by the columns in the code."""
 
     input: Plan
-    payloads: tuple[tuple[int, Pack], ...]
+    payloads: tuple[tuple[int, RowIdEncode], ...]
 
     @cached_property
     def fields(self) -> Fields:
@@ -330,7 +330,7 @@ class Unpack:
 
 
 @dataclass(frozen=True)
-class Spread:
+class PartialAggregate:
     """The first ``kept`` columns and a ``slot``: what the aggregates add up, as weights.
 
     The calls' arguments are among the other columns; all are linear and none is distinct.
@@ -346,12 +346,12 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Totals:
+class FinalAggregate:
     """The aggregates of ``spread``, of rows of ``keys`` columns and a slot."""
 
     input: Plan
     keys: int
-    spread: Spread
+    spread: PartialAggregate
 
     @cached_property
     def fields(self) -> Fields:
@@ -362,11 +362,11 @@ class Totals:
 Plan = (
     Scan
     | Values
-    | Cross
+    | CrossJoin
     | Filter
     | Map
-    | Semi
-    | Outer
+    | Semijoin
+    | OuterJoin
     | Union
     | Negate
     | Distinct
@@ -374,13 +374,13 @@ Plan = (
     | Aggregate
     | TopK
     | Fixpoint
-    | Recur
+    | RecursiveReference
     | Join
-    | Pack
-    | Unpack
-    | Settle
-    | Spread
-    | Totals
+    | RowIdEncode
+    | RowIdDecode
+    | RecursiveDistinct
+    | PartialAggregate
+    | FinalAggregate
 )
 
 

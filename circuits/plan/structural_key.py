@@ -6,21 +6,21 @@ from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     Filter,
+    FinalAggregate,
     Join,
     Map,
-    Pack,
+    PartialAggregate,
     Plan,
-    Settle,
-    Spread,
+    RecursiveDistinct,
+    RowIdEncode,
     TopK,
-    Totals,
     Values,
 )
 
-__all__ = ["identity"]
+__all__ = ["structural_key"]
 
 
-def identity(plan: Plan, below: tuple[int, ...]) -> object:
+def structural_key(plan: Plan, below: tuple[int, ...]) -> object:
     """What a node is: the operator and its inputs, not the names of columns.
 
     Args:
@@ -35,18 +35,18 @@ def identity(plan: Plan, below: tuple[int, ...]) -> object:
             return "filter", below, predicate
         case Map(_, expressions):
             return "map", below, expressions
-        case Settle(_, cut):
+        case RecursiveDistinct(_, cut):
             return "settle", below, cut
         case Join(_, variables, comparisons, head):
             return "join", below, variables, comparisons, head
         case Aggregate(_, keys, calls):
             return "aggregate", below, keys, _called(calls)
-        case Spread(_, kept, calls):
+        case PartialAggregate(_, kept, calls):
             return "spread", below, kept, _called(calls)
-        case Totals(_, keys, spread):
+        case FinalAggregate(_, keys, spread):
             given = tuple(f.type for f in spread.input.fields)
             return "totals", below, keys, given, _called(spread.aggregates)
-        case Pack(_, kept):
+        case RowIdEncode(_, kept):
             return "pack", below, kept
         case TopK(_, keys, order, limit, offset):
             return "top-k", below, keys, order, limit, offset

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import StaleStepError
-from circuits.inputs.rejected_rows import Refused
+from circuits.inputs.rejected_rows import RejectedRows
 from circuits.runtime.graph import GraphStep
-from circuits.runtime.post_step_view import ViewAfter
-from circuits.runtime.writer_lock import Turn
+from circuits.runtime.post_step_view import PostStepView
+from circuits.runtime.writer_lock import WriterTurn
 from circuits.state.circuit_state import StateStep, staged
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
@@ -57,9 +57,9 @@ class CircuitStep:
     version: int
     given: Mapping[str, ZSet] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
-    refused: Mapping[str, Sequence[Refused]] = field(default_factory=dict)
+    refused: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-    turn: Turn | None = None
+    turn: WriterTurn | None = None
     _abandoned: bool = field(default=False, init=False)
 
     def commit(self) -> None:
@@ -138,7 +138,7 @@ class CircuitStep:
         """
         return self.step.missing
 
-    def after(self, view: str) -> ViewAfter:
+    def after(self, view: str) -> PostStepView:
         """A materialized view as it will be after the step.
 
         Raises:
@@ -150,7 +150,7 @@ class CircuitStep:
         circuit.views.trace(view)
         integral = circuit._integrals[view]
         delta = self.step.deltas[circuit._graph.views[view]]
-        return ViewAfter(circuit.schema(view), circuit._codecs, integral, delta)
+        return PostStepView(circuit.schema(view), circuit._codecs, integral, delta)
 
     @cached_property
     def digests(self) -> dict[str, int]:

@@ -24,15 +24,15 @@ from circuits.runtime.graph import Graph, GraphStep
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
 from dbsp_wcoj.storage.trace_version import TraceVersion
-from dbsp_wcoj.values.overlay import Overlay
+from dbsp_wcoj.values.overlay import InternerOverlay
 
 if TYPE_CHECKING:
     from circuits.state.circuit_state import Strings
 
-__all__ = ["Committed"]
+__all__ = ["CircuitVersion"]
 
 
-class Committed:
+class CircuitVersion:
     """The state after ``steps`` steps. It never changes; any number of threads may read it.
 
     Args:
@@ -73,11 +73,11 @@ class Committed:
         self._rearranged = graph.relations.rearranged
 
     @staticmethod
-    def of(graph: Graph) -> Committed:
+    def of(graph: Graph) -> CircuitVersion:
         """The state of a graph that no other thread is changing; O(arrangements)."""
-        return Committed(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
+        return CircuitVersion(graph, {name: TraceVersion(t) for name, t in graph.traces.items()})
 
-    def after(self, step: GraphStep) -> Committed:
+    def after(self, step: GraphStep) -> CircuitVersion:
         """The version that follows this one; call it once the step is committed."""
         graph = step.graph
         names = graph.holdings.names
@@ -90,7 +90,7 @@ class Committed:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
-        return Committed(graph, traces)
+        return CircuitVersion(graph, traces)
 
     def trace(self, name: str) -> Trace:
         """A trace of this version; do not change it.
@@ -113,7 +113,7 @@ class Committed:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
         tables = self.graph.holdings.tables
         return {
-            name: Overlay(tables[name], length).arena()
+            name: InternerOverlay(tables[name], length).arena()
             for name, length in self.lengths.items()
             if length
         }

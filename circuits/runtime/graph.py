@@ -14,68 +14,76 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from operator import add
 
-from circuits.inputs.checked_input import Ruled
-from circuits.inputs.missing_deletions import Witnesses
-from circuits.inputs.rejected_rows import RefusedRows
-from circuits.plan.fixpoint import ITERATION, ITERATIONS, Cut
+from circuits.inputs.checked_input import CheckedInput
+from circuits.inputs.missing_deletions import DeletionWitnesses
+from circuits.inputs.rejected_rows import RejectedCodes
+from circuits.plan.fixpoint import ITERATION, MAX_ITERATIONS, DistinctMode
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
     Fields,
     Filter,
+    FinalAggregate,
     Fixpoint,
     Join,
     Map,
     Negate,
-    Pack,
+    PartialAggregate,
     Plan,
     Positive,
-    Recur,
+    RecursiveDistinct,
+    RecursiveReference,
+    RowIdDecode,
+    RowIdEncode,
     Scan,
-    Settle,
-    Spread,
     TopK,
-    Totals,
     Union,
-    Unpack,
     Values,
 )
-from circuits.plan.rewrite import lowered
+from circuits.plan.rewrite import rewrite_plan
 from circuits.plan.rewrite.iterated_rows import iterated
-from circuits.plan.structural_key import identity
-from circuits.runtime.nested_circuit import Loop, LoopStep
-from circuits.runtime.operators.aggregate import AggregateRows
-from circuits.runtime.operators.distinct import CutRows, to_bag, to_set
+from circuits.plan.structural_key import structural_key
+from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinRows
-from circuits.runtime.operators.late_materialization import PackRows, UnpackRows
-from circuits.runtime.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
-from circuits.runtime.operators.operator import Moment, Operator, Prepared
-from circuits.runtime.operators.partial_aggregate import SpreadRows, TotalsRows
-from circuits.runtime.operators.recursive_distinct import SettleAll, SettleSet
-from circuits.runtime.operators.recursive_min_max import SettleBest
-from circuits.runtime.operators.top_k import TopKRows
-from circuits.runtime.operators.values import ConstantRows
+from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.linear import (
+    FilterOperator,
+    MapOperator,
+    NegateOperator,
+    UnionOperator,
+)
+from circuits.runtime.operators.operator import Operator, Prepared, StepContext
+from circuits.runtime.operators.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
+from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
+from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.publication import published
-from circuits.state.registry import Holdings
+from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning.formula_candidates import formula_of
 
-__all__ = ["Graph", "GraphStep", "Joining", "Node", "mark_of"]
+__all__ = ["Graph", "GraphStep", "JoinOptions", "Node", "watermark_of"]
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Joining:
+class JoinOptions:
     """How the joins of a graph are made, and how often its recursions may go round."""
 
     formula: Formula | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
-    iterations: int = ITERATIONS
+    iterations: int = MAX_ITERATIONS
 
 
 @dataclass
@@ -91,7 +99,7 @@ class Node:
     operator: Operator | None
     arranged: bool = False
     inner: bool = False
-    loop: Loop | None = None
+    loop: NestedCircuit | None = None
     nothing: ZSet = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +122,7 @@ class GraphStep:
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, Sequence[RefusedRows]] = field(default_factory=dict)
+    refused: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
@@ -142,7 +150,7 @@ class Graph:
     """
 
     codecs: Codecs
-    joining: Joining
+    joining: JoinOptions
     clock: Clock
     nodes: list[Node] = field(default_factory=list)
     views: dict[str, int] = field(default_factory=dict)
@@ -150,7 +158,7 @@ class Graph:
     steps: int = 0
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
-    rules: dict[str, Ruled] = field(default_factory=dict)
+    rules: dict[str, CheckedInput] = field(default_factory=dict)
     # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
@@ -159,19 +167,19 @@ class Graph:
     # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
     _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
     # Loops by the ``id`` of their bodies, and the nodes of what recurs in the one that is made.
-    _loops: dict[int, Loop] = field(default_factory=dict)
+    _loops: dict[int, NestedCircuit] = field(default_factory=dict)
     _feeds: dict[str, int] = field(default_factory=dict)
     # Called with the number of each node before it is evaluated.
     observer: Callable[[int], object] | None = None
-    _holdings: Holdings | None = None
+    _holdings: StateRegistry | None = None
     _size: tuple[int, int] = (0, 0)
-    _found_witnesses: Witnesses | None = None
+    _found_witnesses: DeletionWitnesses | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
         """An input relation."""
         return self._add(("input", name), name, Scan(name, fields), ())
 
-    def add_rules(self, name: str, ruled: Ruled) -> None:
+    def add_rules(self, name: str, ruled: CheckedInput) -> None:
         """The rules of an input, which read its relation's trace."""
         self.rules[name] = ruled
         self.nodes[self._numbers["input", name]].arranged = True
@@ -196,7 +204,7 @@ class Graph:
             case Scan(relation):
                 known = self._numbers.get(("input", relation))
                 return self.views[relation] if known is None else known
-            case Recur(name):
+            case RecursiveReference(name):
                 return self._feeds[name]
             case Fixpoint():
                 return self._fixpoint(plan)
@@ -206,8 +214,8 @@ class Graph:
                 below = ()
             case _:
                 below = (self.add(plan.input),)  # type: ignore[union-attr]
-        key = identity(plan, below)
-        if isinstance(plan, Unpack):
+        key = structural_key(plan, below)
+        if isinstance(plan, RowIdDecode):
             key = "unpack", below, tuple((c, self.add(pack)) for c, pack in plan.payloads)
         return self._add(key, self._fresh(), plan, below)
 
@@ -217,13 +225,13 @@ class Graph:
         if loop is None:
             around, self._feeds = self._feeds, {}
             for name, body in zip(plan.names, plan.bodies, strict=True):
-                feed = Recur(name, (*body.fields, ITERATION))
+                feed = RecursiveReference(name, (*body.fields, ITERATION))
                 self._feeds[name] = self._add(("recur", len(self.nodes)), self._fresh(), feed, ())
             feeds = tuple(self._feeds.values())
-            loop = Loop(plan.names, feeds, self.joining.iterations, self.views)
+            loop = NestedCircuit(plan.names, feeds, self.joining.iterations, self.views)
             self._loops[id(plan.bodies)] = loop
             bodies = zip(plan.bodies, plan.cuts, strict=True)
-            settles = [self.add(lowered(iterated(body, cut))) for body, cut in bodies]
+            settles = [self.add(rewrite_plan(iterated(body, cut))) for body, cut in bodies]
             loop.close(self.nodes, settles)
             self._feeds = around
         key = ("fixpoint", loop.feeds[plan.index])
@@ -261,13 +269,13 @@ class Graph:
         budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
-        refused: dict[str, Sequence[RefusedRows]] = {}
+        refused: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
-        moment = Moment(self.steps == 0, shared, budget)
+        moment = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
-        looped: dict[int, LoopStep] = {}
+        looped: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Prepared] = {}
         unexpired: dict[int, ZSet] = {}
         for number, node in enumerate(self.nodes):
@@ -282,7 +290,7 @@ class Graph:
                 given = inputs.get(node.name)
                 ruled = self.rules.get(node.name)
                 if ruled is not None and (given is not None or node.name in moved):
-                    mark, move = mark_of(node.name), moved.get(node.name)
+                    mark, move = watermark_of(node.name), moved.get(node.name)
                     found = ruled.prepare(given, self.marks.get(mark), move)
                     given = found.delta
                     if found.published is not None:
@@ -326,15 +334,19 @@ class Graph:
         return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
 
     @property
-    def _witnesses(self) -> Witnesses:
+    def _witnesses(self) -> DeletionWitnesses:
         """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
             keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
-            self._found_witnesses = Witnesses.of(self.nodes, self.relations.traces, keyed)
+            self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._found_witnesses
 
     def _looped(
-        self, node: Node, deltas: Sequence[ZSet], moment: Moment, looped: dict[int, LoopStep]
+        self,
+        node: Node,
+        deltas: Sequence[ZSet],
+        moment: StepContext,
+        looped: dict[int, NestedCircuitStep],
     ) -> ZSet:
         """The delta of a relation of a loop, which is run for the first one asked for."""
         loop = node.loop
@@ -376,18 +388,18 @@ class Graph:
         return {name: values[number] for name, number in self.views.items()}
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[NestedCircuit, ...]:
         """The recursions, in the order in which they run."""
         return tuple(self._loops.values())
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> StateRegistry:
         """What holds the state, by name; found once."""
         size = len(self.nodes), len(self.relations.traces)
         if self._holdings is None or self._size != size:
             operators = {node.name: node.operator for node in self.nodes}
             self._size = size
-            self._holdings = Holdings(
+            self._holdings = StateRegistry(
                 operators, self.relations, self.codecs, formula_of(self.joining.formula)
             )
         return self._holdings
@@ -416,45 +428,45 @@ class Graph:
     def _operator(self, plan: Plan, inputs: tuple[int, ...]) -> Operator | None:
         match plan:
             case Values():
-                return ConstantRows(plan, self.codecs)
+                return ValuesOperator(plan, self.codecs)
             case Filter(below, predicate):
-                return FilterRows(predicate, below.fields, self.codecs)
+                return FilterOperator(predicate, below.fields, self.codecs)
             case Map(below, expressions):
-                return MapRows(expressions, below.fields, self.codecs)
+                return MapOperator(expressions, below.fields, self.codecs)
             case Union():
-                return UnionRows(len(plan.fields))
+                return UnionOperator(len(plan.fields))
             case Negate():
-                return NegateRows()
+                return NegateOperator()
             case Distinct():
-                return CutRows(len(plan.fields), to_set)
-            case Settle(cut=Cut(kind="set")):
-                return SettleSet(len(plan.fields))
-            case Settle(cut=Cut(kind="bag")):
-                return SettleAll()
-            case Settle(cut=Cut(kind, column)) if column is not None:
-                return SettleBest(len(plan.fields), column, least=kind == "min")
+                return DistinctOperator(len(plan.fields), to_set)
+            case RecursiveDistinct(cut=DistinctMode(kind="set")):
+                return RecursiveSetOperator(len(plan.fields))
+            case RecursiveDistinct(cut=DistinctMode(kind="bag")):
+                return RecursiveBagOperator()
+            case RecursiveDistinct(cut=DistinctMode(kind, column)) if column is not None:
+                return RecursiveMinMaxOperator(len(plan.fields), column, least=kind == "min")
             case Positive():
-                return CutRows(len(plan.fields), to_bag)
+                return DistinctOperator(len(plan.fields), to_bag)
             case Aggregate():
-                return AggregateRows(plan, self.codecs)
+                return AggregateOperator(plan, self.codecs)
             case TopK():
-                return TopKRows(plan, self.codecs)
-            case Spread():
-                return SpreadRows(plan, self.codecs)
-            case Totals():
-                return TotalsRows(plan, self.codecs)
-            case Pack(below, kept):
-                return PackRows(kept, len(below.fields) - kept)
-            case Unpack(_, payloads):
+                return TopKOperator(plan, self.codecs)
+            case PartialAggregate():
+                return PartialAggregateOperator(plan, self.codecs)
+            case FinalAggregate():
+                return FinalAggregateOperator(plan, self.codecs)
+            case RowIdEncode(below, kept):
+                return RowIdEncodeOperator(kept, len(below.fields) - kept)
+            case RowIdDecode(_, payloads):
                 packs = [(c, self.nodes[self.add(pack)].operator) for c, pack in payloads]
-                found = [(c, pack) for c, pack in packs if isinstance(pack, PackRows)]
-                return UnpackRows(found, len(plan.fields))
+                found = [(c, pack) for c, pack in packs if isinstance(pack, RowIdEncodeOperator)]
+                return RowIdDecodeOperator(found, len(plan.fields))
             case Join():
                 for number in inputs:
                     self.nodes[number].arranged = True
                 names = [self.nodes[number].name for number in inputs]
                 joining = self.joining
-                return JoinRows(
+                return JoinOperator(
                     plan,
                     names,
                     self.relations,
@@ -465,6 +477,6 @@ class Graph:
         return None
 
 
-def mark_of(name: str) -> str:
+def watermark_of(name: str) -> str:
     """The name of the mark of an input's horizon."""
     return f"input {name} horizon"

@@ -13,7 +13,7 @@ from circuits.circuit import Circuit
 from circuits.runtime.circuit_step import CircuitStep
 from circuits.runtime.graph import Graph
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinRows
+from circuits.runtime.operators.join import JoinOperator
 from circuits.schema import Schema
 from dbsp_wcoj import DeltaQuery
 from dbsp_wcoj.execution.profiler import COLLECT, HOOKS, PLAN, Hook
@@ -25,7 +25,7 @@ _AROUND: Final = (
     Hook(Schema, "to_table", "decode", lambda arguments, _: len(arguments[1])),
     Hook(Graph, "prepare", "graph"),
     Hook(CircuitStep, "commit", "commit"),
-    Hook(JoinRows, "prepare", PLAN),
+    Hook(JoinOperator, "prepare", PLAN),
 )
 
 
@@ -34,7 +34,7 @@ def hooks_of(circuit: Circuit) -> tuple[Hook, ...]:
     kinds = {type(node.operator) for node in circuit._graph.nodes if node.operator is not None}
     operators = [
         Hook(kind, "prepare", _name(kind), within=((COLLECT, COLLECT),))
-        for kind in sorted(kinds - {JoinRows, Integrate}, key=lambda kind: kind.__name__)
+        for kind in sorted(kinds - {JoinOperator, Integrate}, key=lambda kind: kind.__name__)
         if "prepare" in vars(kind)
     ]
     return (*HOOKS, *_AROUND, *operators)
@@ -45,7 +45,7 @@ def joins_of(circuit: Circuit) -> dict[str, DeltaQuery]:
     return {
         node.name: node.operator.delta_query
         for node in circuit._graph.nodes
-        if isinstance(node.operator, JoinRows)
+        if isinstance(node.operator, JoinOperator)
     }
 
 

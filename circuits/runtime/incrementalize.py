@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from circuits.plan.nodes import Fields, Plan
-from circuits.plan.rewrite import lowered
-from circuits.runtime.graph import Clock, Graph, Joining
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Clock, Graph, JoinOptions
 from circuits.types.codecs.codec import Codecs
 
 __all__ = ["incrementalize"]
@@ -31,7 +31,7 @@ def incrementalize(
     inputs: Mapping[str, Fields],
     *,
     codecs: Codecs | None = None,
-    joining: Joining | None = None,
+    joining: JoinOptions | None = None,
     clock: Clock = lambda: 0.0,
 ) -> Graph:
     """The incremental operators of views.
@@ -56,9 +56,9 @@ def incrementalize(
     ZSet({})
     ZSet({(7,): -1})
     """
-    graph = Graph(codecs or Codecs(), joining or Joining(), clock)
+    graph = Graph(codecs or Codecs(), joining or JoinOptions(), clock)
     for name, fields in inputs.items():
         graph.add_input(name, fields)
     for name, plan in plans.items():
-        graph.add_view(name, lowered(plan))
+        graph.add_view(name, rewrite_plan(plan))
     return graph

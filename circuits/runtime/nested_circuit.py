@@ -42,22 +42,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from circuits.errors import IterationError
-from circuits.runtime.operators.operator import Moment, Prepared
-from circuits.runtime.operators.ordered_rows import Together
+from circuits.runtime.operators.operator import Prepared, StepContext
+from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.runtime.operators.recursive_distinct import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.trace import Laid, TraceStep
+from dbsp_wcoj.storage.trace import Overlaid, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 if TYPE_CHECKING:
     from circuits.runtime.graph import Node
 
-__all__ = ["Loop", "LoopStep"]
+__all__ = ["NestedCircuit", "NestedCircuitStep"]
 
 
 @dataclass(frozen=True)
-class LoopStep:
+class NestedCircuitStep:
     """What a step changes.
 
     Attributes:
@@ -74,7 +74,7 @@ class LoopStep:
 
 
 @dataclass(eq=False)
-class Loop:
+class NestedCircuit:
     """The nodes of a recursion.
 
     Attributes:
@@ -123,7 +123,7 @@ class Loop:
         shared: RelationsStep,
         budget: Budget,
         clock: Callable[[], float] = lambda: 0.0,
-    ) -> LoopStep:
+    ) -> NestedCircuitStep:
         """Run the loop for a step; nothing is committed.
 
         Args:
@@ -151,7 +151,7 @@ class Loop:
                     raise IterationError(self._told(fed, nodes))
                 run.iterate({n: d for n, d in zip(self.feeds, fed, strict=True) if len(d)}, {})
         finally:
-            lifted = run.lift()
+            lifted = run.pop_overlay()
         apart = []
         for name, laid in lifted:
             step = laid.total()
@@ -160,7 +160,7 @@ class Loop:
             elif step is not None:
                 apart.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return LoopStep(outputs, run.rows, run.spent, Together(apart))
+        return NestedCircuitStep(outputs, run.rows, run.spent, CombinedChange(apart))
 
     def solution(
         self,
@@ -233,7 +233,7 @@ class _Run:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: NestedCircuit,
         nodes: Sequence[Node],
         relations: Relations,
         budget: Budget,
@@ -257,7 +257,7 @@ class _Run:
         shared = self._relations.stage({})
         shared.by_name.update(outside)
         budget = self._budget
-        moment = Moment(False, shared, budget)
+        moment = StepContext(False, shared, budget)
         found = dict(given)
         changes: list[TraceStep] = []
         for number, delta in given.items():
@@ -289,16 +289,16 @@ class _Run:
                 self._borrowed.append(step.trace)
             else:
                 self._laid[id(step.trace)] = step.trace, name
-            step.trace.lay(step)
+            step.trace.push_overlay(step)
         for step in changes:
             self._laid.setdefault(id(step.trace), (step.trace, None))
-            step.trace.lay(step)
+            step.trace.push_overlay(step)
 
-    def lift(self) -> list[tuple[str | None, Laid]]:
+    def pop_overlay(self) -> list[tuple[str | None, Overlaid]]:
         """Make all traces as they were; gives what was laid within the loop, and its name."""
         for trace in self._borrowed:
-            trace.lift()
-        return [(name, trace.lift()) for trace, name in self._laid.values()]
+            trace.pop_overlay()
+        return [(name, trace.pop_overlay()) for trace, name in self._laid.values()]
 
 
 class _Waiting:

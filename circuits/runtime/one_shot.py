@@ -24,9 +24,9 @@ from circuits.errors import CircuitError
 from circuits.language import is_datalog
 from circuits.limits import bounded
 from circuits.plan.nodes import Fields, Fixpoint
-from circuits.runtime.graph import Graph, Joining
+from circuits.runtime.graph import Graph, JoinOptions
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.operators.join import JoinRows
+from circuits.runtime.operators.join import JoinOperator
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
@@ -49,7 +49,7 @@ def answered(
     *,
     dialect: str,
     engine: Engine,
-    joining: Joining,
+    joining: JoinOptions,
     budget: Budget,
 ) -> pa.Table:
     """The answer of a SELECT, or of the last head of Datalog rules; see `Circuit.query`.
@@ -125,7 +125,7 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
                 read = {number: whole(number) for number in loop.outside}
                 solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations, budget)
             value = solved[id(loop)][node.plan.index]
-        elif isinstance(node.operator, JoinRows):
+        elif isinstance(node.operator, JoinOperator):
             views = [values[i] for i in node.inputs]
             value = generic_join(node.operator.query, views, budget=budget)
         else:

@@ -14,27 +14,27 @@ from circuits.plan.nodes import (
     AggregateCall,
     Fields,
     Filter,
+    FinalAggregate,
     Fixpoint,
     Join,
     Map,
     Order,
-    Recur,
+    PartialAggregate,
+    RecursiveDistinct,
+    RecursiveReference,
     Scan,
-    Settle,
-    Spread,
     TopK,
-    Totals,
     Values,
 )
-from circuits.runtime.circuit_version import Committed
+from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, Node
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinRows
+from circuits.runtime.operators.join import JoinOperator
 
 __all__ = ["mermaid", "tree"]
 
 
-def tree(state: Committed) -> str:
+def tree(state: CircuitVersion) -> str:
     """A tree per view, then the plan of each join."""
     graph = state.graph
     lines = []
@@ -44,12 +44,12 @@ def tree(state: Committed) -> str:
         lines.extend(_branch(state, number, "", True, seen))
     relations = state.relations()
     for node in graph.nodes:
-        if isinstance(node.operator, JoinRows):
+        if isinstance(node.operator, JoinOperator):
             lines += ["", f"{node.name}: {node.operator.delta_query.explain(relations)}"]
     return "\n".join(lines)
 
 
-def mermaid(state: Committed) -> str:
+def mermaid(state: CircuitVersion) -> str:
     """A flowchart; paste it where Mermaid is drawn."""
     graph = state.graph
     lines = ["flowchart TD"]
@@ -85,10 +85,10 @@ def label(graph: Graph, node: Node) -> str:
             found = ", ".join(_called(c, below.fields) for c in calls)
             by = ", ".join(below.fields[k].name for k in keys)
             return f"aggregate {found}" + (f" by {by}" if by else "")
-        case Spread(below, kept, calls):
+        case PartialAggregate(below, kept, calls):
             found = ", ".join(_called(c, below.fields) for c in calls)
             return f"spread {found} by {', '.join(f.name for f in below.fields[:kept])}"
-        case Totals(below, keys, spread):
+        case FinalAggregate(below, keys, spread):
             found = ", ".join(_called(c, spread.input.fields) for c in spread.aggregates)
             by = ", ".join(field.name for field in below.fields[:keys])
             return f"totals {found}" + (f" by {by}" if by else "")
@@ -100,13 +100,13 @@ def label(graph: Graph, node: Node) -> str:
             return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
         case Fixpoint(names, _, _, index):
             return f"recursion of {', '.join(names)}: {names[index]}"
-        case Recur(name, fields):
+        case RecursiveReference(name, fields):
             return f"rows of {name} so far ({', '.join(f.name for f in fields)})"
-        case Settle(below, cut):
+        case RecursiveDistinct(below, cut):
             if cut.column is not None:
                 return f"{cut.kind}({below.fields[cut.column].name}) by the other columns"
             return "each row once" if cut.kind == "set" else "all rows"
-        case Join() if isinstance(node.operator, JoinRows):
+        case Join() if isinstance(node.operator, JoinOperator):
             return str(node.operator.query)
     return type(plan).__name__.lower()
 
@@ -125,7 +125,7 @@ def text(expression: Expression, fields: Fields) -> str:
 
 
 def _branch(
-    state: Committed, number: int, indent: str, last: bool, seen: set[int]
+    state: CircuitVersion, number: int, indent: str, last: bool, seen: set[int]
 ) -> Iterator[str]:
     graph = state.graph
     node = graph.nodes[number]
@@ -142,7 +142,7 @@ def _branch(
         yield from _branch(state, inner, deeper, place == len(below) - 1, seen)
 
 
-def _done(state: Committed, number: int) -> str:
+def _done(state: CircuitVersion, number: int) -> str:
     rows, seconds = (state.rows[number], state.seconds[number]) if state.rows else (0, 0.0)
     return f"rows {rows:,}, {seconds * 1e3:.2f} ms"
 

@@ -18,14 +18,14 @@ from circuits.runtime.operators.integrate import Integrate
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows, stored
 
-__all__ = ["ViewAfter"]
+__all__ = ["PostStepView"]
 
 
-class ViewAfter:
+class PostStepView:
     """A materialized view after a step.
 
     Args:
@@ -71,7 +71,7 @@ class ViewAfter:
             change.update(self._delta)
             weights = trace.weights_of(asked) + change.weights_of(asked)
             return self._table(asked._rows.copy(), weights)
-        below = leading(trace, prefixes, signed=True, step=step, order=order)
+        below = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
         rows = np.empty((self._schema.arity, len(below.new)), np.int64)
         rows[list(order[: len(columns)])] = prefixes[:, below.places]
         rows[list(order[len(columns) :])] = below.rows

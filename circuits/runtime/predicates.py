@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.row_batch import Batch, keeps_codes
+from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
@@ -47,7 +47,7 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def truth(predicate: Expression, batch: Batch) -> Truth:
+def truth(predicate: Expression, batch: RowBatch) -> Truth:
     """The truth of a boolean expression for each row.
 
     Raises:
@@ -90,7 +90,7 @@ def _compared(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, row
 
 
 def _coded(
-    arguments: tuple[Expression, ...], batch: Batch, *, ordered: bool
+    arguments: tuple[Expression, ...], batch: RowBatch, *, ordered: bool
 ) -> tuple[Codes, Codes] | None:
     """The codes of both sides, columns or constants of one code space; None if they have none."""
     left, right = (_plain(a, batch) for a in arguments)
@@ -103,7 +103,7 @@ def _coded(
     return None if codes[0] is None or codes[1] is None else (codes[0], codes[1])
 
 
-def _codes(side: Expression, codec: Codec, batch: Batch) -> Codes | None:
+def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
     if isinstance(side, Column):
         return batch.codes(side.index)
     if not isinstance(side, Literal):
@@ -114,7 +114,7 @@ def _codes(side: Expression, codec: Codec, batch: Batch) -> Codes | None:
     return None if code is None else np.int64(code)
 
 
-def _plain(expression: Expression, batch: Batch) -> Expression:
+def _plain(expression: Expression, batch: RowBatch) -> Expression:
     while (
         isinstance(expression, Call)
         and expression.function == "cast"
@@ -124,7 +124,7 @@ def _plain(expression: Expression, batch: Batch) -> Expression:
     return expression
 
 
-def _evaluated(predicate: Expression, batch: Batch) -> Truth:
+def _evaluated(predicate: Expression, batch: RowBatch) -> Truth:
     values = evaluate(predicate, batch, batch.rows)
     if pa.types.is_null(values.type):
         none = np.zeros(batch.rows, bool)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.operator import Moment, Prepared
+from circuits.runtime.operators.operator import Prepared, StepContext
 from dbsp_wcoj import ZSet
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Publication:
 
 
 def published(
-    graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], moment: Moment
+    graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], moment: StepContext
 ) -> Publication:
     """Compute the deltas of all nodes as if no row of the ``given`` inputs expired.
 

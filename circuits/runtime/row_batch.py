@@ -14,10 +14,10 @@ from circuits.types.codecs.codec import Codec, Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Batch", "keeps_codes"]
+__all__ = ["RowBatch", "keeps_codes"]
 
 
-class Batch(Mapping[int, pa.Array]):
+class RowBatch(Mapping[int, pa.Array]):
     """The columns of a Z-set: codes by `codes`, values by indexing.
 
     Args:

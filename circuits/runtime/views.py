@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from circuits.errors import UnknownViewError
-from circuits.runtime.circuit_version import Committed
+from circuits.runtime.circuit_version import CircuitVersion
 from circuits.schema import Schema
 from dbsp_wcoj import Trace
 from dbsp_wcoj.generic_join import plain
@@ -25,7 +25,7 @@ class Views(Mapping[str, pa.Table]):
     __slots__ = ("_codecs", "_kept", "_schemas", "_state")
 
     def __init__(
-        self, state: Committed, kept: Mapping[str, str], schemas: Mapping[str, Schema]
+        self, state: CircuitVersion, kept: Mapping[str, str], schemas: Mapping[str, Schema]
     ) -> None:
         self._state = state
         # The name of the trace that keeps a view.

@@ -29,16 +29,16 @@ from weakref import ref
 
 from circuits.errors import BusyCircuitError, CircuitError
 
-__all__ = ["Turn", "Turns"]
+__all__ = ["WriterLock", "WriterTurn"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: A dropped turn notifies nobody, so a waiting thread checks again at this interval.
-LOOK_EVERY_SECONDS: Final = 0.05
+POLL_INTERVAL_S: Final = 0.05
 
 
-class Turn:
+class WriterTurn:
     """The right of a thread to prepare a step. It lasts as long as something refers to it."""
 
     __slots__ = ("__weakref__", "thread")
@@ -47,19 +47,19 @@ class Turn:
         self.thread = thread
 
 
-class Turns:
+class WriterLock:
     """The turns of all threads at one circuit, and its mutex."""
 
     def __init__(self) -> None:
         self._guard = Lock()
         self._changed = Condition(self._guard)
-        self._turns: list[ref[Turn]] = []
+        self._turns: list[ref[WriterTurn]] = []
         self._waiting = 0
         self._lock = Lock()
         # The id of the thread that holds the mutex.
         self._inside: int | None = None
 
-    def take(self, timeout: float | None = None) -> Turn:
+    def take(self, timeout: float | None = None) -> WriterTurn:
         """Wait until no other thread has a turn, and return one for this thread.
 
         Args:
@@ -74,14 +74,14 @@ class Turns:
                 f"timeout={timeout!r}: give seconds, 0 not to wait, or None to wait as long as it "
                 "takes"
             )
-        turn = Turn(current_thread())
+        turn = WriterTurn(current_thread())
         with self._guard:
             if self._turns:
                 self._wait(turn.thread, timeout)
             self._turns.append(ref(turn))
         return turn
 
-    def end(self, turn: Turn | None) -> None:
+    def end(self, turn: WriterTurn | None) -> None:
         """End a turn. Nothing happens if it has ended already."""
         with self._guard:
             self._turns = [one for one in self._turns if one() not in (None, turn)]
@@ -128,14 +128,14 @@ class Turns:
         self._waiting += 1
         try:
             while (other := self._other(thread)) is not None:
-                left = LOOK_EVERY_SECONDS if end is None else end - monotonic()
+                left = POLL_INTERVAL_S if end is None else end - monotonic()
                 if left <= 0:
                     raise BusyCircuitError(
                         f"thread {other.name!r} is making a step, and this one has waited "
                         f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
                         "committed or abandoned"
                     )
-                self._changed.wait(min(left, LOOK_EVERY_SECONDS))
+                self._changed.wait(min(left, POLL_INTERVAL_S))
         finally:
             self._waiting -= 1
 

@@ -21,7 +21,7 @@ from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.parsing import WRITTEN
-from circuits.sql.source import SYMBOLS, Source
+from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.sql.types import arrow_type
 from circuits.types import functions
 
@@ -60,7 +60,7 @@ class Clause:
         window: The value of a window function.
     """
 
-    source: Source
+    source: SqlSource
     name: str
     column: Hook
     aggregate: Hook = NO_AGGREGATE

@@ -20,7 +20,7 @@ from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
-    Cross,
+    CrossJoin,
     Map,
     Plan,
     Values,
@@ -118,7 +118,7 @@ class Grouping:
             for number, (function, argument, distinct, type_) in enumerate(self._calls)
         )
         groups: Plan = Aggregate(rows, tuple(range(len(self.keys))), calls)
-        return Cross((groups, *(plan for plan, _ in self._values))) if self._values else groups
+        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
 
     def is_count(self, index: int) -> bool:
         """Is a column of the plan a count, which is 0 over no rows?"""

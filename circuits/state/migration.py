@@ -25,8 +25,8 @@ from circuits.circuit import Circuit
 from circuits.errors import SnapshotError
 from circuits.plan.nodes import Fields
 from circuits.runtime.graph import Graph, Node
-from circuits.runtime.operators.join import JoinRows
-from circuits.runtime.operators.late_materialization import PackRows, UnpackRows
+from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
 from circuits.types.codecs.codec import Codec, tabled
@@ -36,11 +36,11 @@ from dbsp_wcoj.storage.trace import run_in_order
 from dbsp_wcoj.zset import consolidated_rows, stored
 
 __all__ = [
-    "Filling",
     "OperatorState",
+    "StateImport",
     "coded_columns",
+    "import_states",
     "operator_of",
-    "preloaded",
     "relation_of",
     "state_of",
     "tables_of",
@@ -60,7 +60,7 @@ def operator_of(circuit: Circuit) -> int:
     found = [
         number
         for number, node in enumerate(nodes)
-        if isinstance(node.operator, JoinRows) or len(_traces_of(node))
+        if isinstance(node.operator, JoinOperator) or len(_traces_of(node))
     ]
     if len(found) != 1:
         raise SnapshotError(f"{len(found)} operators of the circuit keep state: give one of one")
@@ -79,7 +79,7 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
     """
     graph = circuit._graph
     node = graph.nodes[number]
-    if isinstance(node.operator, JoinRows):
+    if isinstance(node.operator, JoinOperator):
         return tuple(_relation_rows(circuit, graph.nodes[below]) for below in node.inputs)
     coded = coded_columns(circuit, number)
     return tuple(map(_trace_rows, _traces_of(node), coded))
@@ -97,7 +97,7 @@ def tables_of(circuit: Circuit) -> dict[str, Strings]:
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
-def preloaded(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
+def import_states(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
     """A circuit without state, in which these values have the codes that they had."""
     circuit.load(State(0, {}, {name: [strings] for name, strings in tables.items()}))
     return circuit
@@ -113,7 +113,7 @@ def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], .
     return (tabled([circuit._codecs.codec(field.type) for field in node.plan.fields]),)
 
 
-class Filling:
+class StateImport:
     """A circuit, without state so far, that is given the state of operator after operator.
 
     Args:
@@ -139,7 +139,7 @@ class Filling:
             SnapshotError: A relation that another operator reads, too, came with other rows.
         """
         node = self._graph.nodes[number]
-        if isinstance(node.operator, JoinRows):
+        if isinstance(node.operator, JoinOperator):
             for below, table in zip(node.inputs, state, strict=True):
                 self._relation(self._graph.nodes[below], table)
             return
@@ -188,11 +188,11 @@ class Filling:
         if table is None or name not in self._graph.traces:
             return
         operator = node.operator
-        packed = isinstance(operator, PackRows)
+        packed = isinstance(operator, RowIdEncodeOperator)
         fields = self._graph.nodes[node.inputs[0]].plan.fields if packed else node.plan.fields
         schema = _schema(fields)
         zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit._codecs)
-        if isinstance(operator, PackRows):
+        if isinstance(operator, RowIdEncodeOperator):
             zset = operator.meaning([zset])
         zset = stored(zset)
         known = self._traces.setdefault(name, zset)
@@ -213,10 +213,10 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     if trace is None or not trace.orders:
         return None
     zset, fields = plain(trace, len(node.plan.fields)), node.plan.fields
-    if isinstance(node.operator, PackRows):
+    if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1
-        zset = UnpackRows([(kept, node.operator)], len(fields)).meaning([zset])
+        zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).meaning([zset])
     return _schema(fields).to_table(zset, circuit._codecs)
 
 

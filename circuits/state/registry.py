@@ -17,20 +17,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from circuits.errors import SnapshotError
-from circuits.runtime.operators.join import JoinRows
-from circuits.runtime.operators.late_materialization import PackRows
+from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.late_materialization import RowIdEncodeOperator
 from circuits.runtime.operators.operator import Operator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["Holdings", "is_payload"]
+__all__ = ["StateRegistry", "is_payload"]
 
 _PAYLOAD: Final = "payload "
 
 
-class Holdings:
+class StateRegistry:
     """The state of operators and of the relations and codes that they share.
 
     Args:
@@ -53,9 +53,9 @@ class Holdings:
         for name, operator in operators.items():
             for index, trace in enumerate(getattr(operator, "traces", ())):
                 self.traces[f"operator {name} {index}"] = trace
-            if isinstance(operator, PackRows):
+            if isinstance(operator, RowIdEncodeOperator):
                 self._payloads[f"{_PAYLOAD}{name}"] = operator.table
-            if isinstance(operator, JoinRows):
+            if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
         self._relations = relations

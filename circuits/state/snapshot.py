@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from circuits.errors import SnapshotError
-from circuits.runtime.circuit_version import Committed
+from circuits.runtime.circuit_version import CircuitVersion
 from circuits.state.circuit_state import State, Strings
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import run_in_order
@@ -61,7 +61,7 @@ class Snapshot:
         return State(self.steps, traces, tables, self.marks)
 
 
-def taken(state: Committed, belongs_to: str) -> Snapshot:
+def taken(state: CircuitVersion, belongs_to: str) -> Snapshot:
     """The snapshot of a version."""
     traces = {}
     for name in state.traces:

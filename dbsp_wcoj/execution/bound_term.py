@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dbsp_wcoj.execution.physical_term import Product
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import Term
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
@@ -50,7 +50,7 @@ class BoundTerm:
     """
 
     term: Term
-    product: Product
+    product: PhysicalTerm
     target: int
     joins: int
     old: tuple[Spine, ...]

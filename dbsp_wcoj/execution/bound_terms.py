@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from dbsp_wcoj.execution.bound_term import BoundTerm
-from dbsp_wcoj.execution.join_buffers import Stack, address_of
+from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
 from dbsp_wcoj.kernels.join.small_batch import join_totals
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Batch"]
+__all__ = ["BoundTerms"]
 
 
-class Batch:
+class BoundTerms:
     """Terms in the order to run them in.
 
     Attributes:
@@ -30,7 +30,7 @@ class Batch:
 
     __slots__ = ("_stack", "_words", "address", "is_sum", "terms")
 
-    def __init__(self, terms: Sequence[BoundTerm], deltas: Int64Array, stack: Stack) -> None:
+    def __init__(self, terms: Sequence[BoundTerm], deltas: Int64Array, stack: JoinBuffers) -> None:
         """Take bound terms.
 
         Args:
@@ -52,7 +52,7 @@ class Batch:
 
     @property
     def arguments(self) -> tuple[int, int, int, int]:
-        """What the terms run with (`Stack.arguments`)."""
+        """What the terms run with (`JoinBuffers.arguments`)."""
         return self._stack.arguments
 
     def total(self) -> tuple[int, int] | None:

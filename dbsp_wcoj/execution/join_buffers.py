@@ -17,13 +17,13 @@ from dbsp_wcoj.kernels.join import program as words
 from dbsp_wcoj.kernels.storage.spine import MOST_RUNS
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["CHUNK", "Stack", "address_of"]
+__all__ = ["CHUNK", "JoinBuffers", "address_of"]
 
 # Rows that leave a join at a time.
 CHUNK: Final = 1 << 16
 
 
-class Stack:
+class JoinBuffers:
     """Room for one running join of any program that has been announced by `fit`."""
 
     __slots__ = ("_marks", "_out", "_packed", "_spare", "_state", "_sums", "arguments")
@@ -37,7 +37,7 @@ class Stack:
         # A packed run, kept because the kernel reads it.
         self._packed: Int64Array | None = None
         # Stacks of parts that ran at the same time, for the next ones.
-        self._spare: list[Stack] = []
+        self._spare: list[JoinBuffers] = []
         # What the kernel is given: addresses of cursors, output, bitmap and remembered sums.
         self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)
 
@@ -65,12 +65,12 @@ class Stack:
         self._marks[words.PACKED] = address_of(packed)
 
     @contextmanager
-    def another(self, program: Int64Array) -> Iterator[Stack]:
+    def another(self, program: Int64Array) -> Iterator[JoinBuffers]:
         """A stack for a part that runs beside others, with room for a program; one at a time."""
         try:
             stack = self._spare.pop()
         except IndexError:
-            stack = Stack()
+            stack = JoinBuffers()
             if self._packed is not None:
                 stack.pack(self._packed)
         stack.fit(program)

@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
-from dbsp_wcoj.execution.join_buffers import CHUNK, Stack, address_of
-from dbsp_wcoj.execution.program_compiler import assemble
+from dbsp_wcoj.execution.join_buffers import CHUNK, JoinBuffers, address_of
+from dbsp_wcoj.execution.program_compiler import compile_program
 from dbsp_wcoj.kernels.join import program as words
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.packed_lists import pack, packed_words
@@ -30,14 +30,14 @@ from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
-__all__ = ["Product", "Source"]
+__all__ = ["PhysicalTerm", "Source"]
 
 # (the spine to read or None, the place of the delta to read or -1)
 Source = tuple[Spine | None, int]
 Result = TypeVar("Result")
 
 
-class Product:
+class PhysicalTerm:
     """One term: a plan, its program, and the sources of its factors.
 
     ``counters`` holds proposals and intersections since it was built, a row for each level of the
@@ -61,7 +61,7 @@ class Product:
         plan: TermPlan,
         sources: Sequence[Source],
         deltas: Int64Array,
-        stack: Stack,
+        stack: JoinBuffers,
         *,
         driven_by: Sequence[int] = (),
     ) -> None:
@@ -77,7 +77,7 @@ class Product:
         self.plan = plan
         self.counters: Int64Array = _zeros(plan)
         self._runs: Int64Array = np.zeros(1, np.int64)
-        self._program = assemble(plan, driven_by)
+        self._program = compile_program(plan, driven_by)
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
@@ -195,7 +195,7 @@ class Product:
         self,
         low: int,
         high: int,
-        stack: Stack,
+        stack: JoinBuffers,
         counters: int,
         budget: Budget | None,
         *,
@@ -229,7 +229,7 @@ class Product:
         return arguments
 
     def _chunks(
-        self, low: int, high: int, stack: Stack, counters: int, budget: Budget | None
+        self, low: int, high: int, stack: JoinBuffers, counters: int, budget: Budget | None
     ) -> Iterator[ZSet]:
         state, out, marks, sums = stack.arguments
         room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)

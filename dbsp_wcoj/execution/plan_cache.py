@@ -7,8 +7,8 @@ the list of terms to run, so that a step decides nothing that does not depend on
 Terms are planned before anything is known of the relations, and again, with statistics, whenever so
 many rows have come that the last time there was an eighth of them: O(log rows) times. Arrangements
 that no plan reads any more are dropped. Results do not depend on it. Where relations are loaded as
-they were stored, terms are planned as they were then (`Schedule.plans`, `Schedule.resume`), so that
-they need the arrangements that were stored and no others.
+they were stored, terms are planned as they were then (`PlanCache.plans`, `PlanCache.resume`), so
+that they need the arrangements that were stored and no others.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.execution.bound_term import BoundTerm
-from dbsp_wcoj.execution.bound_terms import Batch
-from dbsp_wcoj.execution.join_buffers import Stack
-from dbsp_wcoj.execution.physical_term import Product, Source
+from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.join_buffers import JoinBuffers
+from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
-from dbsp_wcoj.planning.adaptive_formula import Alternatives
-from dbsp_wcoj.planning.formula_candidates import FormulaName, candidates, told
+from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
+from dbsp_wcoj.planning.formula_candidates import FormulaName, formula_candidates, told
 from dbsp_wcoj.planning.planner import Body, TermPlan
 from dbsp_wcoj.planning.statistics import Statistics, sample_of_largest
 from dbsp_wcoj.planning.term_planner import TermPlanner
@@ -35,7 +35,7 @@ from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Schedule"]
+__all__ = ["PlanCache"]
 
 # Formulas with more joins per atom (expanded over many atoms) are planned as their terms come up.
 PLANNED_AHEAD: Final = 512
@@ -48,7 +48,7 @@ MOST_TERMS_AGAIN: Final = 128
 NEVER: Final = 1 << 62
 
 
-class Schedule:
+class PlanCache:
     """All terms of a query under a formula, or under those that a step may choose."""
 
     def __init__(
@@ -59,15 +59,15 @@ class Schedule:
         self._body = body
         self._formula = formula
         self._planner = planner = TermPlanner(query, body)
-        self._formulas, self._reason = candidates(formula, body.columns, planner.kept)
+        self._formulas, self._reason = formula_candidates(formula, body.columns, planner.kept)
         self._bound: dict[Term, BoundTerm] = {}
-        self._by_change: dict[tuple[str, ...], Alternatives] = {}
+        self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
         # What is to learn from the step that runs.
-        self._counting: Alternatives | None = None
+        self._counting: AdaptiveFormula | None = None
         # The place of each (relation or partial delta, order) among the addresses.
         self._places: dict[tuple[str | int, ColumnOrder], int] = {}
         self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
-        self._stack = Stack()
+        self._stack = JoinBuffers()
         # The relations whose deltas have their addresses in their places.
         self._placed: tuple[str, ...] = ()
         self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
@@ -162,7 +162,7 @@ class Schedule:
         self._bind_again(again)
         self._decided = {}
 
-    def ready(self, steps: Mapping[str, TraceStep]) -> Batch:
+    def ready(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
         """The terms of a step, in the order to run them in; they read the step's deltas from now.
 
         Args:
@@ -193,7 +193,7 @@ class Schedule:
             self._counting = found
         return chosen
 
-    def only(self, name: str, rows: int) -> Batch | None:
+    def only(self, name: str, rows: int) -> BoundTerms | None:
         """The terms to run when so many rows of one relation change, for who places their runs.
 
         None if the step is to be made `ready`: terms are to be planned, or chosen.
@@ -239,7 +239,7 @@ class Schedule:
                 self.deltas[place] = 0
         self._placed = changed
 
-    def _alternatives(self, changed: tuple[str, ...]) -> Alternatives:
+    def _alternatives(self, changed: tuple[str, ...]) -> AdaptiveFormula:
         """The terms of each candidate when these relations change."""
         body = self._query.body
         atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
@@ -250,11 +250,11 @@ class Schedule:
             if self._planner.ring:
                 own = tuple(term.when(atoms) for term in own)
             bound = [self._bind(term) for term in own]
-            batches.append(Batch(bound, self.deltas, self._stack))
+            batches.append(BoundTerms(bound, self.deltas, self._stack))
         if len(self._bound) > known:
             self._plans, self._telling = None, True
             self._shown = tuple(self._bound.values())
-        return Alternatives(batches)
+        return AdaptiveFormula(batches)
 
     def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
         """Plan all terms by what is known of the relations now."""
@@ -346,7 +346,7 @@ class Schedule:
             elif plan.splits(planned):
                 split = (name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.view is View.delta]
-        product = Product(plan, sources, self.deltas, self._stack, driven_by=deltas)
+        product = PhysicalTerm(plan, sources, self.deltas, self._stack, driven_by=deltas)
         return BoundTerm(
             term, product, term.target, term.joins, tuple(old), tuple(new), partial, split
         )

@@ -31,9 +31,9 @@ import numpy as np
 
 from dbsp_wcoj import delta_query, zset
 from dbsp_wcoj.execution import physical_term as product
-from dbsp_wcoj.execution.bound_terms import Batch
-from dbsp_wcoj.execution.physical_term import Product
-from dbsp_wcoj.execution.plan_cache import Schedule
+from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.kernels.join import progress_board as board_words
 from dbsp_wcoj.kernels.join.progress_board import watch_levels
@@ -107,7 +107,7 @@ HOOKS: Final = (
     Hook(delta_query, "accumulate", COLLECT),
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
     Hook(Arena, "runs_of", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
-    Hook(Schedule, "ready", PLAN),
+    Hook(PlanCache, "ready", PLAN),
     Hook(Arena, "add", MERGE, lambda arena, done: arena[0].tail_rows if done else 0),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),
@@ -129,7 +129,7 @@ class TermProfile:
         calls: Runs of the term.
     """
 
-    product: Product
+    product: PhysicalTerm
     row: int
     before: Int64Array
     nodes: list[list[int]]
@@ -183,10 +183,10 @@ class Profiler:
         self._thread = threading.get_ident()
         for hook in self.hooks:
             self._replace(hook.owner, hook.name, functools.partial(self._wrapped, hook))
-        self._replace(Product, "total", self._total)
-        self._replace(Product, "chunks", self._chunks)
+        self._replace(PhysicalTerm, "total", self._total)
+        self._replace(PhysicalTerm, "chunks", self._chunks)
         self._replace(product, "join", self._kernel)
-        self._replace(Batch, "total", self._one_by_one)
+        self._replace(BoundTerms, "total", self._one_by_one)
         self._replace(SmallSteps, "step", self._one_by_one)
         if self.executor is not None:
             self._board[board_words.STOP] = 1
@@ -275,7 +275,7 @@ class Profiler:
 
     def _total(self, original: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(original)
-        def timed(term: Product, *arguments: Any, **options: Any) -> int:
+        def timed(term: PhysicalTerm, *arguments: Any, **options: Any) -> int:
             if threading.get_ident() != self._thread:
                 return original(term, *arguments, **options)
             self._enter_term(term)
@@ -288,7 +288,7 @@ class Profiler:
 
     def _chunks(self, original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         @functools.wraps(original)
-        def timed(term: Product, *arguments: Any, **options: Any) -> Iterator[Any]:
+        def timed(term: PhysicalTerm, *arguments: Any, **options: Any) -> Iterator[Any]:
             chunks = original(term, *arguments, **options)
             if threading.get_ident() != self._thread:
                 yield from chunks
@@ -325,7 +325,7 @@ class Profiler:
 
         return watched
 
-    def _enter_term(self, term: Product, *, again: bool = False) -> None:
+    def _enter_term(self, term: PhysicalTerm, *, again: bool = False) -> None:
         found = self.terms.get(id(term))
         if found is None:
             row = min(len(self.terms) + 1, MOST_TERMS - 1)
@@ -348,7 +348,7 @@ class Profiler:
         self._running = None
 
 
-def _nodes(term: Product) -> list[list[int]]:
+def _nodes(term: PhysicalTerm) -> list[list[int]]:
     """By factor, how many prefixes of each length it holds now; those of several runs added."""
     views, deltas, spines = term._kept
     found = []

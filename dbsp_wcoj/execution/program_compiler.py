@@ -14,7 +14,7 @@ from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Variable
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["assemble"]
+__all__ = ["compile_program"]
 
 NONE: Final = -1
 
@@ -28,7 +28,7 @@ OPERATORS: Final = {
 }
 
 
-def assemble(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
+def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
     """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.join.program`.
 
     Args:

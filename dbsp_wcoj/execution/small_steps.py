@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dbsp_wcoj.execution.bound_terms import Batch
+from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.execution.plan_cache import Schedule
+from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.kernels.join.single_step import BEYOND, NO_ROOM, SETTLE, small_step
 from dbsp_wcoj.storage.arena import FEW, Arena
 from dbsp_wcoj.storage.relations import Relations
@@ -34,7 +34,7 @@ class _Bound:
         address: Of the words.
     """
 
-    batch: Batch
+    batch: BoundTerms
     arena: Arena
     arguments: tuple[int, ...]
     words: Int64Array | None
@@ -46,7 +46,7 @@ class SmallSteps:
 
     __slots__ = ("_bound", "_relations", "_schedule")
 
-    def __init__(self, schedule: Schedule, relations: Relations) -> None:
+    def __init__(self, schedule: PlanCache, relations: Relations) -> None:
         """Steps of the schedule's view."""
         self._schedule = schedule
         self._relations = relations
@@ -94,7 +94,7 @@ class SmallSteps:
             arena.settle()
         return total, joins
 
-    def _bind(self, name: str, batch: Batch, arena: Arena) -> _Bound:
+    def _bind(self, name: str, batch: BoundTerms, arena: Arena) -> _Bound:
         """Write down what the kernel has to know."""
         places = self._schedule.places_of(name)
         arguments = batch.arguments

@@ -28,11 +28,11 @@ from typing import Final
 
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.bound_term import BoundTerm
-from dbsp_wcoj.execution.bound_terms import Batch
+from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.storage.run import value_ranges
 from dbsp_wcoj.storage.trace import TraceStep
 
-__all__ = ["Alternatives"]
+__all__ = ["AdaptiveFormula"]
 
 # Proposals and intersections that take as long as a partial delta does, and a changed row in it.
 PER_PARTIAL: Final = 1000
@@ -52,7 +52,7 @@ ENOUGH: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Counted:
+class MeasuredCost:
     """What is known of steps of one magnitude.
 
     Attributes:
@@ -72,7 +72,7 @@ class Counted:
     ran: list[int] = field(default_factory=lambda: [0, 0])
 
 
-class Alternatives:
+class AdaptiveFormula:
     """What may run when certain relations change.
 
     Args:
@@ -81,7 +81,7 @@ class Alternatives:
 
     __slots__ = ("_partials", "_running", "batches", "counting", "known", "only")
 
-    def __init__(self, batches: Sequence[Batch]) -> None:
+    def __init__(self, batches: Sequence[BoundTerms]) -> None:
         self.batches = batches
         # Whether the step that was chosen for is to be learned from.
         self.counting = False
@@ -90,11 +90,11 @@ class Alternatives:
         self.only = batches[0] if alike else None
         self._partials = sum(term.partial is not None for term in batches[-1].terms)
         # By the number of binary digits of the number of changed rows.
-        self.known: dict[int, Counted] = {}
+        self.known: dict[int, MeasuredCost] = {}
         # The step that is counted: what it adds to, rows, alternative, work before.
-        self._running: tuple[Counted, int, int, int] | None = None
+        self._running: tuple[MeasuredCost, int, int, int] | None = None
 
-    def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> Batch:
+    def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> BoundTerms:
         """The terms for a step of so many rows, whose deltas are in their places.
 
         Where `counting`, `learn` has to be called when the step has run; not if it failed.
@@ -103,7 +103,7 @@ class Alternatives:
         counted = self.known.get(rows.bit_length())
         if counted is None:
             sampled = _sampled(self.batches[0].terms, steps) if rows > RANGES * ROWS else 0.0
-            counted = self.known[rows.bit_length()] = Counted(sampled / rows)
+            counted = self.known[rows.bit_length()] = MeasuredCost(sampled / rows)
         elif counted.resting:
             counted.resting -= 1
             counted.ran[counted.chosen] += 1
@@ -140,7 +140,7 @@ class Alternatives:
                 counted.chosen = self._best(counted, rows)
                 counted.resting = (REST if cheap else OFTEN) - 1
 
-    def _best(self, counted: Counted, rows: int) -> int:
+    def _best(self, counted: MeasuredCost, rows: int) -> int:
         plain, recursive = counted.average
         if plain is None:
             limit = self._overhead(rows)

@@ -1,8 +1,8 @@
 """The candidates: the formulas that the steps of a view may run, and why these.
 
-A formula that is named is the only one. With ``auto`` the candidates are `collapsed` and, if its
-work is bounded, `recursive_collapsed`; each step runs the one that costs less, by what was counted
-(`dbsp_wcoj.planning.adaptive_formula`).
+A formula that is named is the only one. With ``auto`` the formula_candidates are `collapsed` and,
+if its work is bounded, `recursive_collapsed`; each step runs the one that costs less, by what was
+counted (`dbsp_wcoj.planning.adaptive_formula`).
 
 `collapsed` is one generic join per changed atom, each worst-case optimal. The recursions pass
 partial deltas ``D_i`` on instead: joins of the first i atoms, as large as these are. So a recursion
@@ -30,9 +30,9 @@ from typing import Final, Literal
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.planning.adaptive_formula import Alternatives
+from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 
-__all__ = ["AUTO", "FormulaName", "candidates", "formula_of", "told"]
+__all__ = ["AUTO", "FormulaName", "formula_candidates", "formula_of", "told"]
 
 FormulaName = Formula | Literal["auto"]
 
@@ -65,7 +65,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
         raise FormulaError(f"unknown formula {name!r}; use one of {names}") from None
 
 
-def candidates(
+def formula_candidates(
     name: FormulaName, atoms: Sequence[tuple[str, ...]], kept: Callable[[int], tuple[str, ...]]
 ) -> tuple[tuple[Formula, ...], str]:
     """The formulas that steps may run, and why there is only one.
@@ -76,9 +76,9 @@ def candidates(
         kept: The variables that ``D_i`` keeps, by i from 1.
 
     >>> path, triangle = [("a", "b"), ("b", "c"), ("c", "d")], [("a", "b"), ("b", "c"), ("c", "a")]
-    >>> candidates("auto", path, lambda i: "abcd"[i])[0]
+    >>> formula_candidates("auto", path, lambda i: "abcd"[i])[0]
     (<Formula.collapsed: 'collapsed'>, <Formula.recursive_collapsed: 'recursive_collapsed'>)
-    >>> candidates("auto", triangle, {1: ("a", "b"), 2: ("a", "c")}.__getitem__)[1]
+    >>> formula_candidates("auto", triangle, {1: ("a", "b"), 2: ("a", "c")}.__getitem__)[1]
     'D1 of a recursion holds a, b, and atom 2 not all of these'
     """
     if name != AUTO:
@@ -97,7 +97,7 @@ def told(
     name: FormulaName,
     formulas: Sequence[Formula],
     reason: str,
-    chosen: Iterable[tuple[Sequence[str], Alternatives]],
+    chosen: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
     """For `explain`: the formula; of ``auto`` which one, and why.
 

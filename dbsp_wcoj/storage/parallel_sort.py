@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sorted_half, take_half, write_rows
 
-__all__ = ["Halves", "halves"]
+__all__ = ["ParallelSort", "halves"]
 
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
@@ -33,7 +33,7 @@ SAMPLED = 1 << 10
 SMALLEST = 8
 
 
-class Halves:
+class ParallelSort:
     """Rows that are cut in two.
 
     Args:
@@ -117,7 +117,7 @@ class Halves:
         return found
 
 
-def halves(columns: Sequence[Int64Array], weights: Int64Array | None) -> Halves | None:
+def halves(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
     """The halves of rows, or None where sorting all at once is as good.
 
     Args:
@@ -141,5 +141,5 @@ def halves(columns: Sequence[Int64Array], weights: Int64Array | None) -> Halves 
     if sum(bits) > 64:
         return None
     pivot = int(np.partition(some, len(some) // 2)[len(some) // 2])
-    found = Halves(columns, weights, pivot, lowest, bits)
+    found = ParallelSort(columns, weights, pivot, lowest, bits)
     return found if found.smallest * SMALLEST >= rows else None

@@ -1,9 +1,9 @@
 """The leading rows of a trace below given prefixes: what group-wise operators read of their state.
 
-Below a prefix of k columns the rows stand in order of the other columns. ``leading`` gives the
-first ones of positive weight, as many as make up ``limit``; an aggregate reads all rows of a group,
-a minimum the first, top-k the first k. It reads them in the old trace and in the new one (with the
-delta of a staged step) in the same walk, so that a delta of the answer is one call.
+Below a prefix of k columns the rows stand in order of the other columns. ``prefix_lookup`` gives
+the first ones of positive weight, as many as make up ``limit``; an aggregate reads all rows of a
+group, a minimum the first, top-k the first k. It reads them in the old trace and in the new one
+(with the delta of a staged step) in the same walk, so that a delta of the answer is one call.
 
 A caller whose sort columns decide the order only up to ties (of texts, the first bytes) says how
 many columns are ``decided`` and gets the whole tie at the limit.
@@ -23,10 +23,10 @@ from dbsp_wcoj.kernels.storage.prefix_lookup import leading_rows
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Leading", "leading"]
+__all__ = ["PrefixRows", "prefix_lookup"]
 
 
-class Leading(NamedTuple):
+class PrefixRows(NamedTuple):
     """Rows below prefixes, by prefix and then in order.
 
     ``places`` says which prefix a row is below, ``rows`` are its other columns, ``old`` and ``new``
@@ -39,7 +39,7 @@ class Leading(NamedTuple):
     new: Int64Array
 
 
-def leading(
+def prefix_lookup(
     trace: Trace,
     prefixes: Int64Array,
     *,
@@ -49,7 +49,7 @@ def leading(
     step: TraceStep | None = None,
     starts: Int64Array | None = None,
     order: ColumnOrder | None = None,
-) -> Leading:
+) -> PrefixRows:
     """The first rows of positive weight below each prefix, in the old and in the new trace.
 
     Args:
@@ -75,11 +75,11 @@ def leading(
     >>> from dbsp_wcoj import ZSet
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(7, 3), (7, 4), (7, 9), (8, 1)], [1, 2, 1, 1]))
-    >>> found = leading(trace, np.array([[7, 8]]), limit=2)
+    >>> found = prefix_lookup(trace, np.array([[7, 8]]), limit=2)
     >>> found.places.tolist(), found.rows.tolist(), found.old.tolist()
     ([0, 0, 1], [[3, 4, 1]], [1, 2, 1])
     >>> step = trace.prepare(ZSet.from_rows([(7, 3)], [-1]))
-    >>> found = leading(trace, np.array([[7]]), limit=1, step=step)
+    >>> found = prefix_lookup(trace, np.array([[7]]), limit=1, step=step)
     >>> found.rows.tolist(), found.old.tolist(), found.new.tolist()
     ([[3, 4]], [1, 0], [0, 2])
     """
@@ -101,7 +101,7 @@ def leading(
     prefixes = np.ascontiguousarray(prefixes)
     bounds = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     ties = depth if decided is None else decided
-    pieces: list[Leading] = []
+    pieces: list[PrefixRows] = []
     capacity = max(256, 4 * n)
     start = 0
     while True:
@@ -122,11 +122,11 @@ def leading(
             old,
             new,
         )
-        pieces.append(Leading(places[:written], rows[:, :written], old[:written], new[:written]))
+        pieces.append(PrefixRows(places[:written], rows[:, :written], old[:written], new[:written]))
         if start == n:
             break
         # A prefix that did not fit is answered from its beginning.
         capacity *= 2
     if len(pieces) == 1:
         return pieces[0]
-    return Leading(*(np.concatenate(part, axis=-1) for part in zip(*pieces, strict=True)))
+    return PrefixRows(*(np.concatenate(part, axis=-1) for part in zip(*pieces, strict=True)))

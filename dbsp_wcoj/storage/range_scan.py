@@ -27,10 +27,10 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace
 from dbsp_wcoj.zset import Int64Array, ZSet, consolidated_rows
 
-__all__ = ["between"]
+__all__ = ["range_scan"]
 
 
-def between(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
+def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     """The rows with ``low <= value <= high`` in the first column of the order.
 
     Args:
@@ -47,7 +47,7 @@ def between(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
 
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(1, 30), (2, 10), (3, 20)]))
-    >>> between(trace, (1, 0), 10, 20)
+    >>> range_scan(trace, (1, 0), 10, 20)
     ZSet({(2, 10): 1, (3, 20): 1})
     """
     pieces = [_slice(run.buffer, low, high) for run in trace.arrange(order).spine.runs]

@@ -10,8 +10,8 @@ Steps of a few rows are added to the newest run, the tail, by kernels that write
 the spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`), until it has so many rows
 that it is a run like any other. Then the merging that these steps owe is done.
 
-For a while runs can be laid on top of the others (`Spine.lay`): readers see them, nothing is merged
-with them, and lifting them leaves the spine as it was.
+For a while runs can be laid on top of the others (`Spine.push_overlay`): readers see them, nothing
+is merged with them, and lifting them leaves the spine as it was.
 
 A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
 then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
@@ -181,7 +181,7 @@ class Spine:
         self._close_tail()
         self._settle(first)
 
-    def lay(self, run: Run) -> None:
+    def push_overlay(self, run: Run) -> None:
         """Let readers see a run on top of all others until it is lifted.
 
         Args:
@@ -209,7 +209,7 @@ class Spine:
             table[words.FIRST_RUN + first + index] = laid[index].address
         table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in laid]), LIMIT)
 
-    def lift(self) -> list[Run]:
+    def pop_overlay(self) -> list[Run]:
         """Take away the runs that were laid on top, and return what they have become."""
         laid, self._laid = self._laid, []
         if self._rest is not None:

@@ -23,10 +23,10 @@ from dbsp_wcoj.kernels.storage.weight_lookup import row_weights
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Contents, Spine
-from dbsp_wcoj.storage.trace_step import ColumnOrder, Laid, TraceStep, order_array, run_in_order
+from dbsp_wcoj.storage.trace_step import ColumnOrder, Overlaid, TraceStep, order_array, run_in_order
 from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, consolidated_rows
 
-__all__ = ["Arrangement", "ColumnOrder", "Laid", "Trace", "TraceStep", "run_in_order"]
+__all__ = ["Arrangement", "ColumnOrder", "Overlaid", "Trace", "TraceStep", "run_in_order"]
 
 
 class Arrangement:
@@ -126,7 +126,7 @@ class Trace:
                 if len(rows):
                     arrangement.spine.append(arrangement.run_of(rows))
             for step in self._laid:
-                arrangement.spine.lay(step.run(order))
+                arrangement.spine.push_overlay(step.run(order))
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
@@ -240,7 +240,7 @@ class Trace:
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
 
-    def lay(self, step: TraceStep) -> None:
+    def push_overlay(self, step: TraceStep) -> None:
         """Let readers see a staged step as if it were committed, until it is lifted.
 
         So steps can be made on top of each other before any is committed: the iterations of a
@@ -248,21 +248,21 @@ class Trace:
         `to_zset` and the runs stay those of the trace.
 
         >>> trace = Trace(1)
-        >>> trace.lay(trace.prepare(ZSet.from_rows([(7,)])))
+        >>> trace.push_overlay(trace.prepare(ZSet.from_rows([(7,)])))
         >>> trace.weights_of(ZSet.from_rows([(7,)])).tolist()
         [1]
-        >>> trace.lift().total().delta, trace.weights_of(ZSet.from_rows([(7,)])).tolist()
+        >>> trace.pop_overlay().total().delta, trace.weights_of(ZSet.from_rows([(7,)])).tolist()
         (ZSet({(7,): 1}), [0])
         """
         self._laid.append(step)
         for order, arrangement in self._arrangements.items():
-            arrangement.spine.lay(step.run(order))
+            arrangement.spine.push_overlay(step.run(order))
 
-    def lift(self) -> Laid:
+    def pop_overlay(self) -> Overlaid:
         """Take away the steps that were laid; the trace is as it was."""
         steps, self._laid = self._laid, []
-        runs = {order: a.spine.lift() for order, a in self._arrangements.items()}
-        return Laid(self, steps, runs)
+        runs = {order: a.spine.pop_overlay() for order, a in self._arrangements.items()}
+        return Overlaid(self, steps, runs)
 
     def weights_of(self, rows: ZSet) -> Int64Array:
         """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.

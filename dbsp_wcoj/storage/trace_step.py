@@ -2,8 +2,8 @@
 
 A staged step is a run in each column order and changes nothing until it is committed. Steps can be
 laid on the trace first, one on top of the other, so that the next one is made as if they had
-happened (`dbsp_wcoj.storage.trace.Trace.lay`): the iterations of a recursion within one step.
-Lifted again, their sum is one staged step like any other.
+happened (`dbsp_wcoj.storage.trace.Trace.push_overlay`): the iterations of a recursion within one
+step. Lifted again, their sum is one staged step like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dbsp_wcoj.zset import Int64Array, ZSet, accumulate, consolidated_rows
 if TYPE_CHECKING:
     from dbsp_wcoj.storage.trace import Trace
 
-__all__ = ["ColumnOrder", "Laid", "TraceStep", "order_array", "run_in_order"]
+__all__ = ["ColumnOrder", "Overlaid", "TraceStep", "order_array", "run_in_order"]
 
 ColumnOrder = tuple[int, ...]
 
@@ -116,7 +116,7 @@ class TraceStep:
                 arrangement.spine.compact()
 
 
-class Laid(NamedTuple):
+class Overlaid(NamedTuple):
     """Steps that were laid on a trace, and what their runs have become, by column order."""
 
     trace: Trace

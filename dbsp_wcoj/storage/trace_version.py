@@ -19,7 +19,7 @@ class TraceVersion:
     """The rows that a trace has now, in the column orders that it is arranged in now.
 
     Args:
-        trace: A trace on which no steps are laid (`Trace.lay`).
+        trace: A trace on which no steps are laid (`Trace.push_overlay`).
 
     >>> from dbsp_wcoj import ZSet
     >>> trace = Trace(1)

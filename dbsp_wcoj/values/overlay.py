@@ -36,10 +36,10 @@ from dbsp_wcoj.values.interner import (
     _read_only,
 )
 
-__all__ = ["Overlay"]
+__all__ = ["InternerOverlay"]
 
 
-class Overlay(Interner):
+class InternerOverlay(Interner):
     """The first ``length`` strings of an interner, with private strings after them.
 
     Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
@@ -55,7 +55,7 @@ class Overlay(Interner):
     >>> names = Interner()
     >>> names.intern(np.array([0, 3]), np.frombuffer(b"ann", np.uint8)).tolist()
     [0]
-    >>> mine = Overlay(names, 1)
+    >>> mine = InternerOverlay(names, 1)
     >>> mine.intern(np.array([0, 3, 6]), np.frombuffer(b"bobann", np.uint8)).tolist()
     [1, 0]
     >>> mine.gather(np.array([1, 0]))[1].tobytes(), len(mine), len(names)

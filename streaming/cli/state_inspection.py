@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from streaming.errors import StateDamagedError, StateError
 from streaming.sink.dead_letters import LETTERS as LETTER_COLUMNS
-from streaming.state.checksums import items, text, unsealed
+from streaming.state.checksums import items, text, verified_text
 from streaming.state.files import LOCK, LocalFiles, read_small
 from streaming.state.manifest import (
     FOLDER,
-    FileMark,
+    FileChecksum,
     Manifest,
     manifest_name,
     numbers_in,
@@ -118,7 +118,7 @@ def _cells(manifest: Manifest) -> Mapping[tuple[int, int], bytes]:
     return {} if manifest.cells is None else manifest.cells.manifests
 
 
-def _marks(manifest: Manifest) -> dict[str, FileMark]:
+def _marks(manifest: Manifest) -> dict[str, FileChecksum]:
     """Every file that a version needs, those of its cells among them."""
     marks = dict(manifest.files)
     for sealed in _cells(manifest).values():
@@ -191,7 +191,7 @@ def _size(files: LocalFiles, name: str) -> int:
 def _identity(files: LocalFiles) -> dict[str, Any]:
     """Inputs and views by the directory's identity."""
     try:
-        body = unsealed(read_small(files, NAME), NAME)
+        body = verified_text(read_small(files, NAME), NAME)
         names = [name for name, _ in items(body["fingerprints"])]
         inputs = {name: text(one) for name, one in items(body["inputs"])}
         identity = text(body["id"])

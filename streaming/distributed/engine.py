@@ -31,20 +31,20 @@ from circuits.types.codecs.codec import Codecs
 from streaming.distributed.execution.cell import feeds_of
 from streaming.distributed.explain import explained
 from streaming.distributed.pipeline import Pipeline
-from streaming.distributed.planning.grid_layout import Layout
+from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import loads_of
 from streaming.distributed.planning.stages import Stages, stages_of
 from streaming.errors import StateMismatchError, StreamingError
-from streaming.sink.engine import Answer
-from streaming.state.cell_versions import Cells
+from streaming.sink.engine import StepOutput
+from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import numbers_in, of_cell, read_manifest
 from streaming.state.store import Store
 
-__all__ = ["Distributed", "check_distributable", "newest_cells", "stages_in"]
+__all__ = ["DistributedEngine", "check_distributable", "newest_cells", "stages_in"]
 
 
-class Distributed:
+class DistributedEngine:
     """Cells on Spark's executors, and the driver's circuit.
 
     Args:
@@ -61,7 +61,7 @@ class Distributed:
     def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
         check_distributable(circuit)
         self._stages = stages_in(circuit)
-        self._chosen = Layout.chosen(self._stages, cells)
+        self._chosen = GridLayout.chosen(self._stages, cells)
         self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
         self._files = files
         self._cells = cells
@@ -71,7 +71,7 @@ class Distributed:
         self.circuit = feeds_of(circuit.definition, self._stages).circuit()
         self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
 
-    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> Answer:
+    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """Step the cells; their files are written and not yet named.
 
         Raises:
@@ -87,7 +87,9 @@ class Distributed:
         deltas = {
             view: summed(schema, result.outputs[view]) for view, schema in self._schemas.items()
         }
-        return Answer(deltas, _after, Cells(self._cells, pipeline.layout.body, dict(result.cells)))
+        return StepOutput(
+            deltas, _after, CellVersions(self._cells, pipeline.layout.body, dict(result.cells))
+        )
 
     def explain(self) -> str:
         """The stages, with the grids that the newest version has and how full its cells are.
@@ -101,20 +103,20 @@ class Distributed:
         known = newest_cells(self._files)
         if known is None:
             return explained(self._stages, self._chosen.grids)
-        layout = Layout.of(known.layout, self._stages, known.count)
+        layout = GridLayout.of(known.layout, self._stages, known.count)
         loads = {
             stage.number: loads_of(stage, known.of_stage(stage.number))
             for stage in self._stages.stages
         }
         return explained(self._stages, layout.grids, loads=loads)
 
-    def _pipeline_for(self, known: Cells | None) -> Pipeline:
+    def _pipeline_for(self, known: CellVersions | None) -> Pipeline:
         """The pipeline of the grids that the state has, made once."""
         found, id = self._pipeline, self.versions.id
         if found is None or self._made_for != id or not _is_of(found.layout, known):
             layout = None
             if known is not None:
-                layout = Layout.of(known.layout, self._stages, self._cells)
+                layout = GridLayout.of(known.layout, self._stages, self._cells)
             found = Pipeline(
                 self._stages,
                 cells=self._cells,
@@ -129,7 +131,7 @@ class Distributed:
         return found
 
 
-def newest_cells(files: Files) -> Cells | None:
+def newest_cells(files: Files) -> CellVersions | None:
     """The cells of the newest version in a directory, whoever writes to it; None if there are none.
 
     Raises:
@@ -195,12 +197,12 @@ def summed(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     return schema.to_table(zset, codecs)
 
 
-def _is_of(layout: Layout, known: Cells | None) -> bool:
+def _is_of(layout: GridLayout, known: CellVersions | None) -> bool:
     """Whether these are the grids that the state has, if it has any."""
     return known is None or known.layout == layout.body
 
 
-def _check_cells(known: Cells, pipeline: Pipeline) -> None:
+def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
     """Refuse cells of other circuits: another version of this library may cut otherwise."""
     expected: Mapping[int, str] = {
         number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)

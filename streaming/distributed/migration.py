@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.state.migration import OperatorState
-from streaming.distributed.execution.placement import Placed
+from streaming.distributed.execution.placement import PlacedRows
 from streaming.distributed.execution.stage_rows import placed_rows
 from streaming.distributed.execution.transport import to_wire
 from streaming.distributed.planning.grid import Grid
@@ -108,7 +108,7 @@ def relations_of(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
     }
 
 
-def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> Placed:
+def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     """The cells of rows of one part of a stage's state."""
     if not stage.atoms:
         (relation,) = stage.relations
@@ -119,7 +119,7 @@ def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> Placed:
     found = placed_rows(relation.name, columns, grid, rows.num_rows)
     bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
     mine = (found.roles >> bit & 1) == 1
-    return Placed(found.rows[mine], found.cells[mine], found.roles[mine])
+    return PlacedRows(found.rows[mine], found.cells[mine], found.roles[mine])
 
 
 def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
@@ -133,7 +133,7 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     return columns
 
 
-def _first_copies(stage: Stage, places: Placed, cells: Integers) -> Integers:
+def _first_copies(stage: Stage, places: PlacedRows, cells: Integers) -> Integers:
     """Which rows are in the first of their cells.
 
     Args:

@@ -46,9 +46,9 @@ from streaming.distributed.execution.task import (
     written,
 )
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.grid_layout import Layout
+from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import counts_of_tables, known_grid
-from streaming.distributed.planning.load_balance import Evenness
+from streaming.distributed.planning.load_balance import LoadBalance
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import error_of
@@ -107,22 +107,22 @@ class Pipeline:
         cells: int,
         files: Files,
         state_id: str,
-        layout: Layout | None = None,
+        layout: GridLayout | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
     ) -> None:
         self.stages = stages
-        self._layout = layout or Layout.chosen(stages, cells)
+        self._layout = layout or GridLayout.chosen(stages, cells)
         self._is_open = layout is None
         self.definitions = [definition_of(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None
-        self._evenness = Evenness()
+        self._evenness = LoadBalance()
         # The plan that tasks receive, by stage; made again when the grid changes.
         self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> GridLayout:
         """How rows find their cells."""
         return self._layout
 
@@ -295,7 +295,7 @@ class Pipeline:
         """Another grid for a stage."""
         grids = list(self.grids)
         grids[stage.number] = grid
-        self._layout = Layout(self._layout.cells, tuple(grids))
+        self._layout = GridLayout(self._layout.cells, tuple(grids))
 
     def _session_beside(self, session: SparkSession) -> SparkSession:
         """A session of the same application with settings of its own, made once."""

@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from circuits import Circuit
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
-    Filling,
     OperatorState,
-    preloaded,
+    StateImport,
+    import_states,
     relation_of,
     state_of,
     tables_of,
@@ -43,12 +43,12 @@ from streaming.distributed.engine import check_distributable, stages_in
 from streaming.distributed.execution.cell import definition_of, feeds_of
 from streaming.distributed.migration import relations_of
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.grid_layout import Layout
+from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import counts_of_tables, stage_grid
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.cell_versions import Cells
+from streaming.state.cell_versions import CellVersions
 from streaming.state.directory_identity import identity_of
 from streaming.state.files import Files, LocalFiles, mode_of
 from streaming.state.manifest import (
@@ -61,14 +61,14 @@ from streaming.state.manifest import (
 from streaming.state.ownership import check_owner, take_over
 from streaming.state.verified_files import state_of as stored_state
 from streaming.state.versions import DATA
-from streaming.state.view_definitions import kept_definition
+from streaming.state.view_definitions import read_definition
 from streaming.state.writer import Writer
 
-__all__ = ["Rescaled", "rescaled"]
+__all__ = ["RescaleResult", "rescaled"]
 
 
 @dataclass(frozen=True)
-class Rescaled:
+class RescaleResult:
     """What has been done.
 
     Attributes:
@@ -90,7 +90,9 @@ class Rescaled:
     bytes_written: int
 
 
-def rescaled(files: Files, *, cells: int | None, definition: Definition | None = None) -> Rescaled:
+def rescaled(
+    files: Files, *, cells: int | None, definition: CircuitSpec | None = None
+) -> RescaleResult:
     """Bring the newest version of a state directory into another form.
 
     Args:
@@ -134,10 +136,10 @@ def rescaled(files: Files, *, cells: int | None, definition: Definition | None =
 class _Move:
     """The newest version of a directory on its way."""
 
-    def __init__(self, files: Files, cells: int | None, definition: Definition | None) -> None:
+    def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
         self._files = files
         self._wanted = cells
-        self._circuit = (definition or kept_definition(files)).circuit()
+        self._circuit = (definition or read_definition(files)).circuit()
         identity = identity_of(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
@@ -158,12 +160,12 @@ class _Move:
         ]
         self._writers: list[Writer] = []
 
-    def run(self) -> Rescaled:
+    def run(self) -> RescaleResult:
         """Write the version in its new form, and make it the version."""
         old, new = self._before, self._wanted
         try:
             if old.cells is not None:
-                layout = Layout.of(old.cells.layout, self._stages, old.cells.count)
+                layout = GridLayout.of(old.cells.layout, self._stages, old.cells.count)
                 if new is None:
                     after = self._embedded(layout, old.cells)
                 else:
@@ -176,7 +178,7 @@ class _Move:
             for writer in self._all_writers:
                 writer.undo()
             raise
-        return Rescaled(
+        return RescaleResult(
             self._number,
             None if old.cells is None else old.cells.count,
             new,
@@ -198,13 +200,13 @@ class _Move:
             found = cells.write(grids[-1], whole, batch_id=self._number, steps=self._before.steps)
             manifests |= _by_stage(cells.stage, found)
         return self._rewritten(
-            preloaded(self._driver, tables_of(circuit)),
+            import_states(self._driver, tables_of(circuit)),
             {},
             {name: relation_of(circuit, name) for name in circuit.rules},
-            Cells(count, Layout(count, tuple(grids)).body, manifests),
+            CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
         )
 
-    def _embedded(self, layout: Layout, old: Cells) -> Manifest:
+    def _embedded(self, layout: GridLayout, old: CellVersions) -> Manifest:
         """From cells to one process."""
         driver = self._driver
         driver.load(stored_state(self._files, self._before))
@@ -214,13 +216,13 @@ class _Move:
             states[cells.stage.node] = whole
             cells.count(whole)
         return self._rewritten(
-            preloaded(self._circuit, tables_of(driver)),
+            import_states(self._circuit, tables_of(driver)),
             states,
             {name: relation_of(driver, name) for name in driver.rules},
             None,
         )
 
-    def _regridded(self, layout: Layout, old: Cells, count: int) -> Manifest:
+    def _regridded(self, layout: GridLayout, old: CellVersions, count: int) -> Manifest:
         """From cells to cells; the driver's part stays."""
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
@@ -238,19 +240,19 @@ class _Move:
             )
             grids.append(new)
             manifests |= _by_stage(cells.stage, found)
-        body = Layout(count, tuple(grids)).body
-        return replace(self._before, cells=Cells(count, body, manifests))
+        body = GridLayout(count, tuple(grids)).body
+        return replace(self._before, cells=CellVersions(count, body, manifests))
 
     def _rewritten(
         self,
         circuit: Circuit,
         states: Mapping[int, OperatorState],
         relations: Mapping[str, pa.Table | None],
-        cells: Cells | None,
+        cells: CellVersions | None,
     ) -> Manifest:
         """The version with the state of another circuit beside its cells."""
         before = self._before
-        filling = Filling(circuit, steps=before.steps, marks=before.marks)
+        filling = StateImport(circuit, steps=before.steps, marks=before.marks)
         for name, rows in relations.items():
             filling.give_relation(name, rows)
         for node, state in states.items():

@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from circuits.circuit_spec import Definition
-from circuits.state.migration import Filling, OperatorState, operator_of, state_of
+from circuits.circuit_spec import CircuitSpec
+from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
 from streaming.distributed.migration import gathered, scattered
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
@@ -43,7 +43,7 @@ class StageCells:
     files: Files
     state_id: str
     stage: Stage
-    definition: Definition
+    definition: CircuitSpec
     written: list[Writer] = field(default_factory=list)
     moved: bool = False
     rows: int = 0
@@ -137,7 +137,7 @@ class StageCells:
 
     def _written(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = self.definition.circuit()
-        filling = Filling(circuit, steps=steps, marks={})
+        filling = StateImport(circuit, steps=steps, marks={})
         filling.give(operator_of(circuit), state)
         step = filling.filled()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"

@@ -32,7 +32,15 @@ from pyarrow import types
 from circuits.excerpt import excerpt, shortened
 from streaming.errors import RowError, StreamingError
 
-__all__ = ["LETTERS", "POLICIES", "BadRows", "Letters", "check_policy", "judged", "rows_as_json"]
+__all__ = [
+    "LETTERS",
+    "POLICIES",
+    "BadRows",
+    "DeadLetters",
+    "apply_policy",
+    "check_policy",
+    "rows_as_json",
+]
 
 BadRows = Literal["fail", "dead_letter"]
 POLICIES: Final = ("fail", "dead_letter")
@@ -62,10 +70,10 @@ _BY_VALUE: Final = (
 
 
 @dataclass(frozen=True)
-class Letters:
+class DeadLetters:
     """Rows that were not taken.
 
-    >>> letters = Letters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
+    >>> letters = DeadLetters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
     >>> letters.table.to_pylist()[0]["row"]
     '{"n": 1, "s": "a \\\\"b\\\\""}'
     >>> len(letters + letters)
@@ -75,7 +83,7 @@ class Letters:
     table: pa.Table
 
     @classmethod
-    def none(cls) -> Letters:
+    def none(cls) -> DeadLetters:
         """No letters."""
         return cls(LETTERS.empty_table())
 
@@ -86,7 +94,7 @@ class Letters:
         rows: pa.Table,
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
-    ) -> Letters:
+    ) -> DeadLetters:
         """Letters of rows, which become JSON.
 
         Args:
@@ -104,7 +112,7 @@ class Letters:
         texts: pa.Array | pa.ChunkedArray,
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
-    ) -> Letters:
+    ) -> DeadLetters:
         """Letters of texts of rows or events; the rest as in `of_rows`."""
         size = len(texts)
         if weights is None:
@@ -124,13 +132,13 @@ class Letters:
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
-    def __add__(self, other: Letters) -> Letters:
-        return Letters(pa.concat_tables([self.table, other.table]))
+    def __add__(self, other: DeadLetters) -> DeadLetters:
+        return DeadLetters(pa.concat_tables([self.table, other.table]))
 
-    def stamped(self, batch_id: int) -> Letters:
+    def stamped(self, batch_id: int) -> DeadLetters:
         """The letters with the id of their micro-batch."""
         ids = pa.array(np.full(len(self), batch_id, np.int64))
-        return Letters(self.table.set_column(4, LETTERS.field(4), ids))
+        return DeadLetters(self.table.set_column(4, LETTERS.field(4), ids))
 
 
 def check_policy(policy: str) -> None:
@@ -143,7 +151,7 @@ def check_policy(policy: str) -> None:
         raise StreamingError(f"bad_rows is {policy!r}; it is one of {', '.join(POLICIES)}")
 
 
-def judged(letters: Letters, *, bad_rows: BadRows, batch_id: int) -> Letters:
+def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> DeadLetters:
     """Return the letters to keep, stamped with their micro-batch.
 
     Raises:

@@ -24,18 +24,18 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import StateError, StreamingError, TargetError
-from streaming.sink.output_modes import After, Output
-from streaming.state.cell_versions import Cells
+from streaming.sink.output_modes import Output, PostStepReader
+from streaming.state.cell_versions import CellVersions
 from streaming.state.files import files_of
-from streaming.state.memory_store import Volatile
+from streaming.state.memory_store import InMemoryStore
 from streaming.state.store import Store
 
 __all__ = [
     "MODES",
-    "Answer",
-    "Embedded",
+    "EmbeddedEngine",
     "Engine",
     "ExecutionMode",
+    "StepOutput",
     "check_outputs",
     "engine_of",
     "place_of",
@@ -48,7 +48,7 @@ MODES: Final = ("embedded", "distributed")
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepOutput:
     """What the views give for a step that is not committed yet.
 
     Attributes:
@@ -58,8 +58,8 @@ class Answer:
     """
 
     deltas: Mapping[str, pa.Table]
-    after: Callable[[str], After]
-    cells: Cells | None = None
+    after: Callable[[str], PostStepReader]
+    cells: CellVersions | None = None
 
 
 class Engine(Protocol):
@@ -71,11 +71,11 @@ class Engine(Protocol):
         ...
 
     @property
-    def versions(self) -> Store | Volatile:
+    def versions(self) -> Store | InMemoryStore:
         """Its state."""
         ...
 
-    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> Answer:
+    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """What the views give for a step of ``circuit``.
 
         Args:
@@ -90,7 +90,7 @@ class Engine(Protocol):
         ...
 
 
-class Embedded:
+class EmbeddedEngine:
     """A circuit in this process.
 
     Args:
@@ -98,13 +98,13 @@ class Embedded:
         versions: Their state.
     """
 
-    def __init__(self, circuit: Circuit, versions: Store | Volatile) -> None:
+    def __init__(self, circuit: Circuit, versions: Store | InMemoryStore) -> None:
         self.circuit = circuit
         self.versions = versions
 
-    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> Answer:
+    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """What the step gives itself."""
-        return Answer(step.outputs, step.after)
+        return StepOutput(step.outputs, step.after)
 
     def explain(self) -> str:
         """The operators, with what they have done so far."""
@@ -162,7 +162,7 @@ def engine_of(
     if mode not in MODES:
         raise StreamingError(f"mode={mode!r} is none of {', '.join(MODES)}")
     if mode == "distributed":
-        from streaming.distributed.engine import Distributed  # only where it is needed
+        from streaming.distributed.engine import DistributedEngine  # only where it is needed
 
         if state_dir is None:
             raise StateError(
@@ -175,11 +175,11 @@ def engine_of(
                 "of the executors"
             )
         files = files_of(state_dir, state_mode)
-        return Distributed(circuit, cells=cells, files=files, keep=keep)
+        return DistributedEngine(circuit, cells=cells, files=files, keep=keep)
     if cells is not None:
         raise StreamingError(
             f"cells={cells} in mode 'embedded', which has none: give mode='distributed' as well"
         )
     if state_dir is None:
-        return Embedded(circuit, Volatile(circuit))
-    return Embedded(circuit, Store(files_of(state_dir, state_mode), circuit, keep=keep))
+        return EmbeddedEngine(circuit, InMemoryStore(circuit))
+    return EmbeddedEngine(circuit, Store(files_of(state_dir, state_mode), circuit, keep=keep))

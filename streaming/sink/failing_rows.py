@@ -39,7 +39,7 @@ import pyarrow as pa
 from circuits import StepLimitError
 from dbsp_wcoj.errors import DbspWcojError
 
-__all__ = ["MOST", "Isolated", "Poisoned", "isolated"]
+__all__ = ["MOST", "FailingRows", "IsolatedRows", "isolate_failing_rows"]
 
 Tables = Mapping[str, pa.Table]
 Try = Callable[[Tables], object]
@@ -54,7 +54,7 @@ LIMITS_OF_ROWS: Final = ("max_step_rows", "max_step_bytes")
 
 
 @dataclass(frozen=True)
-class Poisoned:
+class FailingRows:
     """A row that makes the step fail, and how."""
 
     relation: str
@@ -63,7 +63,7 @@ class Poisoned:
 
 
 @dataclass(frozen=True)
-class Isolated:
+class IsolatedRows:
     """Rows whose step can be made, and those that make it fail.
 
     Attributes:
@@ -73,11 +73,11 @@ class Isolated:
     """
 
     good: Mapping[str, pa.Table]
-    bad: list[Poisoned]
+    bad: list[FailingRows]
     complete: bool
 
 
-def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
+def isolate_failing_rows(tables: Tables, attempt: Try, *, most: int = MOST) -> IsolatedRows:
     """Part the rows into those whose step can be made and those that make it fail.
 
     Args:
@@ -92,7 +92,7 @@ def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
     >>> def attempt(tables):
     ...     if 0 in tables["r"].column("x").to_pylist():
     ...         raise DbspWcojError("0 has no inverse")
-    >>> found = isolated({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
+    >>> found = isolate_failing_rows({"r": pa.table({"x": [3, 0, 4, 0]})}, attempt)
     >>> found.good["r"].to_pylist(), [str(one.error) for one in found.bad]
     ([{'x': 3}, {'x': 4}], ['0 has no inverse', '0 has no inverse'])
     """
@@ -102,11 +102,11 @@ def isolated(tables: Tables, attempt: Try, *, most: int = MOST) -> Isolated:
     search = _Search(attempt, most, max(EFFORT * rows, LEAST_EFFORT))
     left = {name: search.taken(nothing, name, table, alone=True) for name, table in tables.items()}
     if not search.complete or search.fits(left, alone=False) is None:
-        return Isolated(left, search.bad, search.complete)
+        return IsolatedRows(left, search.bad, search.complete)
     good = dict(nothing)
     for name, table in left.items():
         good[name] = search.taken(good, name, table, alone=False)
-    return Isolated(good, search.bad, search.complete)
+    return IsolatedRows(good, search.bad, search.complete)
 
 
 @dataclass
@@ -116,7 +116,7 @@ class _Search:
     attempt: Try
     most: int
     effort: int
-    bad: list[Poisoned] = field(default_factory=list)
+    bad: list[FailingRows] = field(default_factory=list)
     limit_hits: int = 0
 
     @property
@@ -154,7 +154,7 @@ class _Search:
             if error is None:
                 taken.append(piece)
             elif rows == 1:
-                self.bad.append(Poisoned(name, piece, error))
+                self.bad.append(FailingRows(name, piece, error))
             else:
                 half = rows // 2
                 waiting += [(start + half, rows - half), (start, half)]

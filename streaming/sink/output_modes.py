@@ -13,10 +13,10 @@ one with -1 and the new one with +1. ``upsert`` makes one of them, for targets t
 key. Law: of all upserts so far the last of each key, without tombstones, is the view.
 
 That needs a view in which a key has one row, once. It is checked on the state *after* the step, of
-the touched keys, before anything is written: `After` looks them up. The delta alone does not tell:
-a key whose row comes today may have had another one since yesterday. With the look-up no earlier
-step has to have been right, and what to write is simply what was found; a touched key that was not
-found is a tombstone. Keys are equal as in GROUP BY: NULL is NULL, NaN is NaN.
+the touched keys, before anything is written: `PostStepReader` looks them up. The delta alone does
+not tell: a key whose row comes today may have had another one since yesterday. With the look-up no
+earlier step has to have been right, and what to write is simply what was found; a touched key that
+was not found is a tombstone. Keys are equal as in GROUP BY: NULL is NULL, NaN is NaN.
 
 Cost: ``delta`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the view.
 
@@ -41,10 +41,10 @@ from streaming.errors import TargetError
 
 __all__ = [
     "MODES",
-    "After",
     "Mode",
     "Output",
-    "TableAfter",
+    "PostStepReader",
+    "PostStepTable",
     "complete",
     "delta",
     "folded",
@@ -55,7 +55,7 @@ Mode = Literal["delta", "upsert", "complete"]
 MODES: Final = ("delta", "upsert", "complete")
 
 
-class After(Protocol):
+class PostStepReader(Protocol):
     """A view as it is after the step, rows with ``weight``."""
 
     def rows(self) -> pa.Table:
@@ -123,7 +123,7 @@ of it; columns are nr, items
                     f"{', '.join(columns)}"
                 )
 
-    def table(self, view: str, delta: pa.Table, after: After | None = None) -> pa.Table:
+    def table(self, view: str, delta: pa.Table, after: PostStepReader | None = None) -> pa.Table:
         """What the target is told of a step.
 
         Args:
@@ -151,7 +151,7 @@ of it; columns are nr, items
             return after.rows().select(delta.column_names).cast(delta.schema)
         return self._upserts(view, delta, after) if delta.num_rows else delta
 
-    def _upserts(self, view: str, delta: pa.Table, after: After) -> pa.Table:
+    def _upserts(self, view: str, delta: pa.Table, after: PostStepReader) -> pa.Table:
         schema, delta = delta.schema, _takeable(delta)
         touched = delta.select(self.keys)
         touched = touched.take(_firsts(_groups(touched)))
@@ -192,7 +192,7 @@ def upsert(*keys: str) -> Output:
 
     Every key must have one row in the view; a step that breaks this is refused.
 
-    >>> after = TableAfter(pa.table({"nr": [1, 7], "items": [1, 4], "weight": [1, 1]}))
+    >>> after = PostStepTable(pa.table({"nr": [1, 7], "items": [1, 4], "weight": [1, 1]}))
     >>> step = pa.table({"nr": [1, 1, 2], "items": [1, 2, 5], "weight": [1, -1, -1]})
     >>> upsert("nr").table("waiting", step, after).to_pylist()
     [{'nr': 1, 'items': 1, 'weight': 1}, {'nr': 2, 'items': 5, 'weight': -1}]
@@ -206,8 +206,8 @@ def complete() -> Output:
 
 
 @dataclass(frozen=True)
-class TableAfter:
-    """`After` over the whole view as a table; a look-up reads all of it."""
+class PostStepTable:
+    """`PostStepReader` over the whole view as a table; a look-up reads all of it."""
 
     table: pa.Table
 

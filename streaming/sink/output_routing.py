@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from circuits import Circuit, UnknownViewError
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.sink.output_modes import After, Output
+from streaming.sink.output_modes import Output, PostStepReader
 from streaming.targets.frame import FrameTarget
 from streaming.targets.target import Target, ViewDelta
 
-__all__ = ["OnDelta", "Routes", "routes_of"]
+__all__ = ["OnDelta", "OutputRouting", "routes_of"]
 
 OnDelta = Callable[[DataFrame, int], object]
 
@@ -28,7 +28,7 @@ FORM: Final = b"dbsp_wcoj.output"
 
 
 @dataclass(frozen=True)
-class Routes:
+class OutputRouting:
     """Targets and output modes by view.
 
     Attributes:
@@ -40,7 +40,7 @@ class Routes:
     outputs: Mapping[str, Output]
 
     def tables(
-        self, deltas: Mapping[str, pa.Table], after: Callable[[str], After]
+        self, deltas: Mapping[str, pa.Table], after: Callable[[str], PostStepReader]
     ) -> dict[str, pa.Table]:
         """What a step gives out, by view.
 
@@ -106,7 +106,7 @@ def routes_of(
     circuit: Circuit,
     on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None,
     outputs: Mapping[str, Output],
-) -> Routes:
+) -> OutputRouting:
     """The routes of a circuit's outputs, checked.
 
     Raises:
@@ -128,7 +128,7 @@ def routes_of(
                 f"view {view!r} is to be given out by {output.mode}(), which needs all of it, and "
                 f"is not materialized: make the circuit with materialize=[{view!r}]"
             )
-    return Routes(targets, dict(outputs))
+    return OutputRouting(targets, dict(outputs))
 
 
 def _check_names(circuit: Circuit, role: str, names: Mapping[str, object]) -> None:

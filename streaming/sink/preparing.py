@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from circuits import BrokenCircuitError, Circuit, CircuitStep, StepLimitError
-from circuits.inputs import Refused
+from circuits.inputs import RejectedRows
 from circuits.schema import WEIGHT
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import RowError
-from streaming.sink.dead_letters import BadRows, Letters, judged
-from streaming.sink.failing_rows import LIMITS_OF_ROWS, MOST, Poisoned, isolated
+from streaming.sink.dead_letters import BadRows, DeadLetters, apply_policy
+from streaming.sink.failing_rows import LIMITS_OF_ROWS, MOST, FailingRows, isolate_failing_rows
 
-__all__ = ["PreparedBatch", "prepared"]
+__all__ = ["PreparedBatch", "prepare_batch"]
 
 #: Reasons of the rules of inputs for which a row is put aside whatever the policy: it came too
 #: late to have an effect, which is no fault of the stream.
@@ -35,14 +35,14 @@ class PreparedBatch:
     """
 
     step: CircuitStep
-    letters: Letters
+    letters: DeadLetters
     digests: Mapping[str, int]
 
 
-def prepared(
+def prepare_batch(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
-    letters: Letters,
+    letters: DeadLetters,
     *,
     bad_rows: BadRows,
     batch_id: int,
@@ -76,11 +76,11 @@ def prepared(
         good, poison = _without_poison(circuit, tables, error, bad_rows, watermarks, batch_id)
         if not len(poison):
             raise error
-        letters = judged(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
+        letters = apply_policy(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
         step = circuit.prepare(good, watermarks)
     try:
         expected, bad = _refused(step)
-        kept = judged(letters + bad, bad_rows=bad_rows, batch_id=batch_id)
+        kept = apply_policy(letters + bad, bad_rows=bad_rows, batch_id=batch_id)
         return PreparedBatch(step, kept + expected.stamped(batch_id), digests)
     except BaseException:
         step.abandon()
@@ -99,7 +99,7 @@ def _without_poison(
     bad_rows: BadRows,
     watermarks: Mapping[str, datetime],
     batch_id: int,
-) -> tuple[Mapping[str, pa.Table], Letters]:
+) -> tuple[Mapping[str, pa.Table], DeadLetters]:
     """The rows that do not make the step fail, and the others.
 
     Raises:
@@ -110,9 +110,9 @@ def _without_poison(
         circuit.prepare(some, watermarks).abandon()
 
     # Where the policy is to fail, one row is enough to say why.
-    found = isolated(tables, attempt, most=MOST if bad_rows == "dead_letter" else 1)
-    poison = Letters(
-        pa.concat_tables([Letters.none().table, *(_letter(one).table for one in found.bad)])
+    found = isolate_failing_rows(tables, attempt, most=MOST if bad_rows == "dead_letter" else 1)
+    poison = DeadLetters(
+        pa.concat_tables([DeadLetters.none().table, *(_letter(one).table for one in found.bad)])
     )
     if bad_rows == "dead_letter" and not found.complete:
         if not found.bad and isinstance(error, StepLimitError):
@@ -126,15 +126,15 @@ def _without_poison(
     return found.good, poison
 
 
-def _letter(one: Poisoned) -> Letters:
+def _letter(one: FailingRows) -> DeadLetters:
     rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
     weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
-    return Letters.of_rows(one.relation, rows, str(one.error), weights)
+    return DeadLetters.of_rows(one.relation, rows, str(one.error), weights)
 
 
-def _refused(step: CircuitStep) -> tuple[Letters, Letters]:
+def _refused(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
     """The rows that the rules of inputs refused: those that are no fault, and the others."""
-    expected, bad = Letters.none(), Letters.none()
+    expected, bad = DeadLetters.none(), DeadLetters.none()
     for name, refused in chain.from_iterable(
         ((name, one) for one in many) for name, many in step.refused.items()
     ):
@@ -146,9 +146,9 @@ def _refused(step: CircuitStep) -> tuple[Letters, Letters]:
     return expected, bad
 
 
-def _letters(name: str, refused: Refused) -> Letters:
+def _letters(name: str, refused: RejectedRows) -> DeadLetters:
     weights = refused.table.column(WEIGHT)
-    return Letters.of_rows(
+    return DeadLetters.of_rows(
         name,
         refused.table.drop_columns([WEIGHT]),
         refused.message,

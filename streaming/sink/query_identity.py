@@ -10,16 +10,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from circuits.inputs.input_options import Rules
+from circuits.inputs.input_options import InputOptions
 from circuits.schema import Schema
 from streaming.sink.checkpoint import Checkpoint
 
-__all__ = ["Origin"]
+__all__ = ["QueryIdentity"]
 
 QUERY_ID: Final = "sql.streaming.queryId"  # set by Spark for the thread that runs the micro-batch
 
 
-class Origin:
+class QueryIdentity:
     """The query whose micro-batches a sink takes.
 
     Args:
@@ -46,7 +46,7 @@ class Origin:
         return None if found is None else str(found)
 
     def watermarks(
-        self, inputs: Mapping[str, Schema], rules: Mapping[str, Rules], batch_id: int
+        self, inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions], batch_id: int
     ) -> dict[str, datetime]:
         """Spark's watermark, for the inputs that retain rows by a timestamp.
 

@@ -50,18 +50,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownInputError, UnknownViewError
 from streaming.errors import StateError
-from streaming.sink.dead_letters import BadRows, check_policy, judged
+from streaming.sink.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sink.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.output_modes import Output
 from streaming.sink.output_routing import OnDelta, routes_of
-from streaming.sink.preparing import prepared
-from streaming.sink.query_identity import Origin
+from streaming.sink.preparing import prepare_batch
+from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import Feed, feed_of
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.envelope import Changes, changes_of
 from streaming.state.files import STATE_MODE, check_mode
-from streaming.state.version_summary import Done
+from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import Target, ViewDelta
 
@@ -70,8 +70,9 @@ __all__ = ["Published", "ViewSink", "Watcher"]
 REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
 MISSING_ROWS: Final = (
     "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
-    "with a negative weight, so a later insert of the same row has no effect; Rules(strict=True) "
-    "refuses such rows instead; later ones are counted in the metrics (missing_deletions)"
+    "with a negative weight, so a later insert of the same row has no effect; "
+    "InputOptions(strict=True) refuses such rows instead; later ones are counted in the metrics "
+    "(missing_deletions)"
 )
 LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
 
@@ -175,7 +176,7 @@ class ViewSink:
         self._keep = keep
         self._mode = mode
         self._cells = cells
-        self._origin = Origin(None if checkpoint is None else os.fspath(checkpoint))
+        self._origin = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._begin()
 
     def _begin(self) -> None:
@@ -373,13 +374,13 @@ class ViewSink:
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
-    ) -> tuple[Done, int, Mapping[str, int]]:
+    ) -> tuple[VersionSummary, int, Mapping[str, int]]:
         """Prepare the step, write it, make it the state."""
         circuit = self._circuit
-        judged(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
+        apply_policy(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
         rows = sum(table.num_rows for table in changes.tables.values())
         with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
-            batch = prepared(
+            batch = prepare_batch(
                 self._engine.circuit,
                 changes.tables,
                 changes.letters,
@@ -420,7 +421,7 @@ class ViewSink:
         finally:
             circuit.observe(None)
 
-    def _publish(self, df: DataFrame, done: Done, watch: Stopwatch) -> None:
+    def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():
             watch.subject(f"{self._routes.kind_of(view)} of view {view}, {table.num_rows:,} rows")
             self._routes.publish(
@@ -434,7 +435,7 @@ class ViewSink:
 
     def _measure(
         self,
-        done: Done,
+        done: VersionSummary,
         changes: Changes,
         letters: int,
         replayed: bool,

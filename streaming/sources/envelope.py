@@ -35,9 +35,9 @@ from circuits import SchemaError
 from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.errors import UntaggedBatchError
-from streaming.sink.dead_letters import Letters, rows_as_json
+from streaming.sink.dead_letters import DeadLetters, rows_as_json
 from streaming.sources.change_feeds.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
-from streaming.sources.change_feeds.uncastable_rows import fitted
+from streaming.sources.change_feeds.uncastable_rows import safe_cast
 
 __all__ = ["Changes", "Keyed", "changes_of"]
 
@@ -59,7 +59,7 @@ class Changes:
     """What a micro-batch changes: a table per relation, and the rows that cannot be taken."""
 
     tables: Mapping[str, pa.Table]
-    letters: Letters
+    letters: DeadLetters
 
 
 def changes_of(
@@ -115,10 +115,10 @@ def changes_of(
             f"{', '.join(inputs)}"
         )
     enveloped = is_envelope(names)
-    letters = Letters.none()
+    letters = DeadLetters.none()
     if enveloped and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))
-        letters += Letters.of_texts(
+        letters += DeadLetters.of_texts(
             _shown(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
@@ -144,7 +144,7 @@ def changes_of(
     return Changes(found, letters)
 
 
-def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -> Letters:
+def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -> DeadLetters:
     """The letters of rows whose relation is NULL or no input."""
     tags = _shown(table.column(RELATION))
     known = f" is no input; inputs are {', '.join(inputs)}"
@@ -155,10 +155,10 @@ def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -
     rest = [name for name in table.column_names if name not in (RELATION, WEIGHT)]
     if enveloped:
         rest = [name for name in rest if name not in (SEQUENCE, ERROR, RAW)]
-    return Letters.of_rows(tags, table.select(rest), reasons, _plain_weights(table))
+    return DeadLetters.of_rows(tags, table.select(rest), reasons, _plain_weights(table))
 
 
-def _unfolded(table: pa.Table, name: str, order: str) -> tuple[pa.Table, Letters]:
+def _unfolded(table: pa.Table, name: str, order: str) -> tuple[pa.Table, DeadLetters]:
     """The struct of a relation as columns, with the weight and what orders the rows of a key."""
     struct = name_of(name)
     if struct not in table.column_names:
@@ -172,10 +172,10 @@ def _unfolded(table: pa.Table, name: str, order: str) -> tuple[pa.Table, Letters
             f"relation {name!r}: the column {struct!r} of the envelope is of type {rows.type}, and "
             "must be a struct of the relation's columns"
         )
-    letters = Letters.none()
+    letters = DeadLetters.none()
     if rows.null_count:
         missing = table.filter(pc.is_null(rows))
-        letters = Letters.of_texts(
+        letters = DeadLetters.of_texts(
             name,
             pa.nulls(missing.num_rows, pa.string()),
             "there is no row",
@@ -202,7 +202,7 @@ class _Part:
     order: str
     table: pa.Table
 
-    def taken(self, *, drop: bool) -> tuple[pa.Table, Letters]:
+    def taken(self, *, drop: bool) -> tuple[pa.Table, DeadLetters]:
         """The rows to take, cast to the types of the relation, and those put aside.
 
         ``drop`` leaves out columns of other relations; else the circuit refuses them.
@@ -223,7 +223,7 @@ class _Part:
                 columns[field.name] = pa.nulls(size, field.type)
                 continue
             try:
-                column, wrong = fitted(table.column(field.name), field.type)
+                column, wrong = safe_cast(table.column(field.name), field.type)
             except SchemaError as error:
                 raise SchemaError(
                     f"relation {self.name!r}: column {field.name!r}: {error}"
@@ -246,11 +246,11 @@ class _Part:
             columns.setdefault(self.order, table.column(self.order))
         taken = pa.table(columns)
         if not reasons:
-            return taken, Letters.none()
+            return taken, DeadLetters.none()
         bad = np.logical_or.reduce([mask for mask, _ in reasons])
         return taken.filter(pa.array(~bad)), self._letters(bad, reasons)
 
-    def _letters(self, bad: Mask, reasons: list[tuple[Mask, str]]) -> Letters:
+    def _letters(self, bad: Mask, reasons: list[tuple[Mask, str]]) -> DeadLetters:
         """One letter for each bad row, with the first reason."""
         chosen = np.full(len(bad), -1, np.int64)
         for place in reversed(range(len(reasons))):
@@ -259,7 +259,7 @@ class _Part:
         aside = self.table.filter(pa.array(bad))
         mine = [name for name in aside.column_names if name in self.schema.columns]
         text = rows_as_json(aside.select(mine))
-        return Letters.of_texts(
+        return DeadLetters.of_texts(
             self.name, text, pc.take(texts, pa.array(chosen[bad])), _plain_weights(aside)
         )
 
@@ -296,14 +296,14 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if types.is_null(type):
         return column.cast(pa.int64())
     if types.is_integer(type):
-        return fitted(column, pa.int64())[0]
+        return safe_cast(column, pa.int64())[0]
     if types.is_floating(type):
         wide = column.cast(pa.float64())
         whole = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
         kept = pc.if_else(pc.fill_null(whole, False), wide, pa.scalar(None, pa.float64()))
         return kept.cast(pa.int64())
     if types.is_decimal(type):
-        whole, _ = fitted(column, pa.decimal128(19, 0))
+        whole, _ = safe_cast(column, pa.decimal128(19, 0))
         return _narrow(whole)
     if types.is_string(type) or types.is_large_string(type):
         digits = pc.match_substring_regex(column, r"^[+-]?[0-9]{1,19}$")

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from streaming.state.checksums import count, items, text
 
-__all__ = ["Cells"]
+__all__ = ["CellVersions"]
 
 MAX_CELLS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellVersions:
     """The cells of one version.
 
     Attributes:
@@ -28,8 +28,8 @@ class Cells:
         layout: How rows find them, as JSON has it.
         manifests: By the numbers of stage and cell.
 
-    >>> cells = Cells(2, [], {(0, 1): b"sealed"})
-    >>> Cells.of(cells.body) == cells
+    >>> cells = CellVersions(2, [], {(0, 1): b"sealed"})
+    >>> CellVersions.of(cells.body) == cells
     True
     """
 
@@ -48,7 +48,7 @@ class Cells:
         return {"count": self.count, "layout": self.layout, "manifests": manifests}
 
     @staticmethod
-    def of(body: Mapping[str, Any]) -> Cells:
+    def of(body: Mapping[str, Any]) -> CellVersions:
         """What ``body`` says.
 
         Raises:
@@ -61,4 +61,4 @@ class Cells:
         cells = count(body["count"])
         if not 1 <= cells <= MAX_CELLS:
             raise ValueError(f"{cells} cells, at most {MAX_CELLS} are possible")
-        return Cells(cells, body["layout"], manifests)
+        return CellVersions(cells, body["layout"], manifests)

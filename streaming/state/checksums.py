@@ -14,17 +14,26 @@ from typing import Any, Final
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["count", "integer", "items", "seal_of", "sealed", "text", "texts", "unsealed"]
+__all__ = [
+    "checksum_of",
+    "count",
+    "integer",
+    "items",
+    "text",
+    "texts",
+    "verified_text",
+    "with_checksum",
+]
 
 #: Counts, sizes and ids are below; int64 with room for sums.
 MAX_COUNT: Final = 2**62
 MAX_INT: Final = 2**63
 
 
-def sealed(body: Mapping[str, Any]) -> bytes:
+def with_checksum(body: Mapping[str, Any]) -> bytes:
     """A text of JSON and its checksum.
 
-    >>> sealed({"a": 1})
+    >>> with_checksum({"a": 1})
     b'{"a":1}\\ncrc32 561bacaf\\n'
     """
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -32,13 +41,13 @@ def sealed(body: Mapping[str, Any]) -> bytes:
     return line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode()
 
 
-def seal_of(data: bytes) -> int:
-    """The checksum of what `sealed` wrote; O(bytes)."""
+def checksum_of(data: bytes) -> int:
+    """The checksum of what `with_checksum` wrote; O(bytes)."""
     return zlib.crc32(data.partition(b"\n")[0])
 
 
-def unsealed(data: bytes, name: str) -> dict[str, Any]:
-    """The object that `sealed` wrote.
+def verified_text(data: bytes, name: str) -> dict[str, Any]:
+    """The object that `with_checksum` wrote.
 
     Raises:
         StateDamagedError: It was cut short or changed, or is no object of strict JSON.

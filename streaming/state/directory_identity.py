@@ -18,11 +18,11 @@ from typing import Final
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
-from streaming.state.checksums import items, sealed, text, unsealed
+from streaming.state.checksums import items, text, verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
 from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_manifest
 
-__all__ = ["FORMAT", "Identity", "identified", "identity_of"]
+__all__ = ["FORMAT", "DirectoryIdentity", "identified", "identity_of"]
 
 FORMAT: Final = 1
 NAME: Final = "state.json"
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Identity:
+class DirectoryIdentity:
     """What a state directory belongs to.
 
     Attributes:
@@ -47,7 +47,7 @@ class Identity:
     inputs: Mapping[str, str]
 
 
-def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
+def identified(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
     """The identity of a directory, which is given one if it is new, or lost it.
 
     Raises:
@@ -56,12 +56,12 @@ def identified(files: Files, circuit: Circuit, new_id: str) -> Identity:
     found, is_written = _found(files, circuit)
     identity = found or _of(circuit, new_id)
     if not is_written:
-        replace_small(files, NAME, sealed(asdict(identity)))
+        replace_small(files, NAME, with_checksum(asdict(identity)))
         files.sync_folder("")
     return identity
 
 
-def identity_of(files: Files, circuit: Circuit) -> Identity | None:
+def identity_of(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
     """The identity of a directory; None if it has none yet.
 
     Raises:
@@ -72,7 +72,7 @@ def identity_of(files: Files, circuit: Circuit) -> Identity | None:
     return _found(files, circuit)[0]
 
 
-def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
+def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
     """The identity, and whether the file has it."""
     path = f"{files.location}/{NAME}"
     if files.size(NAME) is None:
@@ -84,7 +84,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
         )
         return _recovered(files, circuit, error), False
     try:
-        body = unsealed(read_small(files, NAME), path)
+        body = verified_text(read_small(files, NAME), path)
     except StateDamagedError as error:
         return _recovered(files, circuit, error), False
     if body.get("format") != FORMAT or isinstance(body["format"], bool):
@@ -94,7 +94,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
             "together with the checkpoint to start again"
         )
     try:
-        identity = Identity(
+        identity = DirectoryIdentity(
             FORMAT,
             text(body["id"]),
             {name: text(one) for name, one in items(body["fingerprints"])},
@@ -110,7 +110,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[Identity | None, bool]:
     return identity, True
 
 
-def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> Identity:
+def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
     """The identity by the newest manifest that is whole, if it is of this circuit."""
     for number in reversed(numbers_in(files)):
         try:
@@ -125,17 +125,17 @@ def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> Iden
     raise error
 
 
-def _of(circuit: Circuit, id: str) -> Identity:
+def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
     columns = {
         name: ", ".join(
             f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
         )
         for name, schema in circuit.inputs.items()
     }
-    return Identity(FORMAT, id, dict(circuit.fingerprints), columns)
+    return DirectoryIdentity(FORMAT, id, dict(circuit.fingerprints), columns)
 
 
-def _check(files: Files, identity: Identity, circuit: Circuit) -> None:
+def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
     columns = _of(circuit, "").inputs
     mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
     if list(mine.items()) == list(theirs.items()):

@@ -25,23 +25,23 @@ from functools import lru_cache
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.cell_versions import Cells
+from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import (
+    checksum_of,
     count,
     integer,
     items,
-    seal_of,
-    sealed,
     text,
     texts,
-    unsealed,
+    verified_text,
+    with_checksum,
 )
 from streaming.state.files import Files, read_small
-from streaming.state.segment_references import Placed
+from streaming.state.segment_references import SegmentReference
 
 __all__ = [
     "FOLDER",
-    "FileMark",
+    "FileChecksum",
     "Manifest",
     "batch_of",
     "manifest_name",
@@ -59,7 +59,7 @@ _CRC_LIMIT: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class FileMark:
+class FileChecksum:
     """How a file must be: its size in bytes and its CRC-32."""
 
     size: int
@@ -96,18 +96,18 @@ class Manifest:
     batch_id: int
     query_id: str | None
     steps: int
-    traces: Mapping[str, Mapping[tuple[int, ...], tuple[Placed, ...]]]
-    tables: Mapping[str, tuple[Placed, ...]]
+    traces: Mapping[str, Mapping[tuple[int, ...], tuple[SegmentReference, ...]]]
+    tables: Mapping[str, tuple[SegmentReference, ...]]
     lengths: Mapping[str, int]
     marks: Mapping[str, int]
     plans: Any
     digests: Mapping[str, int]
     outputs: Mapping[str, tuple[str, ...]]
     letters: int
-    files: Mapping[str, FileMark]
+    files: Mapping[str, FileChecksum]
     state_id: str = ""
     fingerprint: str = ""
-    cells: Cells | None = None
+    cells: CellVersions | None = None
     epoch: int = 0
     owner: str = ""
     parent: int | None = None
@@ -153,7 +153,7 @@ class Manifest:
         """The text of the file."""
         numbers = {name: i for i, name in enumerate(self.files)}
 
-        def placed(pieces: tuple[Placed, ...]) -> list[list[int]]:
+        def placed(pieces: tuple[SegmentReference, ...]) -> list[list[int]]:
             return [[numbers[p.file], p.row, p.rows, p.size] for p in pieces]
 
         body = {
@@ -180,7 +180,7 @@ class Manifest:
         }
         if self.cells is not None:
             body["cells"] = self.cells.body
-        return sealed(body)
+        return with_checksum(body)
 
     @staticmethod
     def of(data: bytes, name: str) -> Manifest:
@@ -189,9 +189,9 @@ class Manifest:
         Raises:
             StateDamagedError: It was cut short or changed.
         """
-        body = unsealed(data, name)
+        body = verified_text(data, name)
         try:
-            return _manifest(body, seal_of(data))
+            return _manifest(body, checksum_of(data))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(
                 f"{name} is no manifest of this version ({type(error).__name__}: {error}): restore "
@@ -204,13 +204,13 @@ def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
     files = {_file_name(name): _mark(*mark) for name, mark in items(body["files"])}
     names = list(files)
 
-    def placed(pieces: Any) -> tuple[Placed, ...]:
+    def placed(pieces: Any) -> tuple[SegmentReference, ...]:
         return tuple(
-            Placed(names[count(f)], count(row), count(rows), count(size))
+            SegmentReference(names[count(f)], count(row), count(rows), count(size))
             for f, row, rows, size in pieces
         )
 
-    cells = Cells.of(body["cells"]) if "cells" in body else None
+    cells = CellVersions.of(body["cells"]) if "cells" in body else None
     for cell in () if cells is None else cells.manifests.values():
         if of_cell(cell).cells is not None:
             raise ValueError("a cell that has cells")
@@ -253,10 +253,10 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _mark(size: Any, crc: Any) -> FileMark:
+def _mark(size: Any, crc: Any) -> FileChecksum:
     if count(crc) >= _CRC_LIMIT:
         raise ValueError(f"{crc} is no CRC-32")
-    return FileMark(count(size), crc)
+    return FileChecksum(count(size), crc)
 
 
 @lru_cache(maxsize=1024)

@@ -13,24 +13,24 @@ import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
-from streaming.state.cell_versions import Cells
-from streaming.state.version_summary import Done
+from streaming.state.cell_versions import CellVersions
+from streaming.state.version_summary import VersionSummary
 
-__all__ = ["Volatile"]
+__all__ = ["InMemoryStore"]
 
 
-class Volatile:
+class InMemoryStore:
     """The last version of a circuit's state, which is in the circuit itself."""
 
     def __init__(self, circuit: Circuit) -> None:
         self.circuit = circuit
         self.id = str(uuid.uuid4())
         self.bytes_written = 0
-        self._last: Done | None = None
+        self._last: VersionSummary | None = None
         self._query: str | None = None
         self._lost = False
 
-    def find(self, batch_id: int, query_id: str | None) -> Done | None:
+    def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """The last micro-batch if it came again; None if this is the next one.
 
         Raises:
@@ -75,14 +75,14 @@ class Volatile:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
-        cells: Cells | None = None,
-    ) -> Done:
+        cells: CellVersions | None = None,
+    ) -> VersionSummary:
         """Keep what a step gives, in place of the one before."""
         before = 0 if self._last is None else self._last.letters
         now = 0 if letters is None else letters.num_rows
         self._lost = True  # until the circuit has the step, too
         self._query = query_id
-        self._last = Done(batch_id, outputs, {}, digests, before + now)
+        self._last = VersionSummary(batch_id, outputs, {}, digests, before + now)
         return self._last
 
     def settle(self) -> None:

@@ -22,13 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["FAN", "Placed", "taken_in"]
+__all__ = ["FAN", "SegmentReference", "taken_in"]
 
 FAN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class SegmentReference:
     """A piece in a file: which row of the segment, how many rows of data, how many bytes."""
 
     file: str

@@ -17,9 +17,9 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.storage.run import Run
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
-from streaming.state.manifest import FileMark, Manifest
-from streaming.state.segment import Piece, read_segment, title_of
-from streaming.state.segment_references import Placed
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.segment import SegmentPart, read_segment, title_of
+from streaming.state.segment_references import SegmentReference
 
 __all__ = ["Known", "check_size", "checked_run", "checked_strings", "state_of", "verified"]
 
@@ -27,10 +27,10 @@ Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 #: The pieces of files that have been read, by name, with the mark that they were read by.
-Known = dict[str, tuple[FileMark, list[Piece]]]
+Known = dict[str, tuple[FileChecksum, list[SegmentPart]]]
 
 
-def verified(files: Files, name: str, mark: FileMark) -> memoryview:
+def verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
     """The memory of a file; O(bytes) for the checksum.
 
     Raises:
@@ -47,7 +47,7 @@ def verified(files: Files, name: str, mark: FileMark) -> memoryview:
     return data
 
 
-def check_size(files: Files, name: str, mark: FileMark) -> None:
+def check_size(files: Files, name: str, mark: FileChecksum) -> None:
     """Look whether a file is there, in its length.
 
     Raises:
@@ -86,11 +86,11 @@ def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> St
             new.add(name)
         pieces[name] = read[name][1]
 
-    def run(placed: Placed, title: str) -> Run:
+    def run(placed: SegmentReference, title: str) -> Run:
         piece = found_piece(files, pieces[placed.file], placed, title)
         return checked_run(files, piece, placed, is_new=placed.file in new)
 
-    def strings(placed: Placed, title: str) -> tuple[Words, Bytes]:
+    def strings(placed: SegmentReference, title: str) -> tuple[Words, Bytes]:
         piece = found_piece(files, pieces[placed.file], placed, title)
         return checked_strings(files, piece, placed, is_new=placed.file in new)
 
@@ -113,7 +113,9 @@ def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> St
     )
 
 
-def found_piece(files: Files, pieces: list[Piece], placed: Placed, title: str) -> Piece:
+def found_piece(
+    files: Files, pieces: list[SegmentPart], placed: SegmentReference, title: str
+) -> SegmentPart:
     """The piece that a manifest places in a file.
 
     Raises:
@@ -129,7 +131,9 @@ def found_piece(files: Files, pieces: list[Piece], placed: Placed, title: str) -
     return piece
 
 
-def checked_run(files: Files, piece: Piece, placed: Placed, *, is_new: bool = True) -> Run:
+def checked_run(
+    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
+) -> Run:
     """The run of a piece; O(words) to look at its positions if it is new.
 
     Raises:
@@ -150,7 +154,7 @@ def checked_run(files: Files, piece: Piece, placed: Placed, *, is_new: bool = Tr
 
 
 def checked_strings(
-    files: Files, piece: Piece, placed: Placed, *, is_new: bool = True
+    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
 ) -> tuple[Words, Bytes]:
     """The offsets and bytes of a piece of a table; O(values) to look at them if it is new.
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from streaming.errors import ReplayError
 
-__all__ = ["Done"]
+__all__ = ["VersionSummary"]
 
 
 @dataclass(frozen=True)
-class Done:
+class VersionSummary:
     """A micro-batch that is part of the state.
 
     Attributes:

@@ -28,16 +28,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from circuits.circuit_spec import Definition, SourceText
+from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
-from circuits.inputs.input_options import Retain, Rules
+from circuits.inputs.input_options import InputOptions, Retention
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import formula_of
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.checksums import sealed, unsealed
+from streaming.state.checksums import verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
 
-__all__ = ["keep_definition", "kept_definition"]
+__all__ = ["read_definition", "write_definition"]
 
 NAME: Final = "views.json"
 FORMER: Final = "views.pickle"
@@ -48,7 +48,7 @@ APART: Final = ("plans", "schemas", "source")
 START: Final = "start the query once with this version, which writes the file"
 
 
-def keep_definition(files: Files, definition: Definition) -> None:
+def write_definition(files: Files, definition: CircuitSpec) -> None:
     """Write the file, unless it already has this content.
 
     Raises:
@@ -63,7 +63,7 @@ def keep_definition(files: Files, definition: Definition) -> None:
     replace_small(files, NAME, data)
 
 
-def kept_definition(files: Files) -> Definition:
+def read_definition(files: Files) -> CircuitSpec:
     """Compile the views from the file.
 
     Raises:
@@ -78,7 +78,7 @@ def kept_definition(files: Files) -> Definition:
         if files.size(FORMER) is not None:
             former = f" ({FORMER}, of an earlier version, is not read)"
         raise StateError(f"{path} is missing{former}: {START}")
-    body = unsealed(read_small(files, NAME), path)
+    body = verified_text(read_small(files, NAME), path)
     if body.get("format") != FORMAT:
         raise StateMismatchError(
             f"{path} has format {body.get('format')!r}, this version reads {FORMAT}: use the "
@@ -101,7 +101,7 @@ def kept_definition(files: Files) -> Definition:
     ) from found
 
 
-def _written(definition: Definition) -> bytes:
+def _written(definition: CircuitSpec) -> bytes:
     schemas = {
         name: base64.b64encode(schema.serialize()).decode()
         for name, schema in definition.schemas.items()
@@ -112,7 +112,9 @@ def _written(definition: Definition) -> bytes:
         if part.name not in APART
     }
     source = _plain(definition.source)
-    return sealed({"format": FORMAT, "source": source, "schemas": schemas, "options": options})
+    return with_checksum(
+        {"format": FORMAT, "source": source, "schemas": schemas, "options": options}
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -129,7 +131,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def _read(body: Mapping[str, Any]) -> Definition:
+def _read(body: Mapping[str, Any]) -> CircuitSpec:
     """Compile the definition from the parsed content of the file."""
     source = SourceText(**body["source"])
     schemas = {
@@ -137,7 +139,7 @@ def _read(body: Mapping[str, Any]) -> Definition:
         for name, text in body["schemas"].items()
     }
     options = {name: _option(name, value) for name, value in body["options"].items()}
-    definition = Definition(plans_of(source, schemas), schemas, source=source, **options)
+    definition = CircuitSpec(plans_of(source, schemas), schemas, source=source, **options)
     definition.circuit()  # raises an error if an option is invalid
     return definition
 
@@ -153,18 +155,18 @@ def _option(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict):
-        default = next(part.default for part in fields(Definition) if part.name == name)
+        default = next(part.default for part in fields(CircuitSpec) if part.name == name)
         if not is_dataclass(default) or isinstance(default, type):
             raise TypeError(f"{name} is no object")
         return type(default)(**value)  # several options in one dataclass
     return value
 
 
-def _rules(given: Mapping[str, Any]) -> Rules:
+def _rules(given: Mapping[str, Any]) -> InputOptions:
     values = dict(given)
     if values.get("retain") is not None:
         retain = dict(values["retain"])
         if isinstance(retain["duration"], dict):
             retain["duration"] = timedelta(**retain["duration"])
-        values["retain"] = Retain(**retain)
-    return Rules(**values)
+        values["retain"] = Retention(**retain)
+    return InputOptions(**values)

@@ -24,8 +24,8 @@ __all__ = [
     "columns_of",
     "is_number",
     "keys_of",
+    "row_texts",
     "rows_of",
-    "texts_of",
     "weights_of",
     "without_views",
 ]
@@ -66,7 +66,7 @@ def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
     columns = [table.column(name) for name in table.column_names if name != WEIGHT]
     if not columns:
         return [(weight, ()) for weight in weights]
-    return list(zip(weights, texts_of(columns), strict=True))
+    return list(zip(weights, row_texts(columns), strict=True))
 
 
 def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ...]]:
@@ -78,7 +78,7 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ..
     return list(zip(*(map(repr, _values(column)) for column in columns), strict=True))
 
 
-def texts_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
+def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
     """The rows of some columns, as texts, cut; NULL is None."""
     return list(zip(*([_text(value) for value in _values(one)] for one in columns), strict=True))
 

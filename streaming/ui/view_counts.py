@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from circuits import Circuit
-from circuits.plan.nodes import Aggregate, Filter, Map, Totals
+from circuits.plan.nodes import Aggregate, Filter, FinalAggregate, Map
 from circuits.runtime.graph import Graph
 from circuits.schema import WEIGHT
 from dbsp_wcoj.storage.run import Run
 from streaming.ui.row_texts import Int64Array, is_number, weights_of
 
-__all__ = ["Tally", "is_single"]
+__all__ = ["ViewCounts", "is_single"]
 
 MOST: Final = 4
 
 
-class Tally:
+class ViewCounts:
     """The numbers of one view, step by step.
 
     Args:
@@ -121,7 +121,7 @@ def is_single(graph: Graph, view: str) -> bool:
                 (number,) = graph.nodes[number].inputs
             case Aggregate(_, keys, _):
                 return not keys
-            case Totals(_, keys, _):
+            case FinalAggregate(_, keys, _):
                 return not keys
             case _:
                 return False

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Plan
-from circuits.plan.rewrite import lowered
-from circuits.runtime.graph import Graph, Joining
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Graph, JoinOptions
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, ZSet
 from tests.generators.plans import RELATIONS, History, decoded, plans
@@ -29,10 +29,10 @@ LAW = settings(
 
 
 def graph_of(plan: Plan, formula: str = "collapsed") -> Graph:
-    graph = Graph(Codecs(), Joining(formula), lambda: 0.0)
+    graph = Graph(Codecs(), JoinOptions(formula), lambda: 0.0)
     for name, fields in RELATIONS.items():
         graph.add_input(name, fields)
-    graph.add_view("view", lowered(plan))
+    graph.add_view("view", rewrite_plan(plan))
     return graph
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from circuits import Definition, Retain, Rules, compile_datalog, compile_sql
+from circuits import CircuitSpec, InputOptions, Retention, compile_datalog, compile_sql
 from dbsp_wcoj.limits import StepLimits
 from streaming import StateDamagedError
 from streaming.state.files import LocalFiles
-from streaming.state.view_definitions import keep_definition, kept_definition
+from streaming.state.view_definitions import read_definition, write_definition
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.support.state_store import bags
 
@@ -55,8 +55,8 @@ def test_fingerprints_say_in_what_two_circuits_differ():
 
 def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(tmp_path):
     rules = {
-        "person": Rules(keys=("id",), sequence="id", strict=True),
-        "knows": Rules(retain=Retain("a", 7)),
+        "person": InputOptions(keys=("id",), sequence="id", strict=True),
+        "knows": InputOptions(retain=Retention("a", 7)),
     }
     options = {
         "materialize": ["total"],
@@ -83,13 +83,13 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
     ):
         files = LocalFiles(tmp_path / str(number))
         for _ in range(2):
-            keep_definition(files, circuit.definition)
-        kept = kept_definition(files)
+            write_definition(files, circuit.definition)
+        kept = read_definition(files)
         assert kept == circuit.definition
         assert kept.source == circuit.definition.source and kept.source is not None
         assert kept.fingerprint == circuit.fingerprint
         changed = [part.name for part in fields(kept) if part.name not in ("plans", "schemas")]
-        plain = Definition(circuit.plans, inputs, outputs=("total", "groups"))
+        plain = CircuitSpec(circuit.plans, inputs, outputs=("total", "groups"))
         assert all(getattr(kept, name) != getattr(plain, name) for name in changed), (
             "an option is not tried: give it a value here that is not its default"
         )
@@ -100,21 +100,21 @@ def test_a_changed_text_is_written_again_and_a_damaged_file_as_well(tmp_path):
     one = compile_sql("SELECT a FROM e", {"e": pa.schema([("a", pa.int64())])})
     for text in ("SELECT  a FROM e", "SELECT a FROM e"):
         other = compile_sql(text, one.definition.schemas)
-        keep_definition(files, other.definition)
-        assert kept_definition(files).source.text == text
+        write_definition(files, other.definition)
+        assert read_definition(files).source.text == text
     for content in (b"", b"\x80\x04.", b"{}"):
         (tmp_path / "views.json").write_bytes(content)
         with pytest.raises(StateDamagedError, match=r"views\.json"):
-            kept_definition(files)
-        keep_definition(files, one.definition)
-        assert kept_definition(files) == one.definition
+            read_definition(files)
+        write_definition(files, one.definition)
+        assert read_definition(files) == one.definition
 
 
 FINGERPRINTS = """
 import json
-from circuits import Retain, Rules, compile_sql
+from circuits import InputOptions, compile_sql
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS
-rules = {"person": Rules(keys=("id",)), "knows": Rules(strict=True)}
+rules = {"person": InputOptions(keys=("id",)), "knows": InputOptions(strict=True)}
 circuit = compile_sql(VIEWS, INPUTS, materialize=["total", "groups"], rules=rules)
 print(json.dumps(circuit.fingerprints))
 """

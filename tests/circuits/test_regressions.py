@@ -19,7 +19,7 @@ from circuits import (
     incrementalize,
 )
 from circuits.plan.expressions import Column, Literal
-from circuits.plan.nodes import Field, Map, Outer, Values
+from circuits.plan.nodes import Field, Map, OuterJoin, Values
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from tests.generators.plans import decoded
@@ -206,7 +206,7 @@ def test_an_outer_join_may_compare_with_what_is_constant_on_one_side(kind):
     for value in (None, 1, 4):
         one = Map(right, (Literal(value, pa.int64()),), ("m",))
         differs = call("not", call("eq", Column(0, pa.int64()), Column(2, pa.int64())))
-        plan = Outer(left, one, differs, kind)
+        plan = OuterJoin(left, one, differs, kind)
         graph = incrementalize({"view": plan}, {})
         step = graph.prepare({})
         assert decoded(step.deltas[graph.views["view"]]) == evaluate_plan(plan, {})

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from circuits import (
     Circuit,
-    Definition,
+    CircuitSpec,
+    InputOptions,
     IterationError,
-    Retain,
-    Rules,
+    Retention,
     StepLimitError,
     StepLimits,
     StepMemoryError,
@@ -32,7 +32,7 @@ from circuits.runtime.operators import linear
 from circuits.runtime.operators import recursive_min_max as settle_best
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
 from dbsp_wcoj.kernels.join import program as words
-from dbsp_wcoj.storage.prefix_lookup import Leading, leading
+from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 SCHEMAS = {"e": PAIRS, "f": PAIRS}
@@ -210,13 +210,13 @@ def test_a_recursion_that_has_no_end_is_refused_in_seconds(
     before = sizes(circuit)
     read = 0
 
-    def counted(*arguments: Any, **options: Any) -> Leading:
+    def counted(*arguments: Any, **options: Any) -> PrefixRows:
         nonlocal read
-        found = leading(*arguments, **options)
+        found = prefix_lookup(*arguments, **options)
         read += len(found.places)
         return found
 
-    monkeypatch.setattr(settle_best, "leading", counted)
+    monkeypatch.setattr(settle_best, "prefix_lookup", counted)
     with pytest.raises(IterationError, match=rf"the recursion of 'd' .* {iterations:,} iterations"):
         circuit.step({"e": table([(1, 2), (2, 3), (3, 1)])})
 
@@ -461,7 +461,7 @@ VIEWS = {
 
 
 @cache
-def definition_of(view: str) -> Definition:
+def definition_of(view: str) -> CircuitSpec:
     return compile_sql(
         VIEWS[view], SCHEMAS, name=view, materialize=True, limits=StepLimits.off()
     ).definition
@@ -509,7 +509,7 @@ def test_results_that_are_published_before_their_rows_expire_count():
         "SELECT a.v + b.v AS x, a.v AS y FROM e a JOIN e b"
         " ON a.k = b.k AND a.at >= b.at - 50 AND b.at >= a.at - 50",
         {"e": pa.schema({"k": pa.int64(), "v": pa.int64(), "at": pa.int64()})},
-        rules={"e": Rules(retain=Retain("at", 1, on_expiry="keep"))},
+        rules={"e": InputOptions(retain=Retention("at", 1, on_expiry="keep"))},
         limits=StepLimits(max_step_rows=1000),
     )
     rows = {"k": [1] * 100 + [2], "v": [*range(101)], "at": [0] * 100 + [1000]}

@@ -27,8 +27,8 @@ from circuits import (
     BusyCircuitError,
     Circuit,
     CircuitError,
-    Retain,
-    Rules,
+    InputOptions,
+    Retention,
     StaleStepError,
     compile_datalog,
     compile_sql,
@@ -422,7 +422,10 @@ def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
 
 
 def test_digests_are_those_that_the_step_has_whatever_the_rules():
-    rules = {"e": Rules(keys=["a"], strict=True), "t": Rules(retain=Retain("at", "10 seconds"))}
+    rules = {
+        "e": InputOptions(keys=["a"], strict=True),
+        "t": InputOptions(retain=Retention("at", "10 seconds")),
+    }
     schemas = {**EDGE, "t": pa.schema([("at", pa.timestamp("s")), ("s", pa.string())])}
     circuit = compile_sql(
         "SELECT e.a FROM e JOIN t ON e.a = t.s",

@@ -188,14 +188,14 @@ def test_every_public_name_is_in_the_reference():
 # Exported for the layers above, and told of where they are used.
 INTERNAL = {
     "CircuitStep",
-    "Definition",
+    "CircuitSpec",
     "Dictionary",
     "Encoded",
     "Feed",
     "Output",
     "PreparedStep",
     "Published",
-    "Refused",
+    "RejectedRows",
     "Relations",
     "RelationsStep",
     "Schema",

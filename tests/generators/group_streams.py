@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from circuits.runtime.operators.operator import Moment
+from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, ZSet
 from tests.oracles.naive_plan import bag, evaluate_plan
@@ -92,7 +92,7 @@ def run_stream(make, plan, stream):
     for number, changes in enumerate(stream):
         delta = encoded(changes, types, codecs)
         total = total + delta
-        moment = Moment(number == 0, Relations().stage({}))
+        moment = StepContext(number == 0, Relations().stage({}))
         change, prepared = operator.prepare([delta], moment)
         again, _ = operator.prepare([delta], moment)
         assert change == again
@@ -123,7 +123,9 @@ def run_window(make, plan, *, steps=24, size=3000, groups=40):
         gone = ZSet.from_columns([c[order] for c in total.columns], -total.weights[order])
         delta = come + gone
         total = total + delta
-        change, prepared = operator.prepare([delta], Moment(number == 0, Relations().stage({})))
+        change, prepared = operator.prepare(
+            [delta], StepContext(number == 0, Relations().stage({}))
+        )
         prepared.commit()
         output = output + change
         assert output == operator.meaning([total])

@@ -13,18 +13,18 @@ from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    Cross,
+    CrossJoin,
     Distinct,
     Field,
     Filter,
     Map,
     Negate,
     Order,
-    Outer,
+    OuterJoin,
     Plan,
     Positive,
     Scan,
-    Semi,
+    Semijoin,
     TopK,
     Union,
     Values,
@@ -131,7 +131,7 @@ def plans(draw, depth: int = 3) -> Plan:
     if kind <= 8:
         inputs = [below, other] + ([draw(plans(0))] if draw(st.booleans()) else [])
         inputs = [narrowed(draw, plan, min(2, len(plan.fields))) for plan in inputs]
-        cross = Cross(tuple(inputs))
+        cross = CrossJoin(tuple(inputs))
         widths = [len(plan.fields) for plan in inputs]
         joined = Filter(cross, matching(draw, widths[0], sum(widths[1:])))
         if len(widths) == 3:
@@ -140,12 +140,12 @@ def plans(draw, depth: int = 3) -> Plan:
         chosen = [Column(draw(st.integers(0, total - 1)), INT) for _ in range(2)]
         return mapped(chosen, joined) if draw(st.booleans()) else joined
     if kind <= 10:
-        return Semi(below, other, matching(draw, width, also), anti=draw(st.booleans()))
+        return Semijoin(below, other, matching(draw, width, also), anti=draw(st.booleans()))
     if kind == 11:
         left, right = (narrowed(draw, plan, min(2, len(plan.fields))) for plan in (below, other))
         widths = len(left.fields), len(right.fields)
         side = "full" if draw(st.integers(0, 3)) == 0 else "left"
-        return Outer(left, right, matching(draw, *widths), side)
+        return OuterJoin(left, right, matching(draw, *widths), side)
     smaller = min(width, also)
     left, right = (narrowed(draw, plan, smaller) for plan in (below, other))
     if kind == 12:

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits import Circuit, compile_datalog, compile_sql
-from circuits.inputs.input_options import Retain, Rules
+from circuits.inputs.input_options import InputOptions, Retention
 from streaming.sink.output_modes import Output, complete, upsert
 
 Row = tuple[Any, ...]
@@ -167,7 +167,7 @@ def reached(relations: Mapping[str, Bag]) -> dict[str, Bag]:
 
 
 VISITS = {"visit": schema(nr=INT, ts=INT), "person": schema(nr=INT, name=TEXT)}
-RULES = {"visit": Rules(retain=Retain("ts", 10)), "person": Rules(keys=("nr",))}
+RULES = {"visit": InputOptions(retain=Retention("ts", 10)), "person": InputOptions(keys=("nr",))}
 RECENT = """
     SELECT name, count(*) AS n, max(ts) AS ts FROM visit JOIN person USING (nr) GROUP BY name
 """

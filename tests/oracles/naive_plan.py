@@ -24,16 +24,16 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    Cross,
+    CrossJoin,
     Distinct,
     Filter,
     Map,
     Negate,
-    Outer,
+    OuterJoin,
     Plan,
     Positive,
     Scan,
-    Semi,
+    Semijoin,
     TopK,
     Union,
     Values,
@@ -60,7 +60,7 @@ def evaluate_plan(plan: Plan, relations: Mapping[str, Relation]) -> Counter[Row]
             return bag(relations[plan.relation])
         case Values():
             return bag(plan.rows)
-        case Cross():
+        case CrossJoin():
             return cross(inputs(*plan.inputs))
         case Filter():
             return holding(evaluate_plan(plan.input, relations), plan.predicate, types(plan))
@@ -69,11 +69,11 @@ def evaluate_plan(plan: Plan, relations: Mapping[str, Relation]) -> Counter[Row]
             values = [computed(e, list(rows), types(plan.input)) for e in plan.expressions]
             mapped = zip(*values, strict=True) if values else [()] * len(rows)
             return weighted(zip(mapped, rows.values(), strict=True))
-        case Semi():
+        case Semijoin():
             left, right = inputs(plan.left, plan.right)
             partners = matched(left, right, plan)[0]
             return Counter({r: w for r, w in left.items() if (r in partners) != plan.anti})
-        case Outer():
+        case OuterJoin():
             return outer(plan, *inputs(plan.left, plan.right))
         case Union():
             parts = inputs(*plan.inputs)
@@ -134,7 +134,7 @@ def cross(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
 
 
 def matched(
-    left: Counter[Row], right: Counter[Row], plan: Semi | Outer
+    left: Counter[Row], right: Counter[Row], plan: Semijoin | OuterJoin
 ) -> tuple[set[Row], set[Row]]:
     """The left rows with a right row of positive weight that the predicate holds for; converse."""
     pairs = [(one, other) for one in left for other in right]
@@ -147,7 +147,7 @@ def matched(
     )
 
 
-def outer(plan: Outer, left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
+def outer(plan: OuterJoin, left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
     inner = holding(cross([left, right]), plan.predicate, types(plan))
     with_right, with_left = matched(left, right, plan)
     nulls_left, nulls_right = (None,) * len(plan.left.fields), (None,) * len(plan.right.fields)

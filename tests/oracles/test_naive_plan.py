@@ -12,17 +12,17 @@ from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
-    Cross,
+    CrossJoin,
     Distinct,
     Field,
     Filter,
     Map,
     Negate,
     Order,
-    Outer,
+    OuterJoin,
     Positive,
     Scan,
-    Semi,
+    Semijoin,
     TopK,
     Union,
     Values,
@@ -38,20 +38,20 @@ B_IS_C = call("eq", Column(1, INT), Column(2, INT))
 
 
 def test_a_join_multiplies_weights_and_null_meets_nothing():
-    plan = Filter(Cross((R, S)), B_IS_C)
+    plan = Filter(CrossJoin((R, S)), B_IS_C)
     assert evaluate_plan(plan, DATA) == {(1, 2, 2): 4}
 
 
 def test_semi_and_anti_joins_part_the_left_rows():
-    assert evaluate_plan(Semi(R, S, B_IS_C), DATA) == {(1, 2): 2}
-    assert evaluate_plan(Semi(R, S, B_IS_C, anti=True), DATA) == {(2, None): 1, (3, 4): 1}
+    assert evaluate_plan(Semijoin(R, S, B_IS_C), DATA) == {(1, 2): 2}
+    assert evaluate_plan(Semijoin(R, S, B_IS_C, anti=True), DATA) == {(2, None): 1, (3, 4): 1}
 
 
 def test_outer_joins_keep_the_rows_without_partner():
     left = {(1, 2, 2): 4, (2, None, None): 1, (3, 4, None): 1}
-    assert evaluate_plan(Outer(R, S, B_IS_C), DATA) == left
+    assert evaluate_plan(OuterJoin(R, S, B_IS_C), DATA) == left
     right = {(None, None, None): 1, (None, None, 9): 1}
-    assert evaluate_plan(Outer(R, S, B_IS_C, "full"), DATA) == left | right
+    assert evaluate_plan(OuterJoin(R, S, B_IS_C, "full"), DATA) == left | right
 
 
 def test_union_negate_positive_make_except_all():

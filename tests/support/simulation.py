@@ -45,7 +45,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from circuits import Circuit
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj import Formula
 from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSink
 from streaming.sink.metrics import Stopwatch
@@ -304,7 +304,7 @@ def sink_of(
 
 
 @cache
-def definition_of(case: str) -> Definition:
+def definition_of(case: str) -> CircuitSpec:
     return CASES[case].compile().definition
 
 

@@ -15,54 +15,54 @@ from typing import Final
 from circuits.plan.expressions import size_after
 from circuits.plan.nodes import (
     Aggregate,
-    Cross,
+    CrossJoin,
     Distinct,
     Filter,
+    FinalAggregate,
     Fixpoint,
     Join,
     Map,
     Negate,
-    Outer,
-    Pack,
+    OuterJoin,
+    PartialAggregate,
     Plan,
     Positive,
-    Recur,
+    RecursiveDistinct,
+    RecursiveReference,
+    RowIdDecode,
+    RowIdEncode,
     Scan,
-    Semi,
-    Settle,
-    Spread,
+    Semijoin,
     TopK,
-    Totals,
     Union,
-    Unpack,
     Values,
 )
 from circuits.plan.rewrite.join_planning import finish
 from circuits.plan.rewrite.outer_joins import as_left_joins, left_outer
 from circuits.plan.rewrite.partial_aggregates import summed
-from circuits.plan.rewrite.select_block import Block
+from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.plan.rewrite.semijoins import anti, semi
 from circuits.plan.rewrite.unmatched_rows import as_antijoin
 
-__all__ = ["lowered"]
+__all__ = ["rewrite_plan"]
 
 # Expressions that would have more nodes than this read computed columns instead: a query that
 # reads each computed column twice in the next one would double them at every level.
 MAX_NODES: Final = 4096
 
 
-def lowered(plan: Plan) -> Plan:
+def rewrite_plan(plan: Plan) -> Plan:
     """The plan that runs; it has the same columns, under names of its own."""
-    return _Lowering().plan(plan)
+    return _Rewriter().plan(plan)
 
 
-class _Lowering:
+class _Rewriter:
     """Lowers each node of a plan once: a DAG can have far more paths than nodes."""
 
     def __init__(self) -> None:
         # By the ``id`` of a node, which stays its own as long as the node is kept beside.
         self._plans: dict[int, tuple[Plan, Plan]] = {}
-        self._blocks: dict[int, tuple[Block, Plan]] = {}
+        self._blocks: dict[int, tuple[SelectBlock, Plan]] = {}
 
     def plan(self, plan: Plan) -> Plan:
         """The plan that runs."""
@@ -70,7 +70,7 @@ class _Lowering:
             self._plans[id(plan)] = self._lowered(plan), plan
         return self._plans[id(plan)][0]
 
-    def block(self, plan: Plan) -> Block:
+    def block(self, plan: Plan) -> SelectBlock:
         """The plan as a block, of one atom if need be."""
         if id(plan) not in self._blocks:
             self._blocks[id(plan)] = self._flattened(plan), plan
@@ -78,25 +78,25 @@ class _Lowering:
 
     def _lowered(self, plan: Plan) -> Plan:
         match plan:
-            case Scan() | Values() | Recur() | Fixpoint():
+            case Scan() | Values() | RecursiveReference() | Fixpoint():
                 return plan
-            case Join() | Pack() | Unpack() | Spread() | Totals():
+            case Join() | RowIdEncode() | RowIdDecode() | PartialAggregate() | FinalAggregate():
                 return plan
             case Union(inputs):
                 return Union(tuple(map(self.plan, inputs)))
-            case Outer(kind="full"):
+            case OuterJoin(kind="full"):
                 return self.plan(as_left_joins(plan))
             case Aggregate(below):
                 block = self.block(below)
                 return summed(plan, block) or replace(plan, input=finish(block))
-            case Negate() | Distinct() | Positive() | TopK() | Settle():
+            case Negate() | Distinct() | Positive() | TopK() | RecursiveDistinct():
                 return replace(plan, input=self.plan(plan.input))
-            case Cross() | Filter() | Map() | Semi() | Outer():
+            case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin():
                 return finish(self.block(plan))
 
-    def _flattened(self, plan: Plan) -> Block:
+    def _flattened(self, plan: Plan) -> SelectBlock:
         match plan:
-            case Cross(inputs):
+            case CrossJoin(inputs):
                 first, *rest = inputs
                 block = self.block(first)
                 for other in rest:
@@ -110,10 +110,10 @@ class _Lowering:
             case Map(below, expressions):
                 block = self.block(below)
                 if size_after(expressions, block.outputs) > MAX_NODES:
-                    block = Block.of(finish(block))
+                    block = SelectBlock.of(finish(block))
                 return block.select(expressions)
-            case Semi(left, right, predicate, is_anti):
+            case Semijoin(left, right, predicate, is_anti):
                 return (anti if is_anti else semi)(self.block(left), self.plan(right), predicate)
-            case Outer(left, right, predicate, "left"):
+            case OuterJoin(left, right, predicate, "left"):
                 return left_outer(self.block(left), self.plan(right), predicate)
-        return Block.of(self.plan(plan))
+        return SelectBlock.of(self.plan(plan))

@@ -17,7 +17,7 @@ from circuits.plan.expressions import Call, Column, Expression, columns_of, conj
 from circuits.plan.nodes import Plan
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import filtered
-from circuits.plan.rewrite.select_block import Block
+from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.runtime.row_batch import keeps_codes
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
@@ -41,7 +41,7 @@ class Conditions:
         residual: Predicates over the block's columns that filter the result.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: SelectBlock) -> None:
         self.block = block
         self.links: list[Pair] = []
         self.compared: list[tuple[Expression, str, Expression]] = []

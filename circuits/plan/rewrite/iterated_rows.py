@@ -37,17 +37,17 @@ import pyarrow as pa
 
 from circuits.errors import CircuitError
 from circuits.plan.expressions import Column, Expression, Literal, substitute
-from circuits.plan.fixpoint import ITERATION, SET, Cut
+from circuits.plan.fixpoint import ITERATION, SET, DistinctMode
 from circuits.plan.nodes import (
-    Cross,
+    CrossJoin,
     Distinct,
     Filter,
     Map,
-    Outer,
+    OuterJoin,
     Plan,
-    Recur,
-    Semi,
-    Settle,
+    RecursiveDistinct,
+    RecursiveReference,
+    Semijoin,
     Union,
     columns,
 )
@@ -58,13 +58,13 @@ __all__ = ["iterated", "recurs"]
 FIRST = Literal(0, pa.int64())
 
 
-def iterated(body: Plan, cut: Cut) -> Plan:
+def iterated(body: Plan, cut: DistinctMode) -> Plan:
     """The body and its cut over rows with an iteration.
 
     Raises:
         CircuitError: The body is not monotone.
     """
-    return Settle(_Iterated().timed(body), cut)
+    return RecursiveDistinct(_Iterated().timed(body), cut)
 
 
 def recurs(plan: Plan) -> bool:
@@ -85,7 +85,7 @@ class _Iterated:
         """Whether the rows of a plan have an iteration other than 0."""
         known = self._known.get(id(plan))
         if known is None:
-            found = isinstance(plan, Recur) or any(map(self.recurs, _below(plan)))
+            found = isinstance(plan, RecursiveReference) or any(map(self.recurs, _below(plan)))
             known = self._known[id(plan)] = (found, plan)
         return known[0]
 
@@ -99,7 +99,7 @@ class _Iterated:
         """The plan over the rows of all iterations."""
         if not self.recurs(plan):
             return plan
-        if isinstance(plan, Recur):
+        if isinstance(plan, RecursiveReference):
             rows = self.timed(plan)
             return Map(rows, columns(rows)[:-1], tuple(field.name for field in plan.fields))
         if id(plan) not in self._ever:
@@ -110,8 +110,8 @@ class _Iterated:
         if not self.recurs(plan):
             return _mapped(plan, columns(plan), FIRST, plan)
         match plan:
-            case Recur(name, fields):
-                return Recur(name, (*fields, ITERATION))
+            case RecursiveReference(name, fields):
+                return RecursiveReference(name, (*fields, ITERATION))
             case Filter(below, predicate):
                 return Filter(self.timed(below), predicate)
             case Map(below, expressions):
@@ -120,19 +120,19 @@ class _Iterated:
             case Union(inputs):
                 return Union(tuple(map(self.timed, inputs)))
             case Distinct(below):
-                return Settle(self.timed(below), SET)
-            case Cross(inputs):
+                return RecursiveDistinct(self.timed(below), SET)
+            case CrossJoin(inputs):
                 return self._crossed(inputs, plan)
-            case Semi(left, right, predicate, False) if self.recurs(right):
+            case Semijoin(left, right, predicate, False) if self.recurs(right):
                 # How often a row is there does not matter in a set, which this is part of.
-                both = Cross((left, right))
+                both = CrossJoin((left, right))
                 kept = columns(both)[: len(left.fields)]
                 names = tuple(field.name for field in left.fields)
                 return self.timed(Map(Filter(both, predicate), kept, names))
-            case Semi(left, right, predicate):
+            case Semijoin(left, right, predicate):
                 moved = _moved(predicate, len(left.fields))
                 return replace(plan, left=self.timed(left), right=self.ever(right), predicate=moved)
-            case Outer(left, right, predicate, "left") if not self.recurs(right):
+            case OuterJoin(left, right, predicate, "left") if not self.recurs(right):
                 width = len(left.fields)
                 moved = _moved(predicate, width)
                 joined = replace(plan, left=self.timed(left), predicate=moved)
@@ -144,7 +144,7 @@ class _Iterated:
         )
 
     def _crossed(self, inputs: tuple[Plan, ...], plan: Plan) -> Plan:
-        made = Cross(tuple(self.timed(p) if self.recurs(p) else p for p in inputs))
+        made = CrossJoin(tuple(self.timed(p) if self.recurs(p) else p for p in inputs))
         found = columns(made)
         own: list[Expression] = []
         iterations: list[Expression] = []
@@ -160,9 +160,9 @@ class _Iterated:
 
 def _below(plan: Plan) -> tuple[Plan, ...]:
     match plan:
-        case Cross(inputs) | Union(inputs):
+        case CrossJoin(inputs) | Union(inputs):
             return inputs
-        case Semi(left, right) | Outer(left, right):
+        case Semijoin(left, right) | OuterJoin(left, right):
             return left, right
     below = getattr(plan, "input", None)
     return () if below is None else (below,)
@@ -171,9 +171,9 @@ def _below(plan: Plan) -> tuple[Plan, ...]:
 def _over(plan: Plan, below: tuple[Plan, ...]) -> Plan:
     """The same node over other plans."""
     match plan:
-        case Cross() | Union():
+        case CrossJoin() | Union():
             return replace(plan, inputs=below)
-        case Semi() | Outer():
+        case Semijoin() | OuterJoin():
             return replace(plan, left=below[0], right=below[1])
         case Map() | Filter() | Distinct():
             return replace(plan, input=below[0])

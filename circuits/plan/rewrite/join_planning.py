@@ -21,11 +21,20 @@ from itertools import combinations, islice
 from typing import Final
 
 from circuits.plan.expressions import Call, Column, Expression, columns_of, substitute
-from circuits.plan.nodes import Between, Join, Negate, Pack, Plan, Union, Unpack, columns
+from circuits.plan.nodes import (
+    Between,
+    Join,
+    Negate,
+    Plan,
+    RowIdDecode,
+    RowIdEncode,
+    Union,
+    columns,
+)
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.iterated_rows import recurs
 from circuits.plan.rewrite.projection import filtered, projected
-from circuits.plan.rewrite.select_block import Absent, Block
+from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 from circuits.types.functions import call
 
 __all__ = ["finish"]
@@ -40,7 +49,7 @@ PAYLOAD_MINIMUM: Final = 2
 MOST_SUBTRACTED: Final = 4
 
 
-def finish(block: Block) -> Plan:
+def finish(block: SelectBlock) -> Plan:
     """The plan of a block."""
     across = [absent for absent in block.absent if len(block.atoms_of(absent.keys)) != 1]
     if len(block.atoms) > 1 and len(across) > MOST_SUBTRACTED:
@@ -62,11 +71,13 @@ def finish(block: Block) -> Plan:
     )
 
 
-def _divided(block: Block, later: Sequence[Absent]) -> Block:
+def _divided(block: SelectBlock, later: Sequence[AntijoinOperand]) -> SelectBlock:
     """The block as one atom, joined already, which the ``later`` antijoins are to take rows of."""
     now = [absent for absent in block.absent if not any(absent is one for one in later)]
     keys = [key for absent in later for key in absent.keys]
-    whole = Block.of(finish(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys))))
+    whole = SelectBlock.of(
+        finish(replace(block, absent=tuple(now), outputs=(*block.outputs, *keys)))
+    )
     width = len(block.outputs)
     places = iter(whole.outputs[width:])
     absent = tuple(replace(one, keys=tuple(islice(places, len(one.keys)))) for one in later)
@@ -76,20 +87,20 @@ def _divided(block: Block, later: Sequence[Absent]) -> Block:
 class _Shape:
     """The slots of a block's join: what of each atom is joined, and what becomes of it."""
 
-    def __init__(self, block: Block, conditions: Conditions) -> None:
+    def __init__(self, block: SelectBlock, conditions: Conditions) -> None:
         self._block = block
         self._conditions = conditions
         self._slots: list[dict[Expression, int]] = [{} for _ in block.atoms]
         self._links = [(self._slot(a), self._slot(b)) for a, b in conditions.links]
         self._compared = [(self._slot(a), op, self._slot(b)) for a, op, b in conditions.compared]
         # Antijoins by atom, and those that are made on the join.
-        self._before: list[list[Absent]] = [[] for _ in block.atoms]
-        self._absent: list[tuple[Absent, list[Slot]]] = []
+        self._before: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
+        self._absent: list[tuple[AntijoinOperand, list[Slot]]] = []
         for absent in block.absent:
             holders = block.atoms_of(absent.keys)
             if len(holders) == 1 or len(block.atoms) == 1:
                 keys = tuple(conditions.local(key) for key in absent.keys)
-                self._before[min(holders, default=0)].append(Absent(absent.plan, keys))
+                self._before[min(holders, default=0)].append(AntijoinOperand(absent.plan, keys))
             else:
                 self._absent.append((absent, [self._slot(key) for key in absent.keys]))
         wanted = [*block.outputs, *conditions.residual]
@@ -115,9 +126,9 @@ class _Shape:
             atom, k = slots[0]
             if k == PAYLOAD:
                 pack = self._inputs[atom][0]
-                assert isinstance(pack, Pack)
+                assert isinstance(pack, RowIdEncode)
                 payloads.append((column, pack))
-        return Unpack(joined, tuple(payloads)) if payloads else joined
+        return RowIdDecode(joined, tuple(payloads)) if payloads else joined
 
     def place(self, column: Column) -> int:
         """Where a column of the block is in the result."""
@@ -165,10 +176,10 @@ class _Shape:
         wanted = [found[slot] for slot in (*kept, *packed)]
         plan = _selected(rows, wanted, self._before[atom])
         if packed:
-            return Pack(plan, len(kept)), (*kept, (atom, PAYLOAD))
+            return RowIdEncode(plan, len(kept)), (*kept, (atom, PAYLOAD))
         return plan, tuple(kept)
 
-    def _join(self, chosen: Sequence[tuple[Absent, list[Slot]]]) -> Join:
+    def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
         """The join of all atoms and the chosen sets of keys."""
         variables = self._variables([keys for _, keys in chosen])
         bound = [tuple(variables[slot] for slot in slots) for _, slots in self._inputs]
@@ -216,7 +227,7 @@ class _Shape:
         return {slot: numbers.setdefault(find(slot), len(numbers)) for slot in slots}
 
 
-def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[Absent]) -> Plan:
+def _selected(rows: Plan, wanted: Sequence[Expression], absent: Sequence[AntijoinOperand]) -> Plan:
     """The wanted expressions of the rows whose keys are not there: ``rows - rows ⋈ keys``."""
     keys = [key for one in absent for key in one.keys if key not in wanted]
     every = [*wanted, *dict.fromkeys(keys)]

@@ -33,10 +33,10 @@ from circuits.plan.nodes import Distinct, Plan, columns
 from circuits.plan.rewrite.join_planning import finish
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import filtered, projected
-from circuits.plan.rewrite.select_block import Block
+from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.types.functions import call
 
-__all__ = ["Matching", "alternatives", "can_hold", "match", "with_keys"]
+__all__ = ["MatchPredicate", "alternatives", "can_hold", "match", "with_keys"]
 
 # More alternatives than this are not spelled out; their disjunction is evaluated as it stands.
 MOST_ALTERNATIVES = 16
@@ -45,10 +45,10 @@ TRUE = Literal(True, pa.bool_())
 
 
 @dataclass(frozen=True)
-class Matching:
+class MatchPredicate:
     """Left keys (over the columns of ``block``), and the right: its keys, then its columns."""
 
-    block: Block
+    block: SelectBlock
     keys: tuple[Expression, ...]
     right: Plan
 
@@ -72,7 +72,7 @@ def alternatives(predicate: Expression) -> list[list[Expression]]:
     return [list(conjuncts(combination)) for combination in product(*choices)]
 
 
-def can_hold(block: Block, right: Plan, parts: Sequence[Expression]) -> bool:
+def can_hold(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> bool:
     """Whether no condition asks for NULL in a column that has none.
 
     So ``x NOT IN (q)`` over columns without NULL is one antijoin and not three.
@@ -89,7 +89,7 @@ def can_hold(block: Block, right: Plan, parts: Sequence[Expression]) -> bool:
     return True
 
 
-def match(block: Block, right: Plan, parts: Sequence[Expression]) -> Matching:
+def match(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
     """Take a conjunction over the block's outputs and the columns of ``right`` apart."""
     width = len(block.outputs)
     pairs: list[tuple[Expression, Expression]] = []
@@ -111,21 +111,23 @@ def match(block: Block, right: Plan, parts: Sequence[Expression]) -> Matching:
             pairs.append((left, other))
     block, keys = with_keys(block, [left for left, _ in pairs])
     keyed = projected(rows, (*(other for _, other in pairs), *columns(rows)))
-    return Matching(block, keys, keyed)
+    return MatchPredicate(block, keys, keyed)
 
 
-def with_keys(block: Block, keys: Sequence[Expression]) -> tuple[Block, tuple[Expression, ...]]:
+def with_keys(
+    block: SelectBlock, keys: Sequence[Expression]
+) -> tuple[SelectBlock, tuple[Expression, ...]]:
     """The block with each key an expression over one atom; else it is joined first."""
     if all(len(block.atoms_of([key])) <= 1 for key in keys):
         return block, tuple(keys)
     width = len(block.outputs)
-    whole = Block.of(
-        finish(Block(block.atoms, block.predicates, block.absent, (*block.outputs, *keys)))
+    whole = SelectBlock.of(
+        finish(SelectBlock(block.atoms, block.predicates, block.absent, (*block.outputs, *keys)))
     )
     return whole.select(whole.outputs[:width]), whole.outputs[width:]
 
 
-def _by_columns(block: Block, right: Plan, parts: Sequence[Expression]) -> Matching:
+def _by_columns(block: SelectBlock, right: Plan, parts: Sequence[Expression]) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)
     read = sorted(
@@ -139,9 +141,9 @@ def _by_columns(block: Block, right: Plan, parts: Sequence[Expression]) -> Match
     )
     types = {c.index: c for atom_columns in _all_columns(block) for c in atom_columns}
     keys = tuple(types[c] for c in read)
-    both = Block.of(right)
+    both = SelectBlock.of(right)
     if keys:  # what the conditions read of the left may be constants
-        both = Block.of(Distinct(finish(block.part(block.atoms_of(keys), keys)))).times(both)
+        both = SelectBlock.of(Distinct(finish(block.part(block.atoms_of(keys), keys)))).times(both)
     place = {c: k for k, c in enumerate(read)}
 
     def moved(column: Column) -> Expression:
@@ -150,10 +152,10 @@ def _by_columns(block: Block, right: Plan, parts: Sequence[Expression]) -> Match
         return substitute(block.outputs[column.index], lambda c: Column(place[c.index], c.type))
 
     joined = both.where(*(substitute(part, moved) for part in parts))
-    return Matching(block, keys, finish(joined))
+    return MatchPredicate(block, keys, finish(joined))
 
 
-def _all_columns(block: Block) -> list[tuple[Column, ...]]:
+def _all_columns(block: SelectBlock) -> list[tuple[Column, ...]]:
     return [
         tuple(Column(start + c.index, c.type) for c in columns(atom))
         for start, atom in zip(block.starts, block.atoms, strict=True)

@@ -8,7 +8,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal, conjunc
 from circuits.plan.nodes import (
     Aggregate,
     Branching,
-    Cross,
+    CrossJoin,
     Distinct,
     Field,
     Fields,
@@ -17,14 +17,14 @@ from circuits.plan.nodes import (
     Join,
     Map,
     Negate,
-    Pack,
+    PartialAggregate,
     Plan,
     Positive,
-    Recur,
+    RecursiveDistinct,
+    RecursiveReference,
+    RowIdEncode,
     Scan,
-    Semi,
-    Settle,
-    Spread,
+    Semijoin,
     TopK,
     Union,
     columns,
@@ -62,7 +62,7 @@ def is_nullable(plan: Plan, expression: Expression) -> bool:
 def _is_nullable(plan: Plan, expression: Column) -> bool:
     column = expression.index
     match plan:
-        case Scan(_, fields) | Recur(_, fields):
+        case Scan(_, fields) | RecursiveReference(_, fields):
             return fields[column].nullable
         case Fixpoint():
             return plan.fields[column].nullable
@@ -72,22 +72,28 @@ def _is_nullable(plan: Plan, expression: Column) -> bool:
             )
         case Map(below, expressions):
             return is_nullable(below, expressions[column])
-        case Cross(inputs):
+        case CrossJoin(inputs):
             for below in inputs:
                 if column < len(below.fields):
                     return is_nullable(below, Column(column, expression.type))
                 column -= len(below.fields)
-        case Semi(below):
+        case Semijoin(below):
             return is_nullable(below, expression)
         case Union(inputs):
             return any(is_nullable(p, expression) for p in inputs)
-        case Negate(below) | Distinct(below) | Positive(below) | TopK(below) | Settle(below):
+        case (
+            Negate(below)
+            | Distinct(below)
+            | Positive(below)
+            | TopK(below)
+            | RecursiveDistinct(below)
+        ):
             return is_nullable(below, expression)
         case Aggregate(below, keys, calls):
             if column < len(keys):
                 return is_nullable(below, Column(keys[column], expression.type))
             return calls[column - len(keys)].function != "count"
-        case Pack(below, kept) | Spread(below, kept):
+        case RowIdEncode(below, kept) | PartialAggregate(below, kept):
             return column < kept and is_nullable(below, expression)
         case Join(inputs, variables, _, head):
             return all(

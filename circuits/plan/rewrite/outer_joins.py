@@ -25,11 +25,11 @@ from circuits.plan.expressions import Column, Expression, Literal, conjuncts, su
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
+    FinalAggregate,
     Map,
-    Outer,
+    OuterJoin,
     Plan,
-    Semi,
-    Totals,
+    Semijoin,
     Union,
     Values,
     columns,
@@ -37,37 +37,37 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.join_planning import finish
 from circuits.plan.rewrite.match_predicates import match
 from circuits.plan.rewrite.projection import projected
-from circuits.plan.rewrite.select_block import Block
-from circuits.plan.rewrite.semijoins import absent_keys
+from circuits.plan.rewrite.select_block import SelectBlock
+from circuits.plan.rewrite.semijoins import missing_keys
 from circuits.types.functions import call
 
 __all__ = ["as_left_joins", "left_outer"]
 
 
-def left_outer(block: Block, right: Plan, predicate: Expression) -> Block:
+def left_outer(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
     """The block with the columns of ``right`` after its outputs."""
     parts = list(conjuncts([predicate]))
     if not parts and _has_one_row(right):
-        return block.times(Block.of(right))
+        return block.times(SelectBlock.of(right))
     matching = match(block, right, parts)
     block, keys, rows = matching.block, matching.keys, matching.right
     held = (
         Distinct(finish(block.part(block.atoms_of(keys), keys)))
         if block.atoms_of(keys)
-        else finish(Block((Values((), ((),)),), (), (), keys))
+        else finish(SelectBlock((Values((), ((),)),), (), (), keys))
     )
-    known = Block.of(held)
-    missing = finish(absent_keys(known, replace(matching, block=known, keys=known.outputs)))
+    known = SelectBlock.of(held)
+    missing = finish(missing_keys(known, replace(matching, block=known, keys=known.outputs)))
     nulls = [Literal(None, field.type) for field in rows.fields[len(keys) :]]
     padded = Union((rows, projected(missing, (*columns(missing), *nulls))))
-    both = block.times(Block.of(padded))
+    both = block.times(SelectBlock.of(padded))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
     outputs = (*block.outputs, *both.outputs[len(block.outputs) + len(keys) :])
     return replace(both, predicates=(*both.predicates, *same), outputs=outputs)
 
 
-def as_left_joins(plan: Outer) -> Plan:
+def as_left_joins(plan: OuterJoin) -> Plan:
     """A full outer join, as the left one and the right rows without partner."""
     left, right = len(plan.left.fields), len(plan.right.fields)
 
@@ -75,15 +75,15 @@ def as_left_joins(plan: Outer) -> Plan:
         index = column.index
         return Column(index - left if index >= left else index + right, column.type)
 
-    alone = Semi(plan.right, plan.left, substitute(plan.predicate, exchanged), anti=True)
+    alone = Semijoin(plan.right, plan.left, substitute(plan.predicate, exchanged), anti=True)
     nulls = [Literal(None, field.type) for field in plan.left.fields]
     names = tuple(field.name for field in plan.fields)
     padded = Map(alone, (*nulls, *columns(plan.right)), names)
-    return Union((Outer(plan.left, plan.right, plan.predicate, "left"), padded))
+    return Union((OuterJoin(plan.left, plan.right, plan.predicate, "left"), padded))
 
 
 def _has_one_row(plan: Plan) -> bool:
     """Whether the plan always has exactly one row, as an aggregate without keys has."""
     while isinstance(plan, Map):
         plan = plan.input
-    return isinstance(plan, Aggregate | Totals) and not plan.keys
+    return isinstance(plan, Aggregate | FinalAggregate) and not plan.keys

@@ -18,16 +18,16 @@ from dataclasses import replace
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
-from circuits.plan.nodes import Aggregate, Plan, Spread, Totals, columns
+from circuits.plan.nodes import Aggregate, FinalAggregate, PartialAggregate, Plan, columns
 from circuits.plan.rewrite.conditions import Conditions
 from circuits.plan.rewrite.join_planning import finish
 from circuits.plan.rewrite.projection import filtered, projected
-from circuits.plan.rewrite.select_block import Absent, Block
+from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 
 __all__ = ["summed"]
 
 
-def summed(plan: Aggregate, block: Block) -> Plan | None:
+def summed(plan: Aggregate, block: SelectBlock) -> Plan | None:
     """The aggregate of a block by its weights; None where that cannot be."""
     calls = plan.aggregates
     arguments = [block.outputs[c.argument] for c in calls if c.argument is not None]
@@ -46,7 +46,7 @@ def summed(plan: Aggregate, block: Block) -> Plan | None:
 class _Summing:
     """A block with one atom that is to be spread."""
 
-    def __init__(self, block: Block, atom: int, keys: list[Expression]) -> None:
+    def __init__(self, block: SelectBlock, atom: int, keys: list[Expression]) -> None:
         self._start = block.starts[atom]
         self._width = len(block.atoms[atom].fields)
         own = [p for p in conjuncts(block.predicates) if block.atoms_of([p]) == {atom}]
@@ -75,16 +75,16 @@ class _Summing:
                 place = len(kept) + arguments.setdefault(column, len(arguments))
             calls.append(replace(call, argument=place))
         rows = projected(self._rows, [every[c] for c in (*kept, *arguments)])
-        spread = Spread(rows, len(kept), tuple(calls))
+        spread = PartialAggregate(rows, len(kept), tuple(calls))
         atoms = (*block.atoms[: self._atom], spread, *block.atoms[self._atom + 1 :])
         slot = Column(self._start + len(kept), pa.int64())
-        joined = Block(
+        joined = SelectBlock(
             atoms,
             tuple(map(self._moved, self._others)),
-            tuple(Absent(a.plan, tuple(map(self._moved, a.keys))) for a in block.absent),
+            tuple(AntijoinOperand(a.plan, tuple(map(self._moved, a.keys))) for a in block.absent),
             (*map(self._moved, self._keys), slot),
         )
-        return Totals(finish(joined), len(self._keys), spread)
+        return FinalAggregate(finish(joined), len(self._keys), spread)
 
     def _moved(self, expression: Expression) -> Expression:
         """An expression over the block's columns, with the atom spread."""

@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import Final
 
 from circuits.plan.expressions import Column, Expression, columns_of, reads_of, substitute
-from circuits.plan.nodes import Aggregate, Filter, Map, Negate, Plan, Spread, Union, columns
+from circuits.plan.nodes import (
+    Aggregate,
+    Filter,
+    Map,
+    Negate,
+    PartialAggregate,
+    Plan,
+    Union,
+    columns,
+)
 
 __all__ = ["filtered", "projected"]
 
@@ -66,7 +75,7 @@ def filtered(plan: Plan, predicate: Expression) -> Plan:
             isinstance(inner[i], Column) for i in columns_of(predicate)
         ):
             return Map(filtered(below, substitute(predicate, inner)), inner, names)
-        case Spread(below, kept) if all(i < kept for i in columns_of(predicate)):
+        case PartialAggregate(below, kept) if all(i < kept for i in columns_of(predicate)):
             return replace(plan, input=filtered(below, predicate))
     return Filter(plan, predicate)
 

@@ -19,11 +19,11 @@ from circuits.plan.expressions import Column, Expression, columns_of, conjuncts,
 from circuits.plan.nodes import Plan, columns
 from circuits.plan.rewrite.nullability import is_nullable
 
-__all__ = ["Absent", "Block"]
+__all__ = ["AntijoinOperand", "SelectBlock"]
 
 
 @dataclass(frozen=True)
-class Absent:
+class AntijoinOperand:
     """Rows whose ``keys`` (over the block's columns) are a row of ``plan``, a set, do not stay."""
 
     plan: Plan
@@ -31,16 +31,16 @@ class Absent:
 
 
 @dataclass(frozen=True)
-class Block:
+class SelectBlock:
     """Rows of ``outputs`` for all combinations of the atoms' rows for which the predicates hold."""
 
     atoms: tuple[Plan, ...]
     predicates: tuple[Expression, ...]
-    absent: tuple[Absent, ...]
+    absent: tuple[AntijoinOperand, ...]
     outputs: tuple[Expression, ...]
 
     @classmethod
-    def of(cls, plan: Plan) -> Block:
+    def of(cls, plan: Plan) -> SelectBlock:
         """The block of one atom."""
         return cls((plan,), (), (), columns(plan))
 
@@ -67,26 +67,27 @@ class Block:
         local = Column(expression.index - self.starts[atom], expression.type)
         return is_nullable(self.atoms[atom], local)
 
-    def where(self, *predicates: Expression) -> Block:
+    def where(self, *predicates: Expression) -> SelectBlock:
         """The block with further predicates, over its outputs."""
         added = [substitute(p, self.outputs) for p in conjuncts(predicates)]
         return replace(self, predicates=(*self.predicates, *added))
 
-    def select(self, expressions: Sequence[Expression]) -> Block:
+    def select(self, expressions: Sequence[Expression]) -> SelectBlock:
         """The block with other outputs, over its outputs."""
         return replace(self, outputs=tuple(substitute(e, self.outputs) for e in expressions))
 
-    def times(self, other: Block) -> Block:
+    def times(self, other: SelectBlock) -> SelectBlock:
         """All combinations with another block; its outputs follow."""
         width = self.width
 
         def shifted(expression: Expression) -> Expression:
             return substitute(expression, lambda c: Column(c.index + width, c.type))
 
-        return Block(
+        return SelectBlock(
             self.atoms + other.atoms,
             self.predicates + tuple(map(shifted, other.predicates)),
-            self.absent + tuple(Absent(a.plan, tuple(map(shifted, a.keys))) for a in other.absent),
+            self.absent
+            + tuple(AntijoinOperand(a.plan, tuple(map(shifted, a.keys))) for a in other.absent),
             self.outputs + tuple(map(shifted, other.outputs)),
         )
 
@@ -95,7 +96,7 @@ class Block:
         owner = [i for i, atom in enumerate(self.atoms) for _ in atom.fields]
         return frozenset(owner[c] for e in expressions for c in columns_of(e))
 
-    def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> Block:
+    def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
         """Some of the atoms, with the predicates that are about them only.
 
         Every row of the block gives one of the part; so its keys contain those of the block.
@@ -109,7 +110,7 @@ class Block:
         def moved(expression: Expression) -> Expression:
             return substitute(expression, lambda c: Column(place[c.index], c.type))
 
-        return Block(
+        return SelectBlock(
             tuple(self.atoms[i] for i in chosen),
             tuple(moved(p) for p in self.predicates if columns_of(p) <= place.keys()),
             (),

@@ -28,44 +28,44 @@ import pyarrow as pa
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import Distinct, Plan, Union, columns
 from circuits.plan.rewrite.join_planning import finish
-from circuits.plan.rewrite.match_predicates import Matching, alternatives, can_hold, match
+from circuits.plan.rewrite.match_predicates import MatchPredicate, alternatives, can_hold, match
 from circuits.plan.rewrite.projection import projected
-from circuits.plan.rewrite.select_block import Absent, Block
+from circuits.plan.rewrite.select_block import AntijoinOperand, SelectBlock
 from circuits.types.functions import call
 
-__all__ = ["absent_keys", "anti", "matching_keys", "semi"]
+__all__ = ["anti", "matching_keys", "missing_keys", "semi"]
 
 
-def semi(block: Block, right: Plan, predicate: Expression) -> Block:
+def semi(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
     """The rows of the block that have a partner."""
     choices = alternatives(predicate)
     if len(choices) > 1:
         # The rows' own columns are the keys: those that any of the alternatives matches.
-        whole = Block.of(finish(block))
+        whole = SelectBlock.of(finish(block))
         sets = [Distinct(finish(semi(whole, right, _all(parts)))) for parts in choices]
         keys = whole.outputs
-        return _joined(Matching(whole, keys, Union(tuple(sets))), whole.outputs)
+        return _joined(MatchPredicate(whole, keys, Union(tuple(sets))), whole.outputs)
     matching = match(block, right, choices[0])
     return _joined(matching, matching.block.outputs)
 
 
-def anti(block: Block, right: Plan, predicate: Expression) -> Block:
+def anti(block: SelectBlock, right: Plan, predicate: Expression) -> SelectBlock:
     """The rows of the block that have no partner."""
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
             continue
         matching = match(block, right, parts)
-        block = absent_keys(matching.block, matching)
+        block = missing_keys(matching.block, matching)
     return block
 
 
-def absent_keys(block: Block, matching: Matching) -> Block:
+def missing_keys(block: SelectBlock, matching: MatchPredicate) -> SelectBlock:
     """The rows of the block whose keys no partner has."""
-    absent = Absent(matching_keys(matching), matching.keys)
+    absent = AntijoinOperand(matching_keys(matching), matching.keys)
     return replace(block, absent=(*block.absent, absent))
 
 
-def matching_keys(matching: Matching) -> Plan:
+def matching_keys(matching: MatchPredicate) -> Plan:
     """The set of keys that have a partner."""
     return Distinct(projected(matching.right, columns(matching.right)[: len(matching.keys)]))
 
@@ -80,9 +80,9 @@ def _all(parts: Sequence[Expression]) -> Expression:
     return call("and", *parts)
 
 
-def _joined(matching: Matching, outputs: tuple[Expression, ...]) -> Block:
+def _joined(matching: MatchPredicate, outputs: tuple[Expression, ...]) -> SelectBlock:
     block, keys = matching.block, matching.keys
-    both = block.times(Block.of(matching_keys(matching)))
+    both = block.times(SelectBlock.of(matching_keys(matching)))
     width = block.width
     same = [call("same", key, Column(width + k, key.type)) for k, key in enumerate(keys)]
     return replace(both, predicates=(*both.predicates, *same), outputs=outputs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts
-from circuits.plan.nodes import Filter, Map, Outer, Plan, Semi, columns
+from circuits.plan.nodes import Filter, Map, OuterJoin, Plan, Semijoin, columns
 from circuits.plan.rewrite.nullability import COMPARISONS, is_nullable
 
 __all__ = ["as_antijoin"]
@@ -27,7 +27,7 @@ def as_antijoin(plan: Filter) -> Plan:
     while isinstance(outer, Filter):
         parts = [*conjuncts([outer.predicate]), *parts]
         outer = outer.input
-    if not (isinstance(outer, Outer) and outer.kind == "left"):
+    if not (isinstance(outer, OuterJoin) and outer.kind == "left"):
         return plan
     left, right = outer.left, outer.right
     width = len(left.fields)
@@ -40,7 +40,7 @@ def as_antijoin(plan: Filter) -> Plan:
         if column.index in compared or not is_nullable(right, within):
             nulls = [Literal(None, field.type) for field in right.fields]
             names = tuple(field.name for field in outer.fields)
-            alone = Semi(left, right, outer.predicate, anti=True)
+            alone = Semijoin(left, right, outer.predicate, anti=True)
             rows: Plan = Map(alone, (*columns(left), *nulls), names)
             for other in parts:
                 rows = rows if other is part else Filter(rows, other)

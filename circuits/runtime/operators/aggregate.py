@@ -31,22 +31,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from circuits.plan.nodes import Aggregate
-from circuits.runtime.operators.distinct import CutRows, to_set
+from circuits.runtime.operators.distinct import DistinctOperator, to_set
 from circuits.runtime.operators.exact_sum import Digits
 from circuits.runtime.operators.groups import changed_rows, grouped, touched
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
-from circuits.runtime.operators.min_max import Extreme
-from circuits.runtime.operators.operator import Moment, Prepared, Result
-from circuits.runtime.operators.ordered_rows import Together
+from circuits.runtime.operators.min_max import MinMax
+from circuits.runtime.operators.operator import Prepared, Result, StepContext
+from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs, tabled
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["AggregateRows"]
+__all__ = ["AggregateOperator"]
 
 
-class AggregateRows:
+class AggregateOperator:
     """The aggregates of groups of rows.
 
     Args:
@@ -64,7 +64,7 @@ class AggregateRows:
     ...         AggregateCall("min", 1, number, "least"),
     ...     ),
     ... )
-    >>> AggregateRows(plan, Codecs()).meaning([ZSet.from_rows([(7, 3), (7, 5)])])
+    >>> AggregateOperator(plan, Codecs()).meaning([ZSet.from_rows([(7, 3), (7, 5)])])
     ZSet({(7, 2, 3): 1})
     """
 
@@ -77,11 +77,13 @@ class AggregateRows:
             self.keys,
             [(c, codecs.codec(c.type)) for c in self.calls if c.function not in ("min", "max")],
         )
-        self._sets = {c: CutRows(len(self.keys) + 1, to_set) for c in self._linear.distinct}
-        self._extremes: dict[tuple[str, int], Extreme] = {}
+        self._sets = {
+            c: DistinctOperator(len(self.keys) + 1, to_set) for c in self._linear.distinct
+        }
+        self._extremes: dict[tuple[str, int], MinMax] = {}
         for call in self.calls:
             if call.function in ("min", "max") and call.argument is not None:
-                extreme = Extreme(inputs, self.keys, call)
+                extreme = MinMax(inputs, self.keys, call)
                 self._extremes.setdefault((call.function, call.argument), extreme)
         self.traces: tuple[Trace, ...] = (
             self._linear.trace,
@@ -118,7 +120,7 @@ class AggregateRows:
         rows = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the rows of the touched groups change; without keys the first step brings the row.
 
         Raises:
@@ -143,10 +145,10 @@ class AggregateRows:
             for extreme in self._extremes.values()
         ]
         exists, columns = self._results(2 * n, linear, best)
-        return changed_rows(prefixes, exists, columns, initial=initial), Together(staged)
+        return changed_rows(prefixes, exists, columns, initial=initial), CombinedChange(staged)
 
     def _read_extreme(
-        self, extreme: Extreme, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]
+        self, extreme: MinMax, prefixes: Int64Array, delta: ZSet, staged: list[Prepared]
     ) -> Int64Array:
         """The old, then the new extremes of the touched groups."""
         n = prefixes.shape[1]

@@ -28,17 +28,17 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, stored
 
-__all__ = ["CutRows", "to_bag", "to_set"]
+__all__ = ["DistinctOperator", "to_bag", "to_set"]
 
 
 Cut = Callable[[Int64Array], Int64Array]
 
 
-class CutRows:
+class DistinctOperator:
     """Rows with their total weights cut by a function of the weight.
 
     Args:
@@ -46,7 +46,7 @@ class CutRows:
         cut: `to_set` or `to_bag`.
 
     >>> zset = ZSet.from_rows([(7,), (7,), (8,)], [1, 1, -1])
-    >>> CutRows(1, to_set).meaning([zset]), CutRows(1, to_bag).meaning([zset])
+    >>> DistinctOperator(1, to_set).meaning([zset]), DistinctOperator(1, to_bag).meaning([zset])
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
@@ -60,7 +60,7 @@ class CutRows:
         (zset,) = inputs
         return _reweighted(zset, self._cut(zset.weights))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the cut weights of the delta's rows change.
 
         Raises:

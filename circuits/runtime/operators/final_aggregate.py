@@ -16,10 +16,10 @@ from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj.values.bitcast import codes_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Totals"]
+__all__ = ["SumEncoder"]
 
 
-class Totals:
+class SumEncoder:
     """The results of one ``sum`` or ``avg``.
 
     Args:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import plain
 from dbsp_wcoj.zset import stored
@@ -46,7 +46,7 @@ class Integrate:
         """The identity: a view, materialized, is the view."""
         return inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Hand the delta on; once committed it is part of the total.
 
         Raises:

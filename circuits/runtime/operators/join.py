@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from circuits.plan.nodes import Join
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet, generic_join
 from dbsp_wcoj.query import Atom, Comparison, Variable
 
-__all__ = ["JoinRows", "query_of"]
+__all__ = ["JoinOperator", "query_of"]
 
 
-class JoinRows:
+class JoinOperator:
     """An N-way join.
 
     Args:
@@ -59,7 +59,7 @@ class JoinRows:
         """Join whole Z-sets."""
         return generic_join(self.query, list(inputs))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Join what has changed with the rest; the inputs' deltas are in ``moment.shared``."""
         if not any(len(delta) for delta in deltas):
             return ZSet.empty(len(self.query.head)), None

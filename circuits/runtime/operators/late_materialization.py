@@ -20,27 +20,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["PackRows", "UnpackRows"]
+__all__ = ["RowIdDecodeOperator", "RowIdEncodeOperator"]
 
 
-class PackRows:
+class RowIdEncodeOperator:
     """The first ``kept`` columns, then the code of the others.
 
     Args:
         kept: How many columns stay as they are.
         words: How many others there are; by default as many as the first rows have.
 
-    >>> pack = PackRows(1)
+    >>> pack = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
     >>> packed = pack.meaning([zset])
     >>> packed.to_dict()
     {(1, 0): 1, (1, 1): 1, (2, 0): 1}
-    >>> UnpackRows([(1, pack)]).meaning([packed]) == zset
+    >>> RowIdDecodeOperator([(1, pack)]).meaning([packed]) == zset
     True
     """
 
@@ -58,12 +58,12 @@ class PackRows:
         rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset._rows[self.kept :]))
         return consolidated_rows(rows, zset._weights.copy())
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Pack a delta."""
         return self.meaning(deltas), None
 
 
-class UnpackRows:
+class RowIdDecodeOperator:
     """Columns of codes, replaced by what the codes stand for.
 
     Args:
@@ -71,7 +71,7 @@ class UnpackRows:
         width: The number of columns of the result; only asked for where there are no rows.
     """
 
-    def __init__(self, payloads: Sequence[tuple[int, PackRows]], width: int = 0) -> None:
+    def __init__(self, payloads: Sequence[tuple[int, RowIdEncodeOperator]], width: int = 0) -> None:
         self._payloads = dict(payloads)
         self._width = width
 
@@ -86,6 +86,6 @@ class UnpackRows:
             parts.append(codes[np.newaxis] if pack is None else pack.table.rows(codes))
         return consolidated_rows(np.concatenate(parts), zset._weights.copy())
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Unpack a delta."""
         return self.meaning(deltas), None

@@ -31,18 +31,18 @@ import pyarrow as pa
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.plan.nodes import Fields
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.predicates import truth
-from circuits.runtime.row_batch import Batch, keeps_codes
+from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows
 
-__all__ = ["FilterRows", "MapRows", "NegateRows", "UnionRows"]
+__all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
 
 
-class FilterRows:
+class FilterOperator:
     """The rows for which a predicate is true."""
 
     def __init__(self, predicate: Expression, fields: Fields, codecs: Codecs) -> None:
@@ -55,18 +55,18 @@ class FilterRows:
         (zset,) = inputs
         if not len(zset):
             return zset
-        true = truth(self.predicate, Batch(zset, self._columns, self._codecs)).true
+        true = truth(self.predicate, RowBatch(zset, self._columns, self._codecs)).true
         kept = np.flatnonzero(true)
         if len(kept) == len(zset):
             return zset
         return ZSet(np.ascontiguousarray(zset._rows[:, kept]), zset._weights[kept])
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Filter a delta."""
         return self.meaning(deltas), None
 
 
-class MapRows:
+class MapOperator:
     """Expressions of each row; rows that become equal add up."""
 
     def __init__(self, expressions: Sequence[Expression], fields: Fields, codecs: Codecs) -> None:
@@ -79,7 +79,7 @@ class MapRows:
         (zset,) = inputs
         return self._mapped(zset, None)
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Map a delta.
 
         Raises:
@@ -91,14 +91,14 @@ class MapRows:
     def _mapped(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        batch = Batch(zset, self._columns, self._codecs)
+        batch = RowBatch(zset, self._columns, self._codecs)
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for place, expression in enumerate(self.expressions):
             rows[place] = self._codes(expression, batch, budget)
         return consolidated_rows(rows, zset._weights.copy())
 
     def _codes(
-        self, expression: Expression, batch: Batch, budget: Budget | None
+        self, expression: Expression, batch: RowBatch, budget: Budget | None
     ) -> Int64Array | int:
         match expression:
             case Column(index):
@@ -123,7 +123,7 @@ class MapRows:
         return self._codecs.codec(type).ordered and all(a.type == type for a in arguments)
 
 
-class UnionRows:
+class UnionOperator:
     """The sum of Z-sets."""
 
     def __init__(self, arity: int) -> None:
@@ -133,18 +133,18 @@ class UnionRows:
         """Add Z-sets up."""
         return accumulate([zset for zset in inputs if len(zset)], self._arity)
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Add deltas up."""
         return self.meaning(deltas), None
 
 
-class NegateRows:
+class NegateOperator:
     """The Z-set with every weight negated."""
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """Negate a Z-set."""
         return -inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Negate a delta."""
         return self.meaning(deltas), None

@@ -29,12 +29,12 @@ import numpy as np
 
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.exact_sum import DIGITS, Digits, ExactSum
-from circuits.runtime.operators.final_aggregate import Totals
+from circuits.runtime.operators.final_aggregate import SumEncoder
 from circuits.runtime.operators.operator import Prepared
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["LinearAggregate"]
@@ -63,7 +63,7 @@ class LinearAggregate:
         # Slots of what is counted, and of the sums, by column and whether it is its set.
         self._counts: dict[Source, int] = {}
         self._sums: dict[Source, tuple[int, ExactSum]] = {}
-        self._totals: list[Totals | None] = []
+        self._totals: list[SumEncoder | None] = []
         slot = 0
         for call, codec in calls:
             totals = None
@@ -76,7 +76,7 @@ class LinearAggregate:
                     if source not in self._sums:
                         slot += DIGITS
                         self._sums[source] = (slot, ExactSum(codecs[call.argument]))
-                    totals = Totals(call, self._sums[source][1], codec)
+                    totals = SumEncoder(call, self._sums[source][1], codec)
             self._totals.append(totals)
 
     @property
@@ -177,7 +177,7 @@ class LinearAggregate:
             except WeightOverflowError as error:
                 raise self._overflow(error) from None
             staged.append(step)
-        found = leading(self.trace, prefixes, signed=True, step=step)
+        found = prefix_lookup(self.trace, prefixes, signed=True, step=step)
         slots = found.rows[0]
         return Digits(
             np.concatenate((found.places, found.places + prefixes.shape[1])),

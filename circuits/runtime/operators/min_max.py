@@ -25,10 +25,10 @@ from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["Extreme"]
+__all__ = ["MinMax"]
 
 
-class Extreme:
+class MinMax:
     """The state and the results of one ``min`` or ``max``.
 
     Args:

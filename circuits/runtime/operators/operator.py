@@ -20,7 +20,7 @@ from dbsp_wcoj import RelationsStep, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.trace import TraceStep
 
-__all__ = ["Moment", "Operator", "Prepared", "Result"]
+__all__ = ["Operator", "Prepared", "Result", "StepContext"]
 
 
 class Prepared(Protocol):
@@ -38,7 +38,7 @@ Result = tuple[ZSet, Prepared | None]
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepContext:
     """The step that is prepared.
 
     Attributes:
@@ -59,6 +59,6 @@ class Operator(Protocol):
         """Apply Q to whole Z-sets."""
         ...
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """The output's delta for these deltas of the inputs, and what commits it."""
         ...

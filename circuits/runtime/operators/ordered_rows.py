@@ -25,17 +25,17 @@ import numpy as np
 
 from circuits.runtime.operators.operator import Prepared
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.prefix_lookup import Leading, leading
+from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["OrderedRows", "Together", "first_of_each"]
+__all__ = ["CombinedChange", "OrderedRows", "first_of_each"]
 
 _LEAST: Final = -(2**63)
 
 
 @dataclass(frozen=True)
-class Together:
+class CombinedChange:
     """What commits the steps of several traces."""
 
     steps: Sequence[Prepared]
@@ -80,7 +80,7 @@ class OrderedRows:
         """All state."""
         return self.rows, self.front
 
-    def prepare(self, delta: ZSet, groups: Int64Array) -> tuple[Leading, list[Prepared]]:
+    def prepare(self, delta: ZSet, groups: Int64Array) -> tuple[PrefixRows, list[Prepared]]:
         """The first rows of some groups without and with a delta, and what commits it.
 
         Args:
@@ -97,8 +97,8 @@ class OrderedRows:
             staged.append(step)
         known = None
         if not self.front.is_empty or (delta._weights < 0).any():
-            known = leading(self.front, groups, limit=1)
-        found = leading(
+            known = prefix_lookup(self.front, groups, limit=1)
+        found = prefix_lookup(
             self.rows,
             groups,
             limit=self._limit,
@@ -112,13 +112,13 @@ class OrderedRows:
                 staged.append(self.front.prepare(moved))
         return found, staged
 
-    def _starts(self, known: Leading, groups: int) -> Int64Array:
+    def _starts(self, known: PrefixRows, groups: int) -> Int64Array:
         """Where to read groups from: what is known of the front, else the least row."""
         starts = np.full((self.rows.arity - self._keys, groups), _LEAST)
         starts[:, known.places] = known.rows
         return starts
 
-    def _moved(self, known: Leading, found: Leading, groups: Int64Array) -> ZSet:
+    def _moved(self, known: PrefixRows, found: PrefixRows, groups: Int64Array) -> ZSet:
         """The new first rows less the known ones."""
         there = np.flatnonzero(found.new)
         there = there[first_of_each(found.places[there])]

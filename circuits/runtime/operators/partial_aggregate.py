@@ -25,38 +25,38 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.plan.nodes import Spread, Totals
+from circuits.plan.nodes import FinalAggregate, PartialAggregate
 from circuits.runtime.operators.exact_sum import Digits
 from circuits.runtime.operators.groups import changed_rows, grouped, touched
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
-from circuits.runtime.operators.operator import Moment, Prepared, Result
-from circuits.runtime.operators.ordered_rows import Together
+from circuits.runtime.operators.operator import Prepared, Result, StepContext
+from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.types.codecs.codec import Codecs, tabled
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["SpreadRows", "TotalsRows"]
+__all__ = ["FinalAggregateOperator", "PartialAggregateOperator"]
 
 
-class SpreadRows:
+class PartialAggregateOperator:
     """Rows of numbers to add up, in place of rows of values."""
 
-    def __init__(self, plan: Spread, codecs: Codecs) -> None:
+    def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
         self._linear = _linear(plan, range(plan.kept), codecs)
 
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """Spread a Z-set."""
         return self._linear.spread(inputs[0], {})
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """Spread a delta."""
         return self.meaning(deltas), None
 
 
-class TotalsRows:
+class FinalAggregateOperator:
     """Per key the results of what was spread."""
 
-    def __init__(self, plan: Totals, codecs: Codecs) -> None:
+    def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
         self._keys = tuple(range(plan.keys))
         self._linear = _linear(plan.spread, self._keys, codecs)
         self._arity = len(plan.fields)
@@ -75,7 +75,7 @@ class TotalsRows:
         ]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the rows of the touched groups change; without keys the first step brings the row.
 
         Raises:
@@ -92,9 +92,9 @@ class TotalsRows:
         n = groups.shape[1]
         exists, columns = self._linear.results(2 * n, digits, always=not self._keys)
         results = np.array(columns, np.int64).reshape(len(columns), 2 * n)
-        return changed_rows(groups, exists, results, initial=initial), Together(staged)
+        return changed_rows(groups, exists, results, initial=initial), CombinedChange(staged)
 
 
-def _linear(plan: Spread, keys: Sequence[int], codecs: Codecs) -> LinearAggregate:
+def _linear(plan: PartialAggregate, keys: Sequence[int], codecs: Codecs) -> LinearAggregate:
     inputs = [codecs.codec(field.type) for field in plan.input.fields]
     return LinearAggregate(inputs, keys, [(c, codecs.codec(c.type)) for c in plan.aggregates])

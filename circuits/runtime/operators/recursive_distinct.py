@@ -27,22 +27,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.zset import LIMIT, Int64Array
 
-__all__ = ["SettleAll", "SettleSet"]
+__all__ = ["RecursiveBagOperator", "RecursiveSetOperator"]
 
 
-class SettleSet:
+class RecursiveSetOperator:
     """Each row once, from the iteration on in which it is first derived.
 
     Args:
         arity: The number of columns, the iteration among them.
 
-    >>> settle = SettleSet(2)
+    >>> settle = RecursiveSetOperator(2)
     >>> settle.meaning([ZSet.from_rows([(7, 2), (7, 5), (8, 1)], [1, 1, 3])]).to_dict()
     {(7, 2): 1, (8, 1): 1}
     """
@@ -54,9 +54,9 @@ class SettleSet:
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """The first iteration of each row."""
         (zset,) = inputs
-        return SettleSet(zset.arity)._prepared(zset)[0] if len(zset) else zset
+        return RecursiveSetOperator(zset.arity)._prepared(zset)[0] if len(zset) else zset
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the histories of the delta's rows change.
 
         Raises:
@@ -73,7 +73,7 @@ class SettleSet:
         else:
             rows = given[:-1]
             rows = rows[:, first_of_equal(rows)]
-        found = leading(self.trace, rows, signed=True, step=staged)
+        found = prefix_lookup(self.trace, rows, signed=True, step=staged)
         places = found.places
         n = len(places)
         starts = changes_of(places)
@@ -91,7 +91,7 @@ class SettleSet:
         return ZSet(out, change[kept]), staged
 
 
-class SettleAll:
+class RecursiveBagOperator:
     """All rows, as often as they are derived."""
 
     traces = ()
@@ -100,7 +100,7 @@ class SettleAll:
         """The rows."""
         return inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """The delta."""
         return deltas[0], None
 

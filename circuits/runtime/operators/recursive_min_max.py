@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 
 from circuits.runtime.operators.groups import touched
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import (
     appearing,
     changes_of,
@@ -36,16 +36,16 @@ from circuits.runtime.operators.recursive_distinct import (
 )
 from circuits.types.codecs.arrow_buffers import NULL
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.prefix_lookup import Leading, leading
+from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["SettleBest"]
+__all__ = ["RecursiveMinMaxOperator"]
 
 LOWEST: Final = -(2**63)
 
 
-class SettleBest:
+class RecursiveMinMaxOperator:
     """Per key the best value, from the iterations on in which it gets better.
 
     Args:
@@ -53,7 +53,7 @@ class SettleBest:
         column: That of the values.
         least: Whether the least is the best.
 
-    >>> settle = SettleBest(3, 1, least=True)
+    >>> settle = RecursiveMinMaxOperator(3, 1, least=True)
     >>> settle.meaning([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
     {(7, 4, 3): 1, (7, 9, 1): 1, (7, 9, 3): -1}
     """
@@ -69,10 +69,10 @@ class SettleBest:
     def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
         """The best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
-        fresh = SettleBest(zset.arity, self._column, least=self._least)
+        fresh = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
         return fresh._prepared(zset)[0] if len(zset) else zset
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the best values of the delta's keys change.
 
         Raises:
@@ -107,7 +107,7 @@ class SettleBest:
         out[-1] = best[2]
         return consolidated_rows(out, np.concatenate([w for _, w in pieces])), staged
 
-    def _histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> Leading:
+    def _histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
         """The rows (value, iteration) of each key that can change what is best.
 
         Where the least value came before all iterations of the delta, values above it change
@@ -120,7 +120,7 @@ class SettleBest:
         first = first_of_equal(rows[:n]) if n else np.zeros(1, np.int64)
         places = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)
-        known = leading(self.trace, keys, limit=1)
+        known = prefix_lookup(self.trace, keys, limit=1)
         settled = known.rows[1] < earliest[known.places]
         least = np.full(len(first), LOWEST)
         least[known.places[settled]] = known.rows[0, settled]
@@ -135,16 +135,16 @@ class SettleBest:
         distinct = np.flatnonzero(changes_of(owners) | changes_of(values))
         owners, values = owners[distinct], values[distinct]
         prefixes = np.concatenate((keys[:, owners], values[np.newaxis]))
-        found = leading(self.trace, prefixes, signed=True, step=staged)
+        found = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
         # A value that was taken away before it came has no iteration at which it is best.
         came = np.flatnonzero(found.old)
         came = came[changes_of(found.places[came])]
         came = came[values[found.places[came]] == least[owners[found.places[came]]]]
         if (found.old[came] < 0).any() or not len(best):
-            return leading(self.trace, keys, signed=True, step=staged)
+            return prefix_lookup(self.trace, keys, signed=True, step=staged)
         rest = np.flatnonzero(others)
-        whole = leading(self.trace, keys[:, rest], signed=True, step=staged)
-        return Leading(
+        whole = prefix_lookup(self.trace, keys[:, rest], signed=True, step=staged)
+        return PrefixRows(
             np.concatenate((owners[found.places], rest[whole.places])),
             np.concatenate((np.stack((values[found.places], found.rows[0])), whole.rows), axis=1),
             np.concatenate((found.old, whole.old)),

@@ -30,17 +30,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from circuits.plan.nodes import TopK
-from circuits.runtime.operators.operator import Moment, Result
-from circuits.runtime.operators.ordered_rows import OrderedRows, Together, first_of_each
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.ordered_rows import CombinedChange, OrderedRows, first_of_each
 from circuits.runtime.operators.sort_columns import SortColumn
 from circuits.types.codecs.codec import Codecs, tabled
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
 
-__all__ = ["TopKRows"]
+__all__ = ["TopKOperator"]
 
 
-class TopKRows:
+class TopKOperator:
     """The rows at some positions of an order, per key.
 
     Args:
@@ -50,7 +50,7 @@ class TopKRows:
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Field, Order, Scan
     >>> least = TopK(Scan("r", (Field("x", pa.int64()),)), keys=(), order=(Order(0),), limit=2)
-    >>> TopKRows(least, Codecs()).meaning([ZSet.from_rows([(3,), (5,), (5,)])])
+    >>> TopKOperator(least, Codecs()).meaning([ZSet.from_rows([(3,), (5,), (5,)])])
     ZSet({(3,): 1, (5,): 1})
     """
 
@@ -100,7 +100,7 @@ class TopKRows:
         rows, places = laid._rows[:, order], places[order]
         return self._original(rows, self._chosen(places, laid._weights[order]))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """How the chosen rows of the touched groups change.
 
         Raises:
@@ -119,7 +119,7 @@ class TopKRows:
             order = self._in_order(places, rows)
             rows, places, old, new = rows[:, order], places[order], old[order], new[order]
         change = self._chosen(places, new) - self._chosen(places, old)
-        return self._original(rows, change), Together(steps)
+        return self._original(rows, change), CombinedChange(steps)
 
     def _laid_out(self, zset: ZSet) -> ZSet:
         """The rows as the trace has them."""

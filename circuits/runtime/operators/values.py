@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.plan.nodes import Values
-from circuits.runtime.operators.operator import Moment, Result
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 
-__all__ = ["ConstantRows"]
+__all__ = ["ValuesOperator"]
 
 
-class ConstantRows:
+class ValuesOperator:
     """The rows of a `Values` node."""
 
     def __init__(self, plan: Values, codecs: Codecs) -> None:
@@ -37,6 +37,6 @@ class ConstantRows:
         """All rows."""
         return self._rows
 
-    def prepare(self, deltas: Sequence[ZSet], moment: Moment) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
         """All rows, once."""
         return (self._rows if moment.first else ZSet.empty(self._rows.arity)), None

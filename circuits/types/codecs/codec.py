@@ -36,7 +36,7 @@ from pyarrow import types
 from circuits.errors import SchemaError
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
 from circuits.types.codecs.decimals import NARROW, NarrowDecimals, WideDecimals
-from circuits.types.codecs.dictionaries import Tables
+from circuits.types.codecs.dictionaries import Dictionaries
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
 from dbsp_wcoj.errors import ColumnTypeError
@@ -218,8 +218,8 @@ class Codecs:
     1
     """
 
-    def __init__(self, tables: Tables | None = None) -> None:
-        self._tables = tables or Tables()
+    def __init__(self, tables: Dictionaries | None = None) -> None:
+        self._tables = tables or Dictionaries()
         self._codecs: dict[pa.DataType, Codec] = {}
 
     def __repr__(self) -> str:

@@ -14,20 +14,20 @@ from typing import Final
 from circuits.errors import SchemaError
 from circuits.types.codecs.decimals import WORDS
 from dbsp_wcoj.values.interner import Interner
-from dbsp_wcoj.values.overlay import Overlay
+from dbsp_wcoj.values.overlay import InternerOverlay
 
-__all__ = ["Tables"]
+__all__ = ["Dictionaries"]
 
 _DECIMAL: Final = "decimal "
 
 
-class Tables:
+class Dictionaries:
     """Named interners.
 
     Args:
         known: Tables that are there already, by name.
 
-    >>> tables = Tables()
+    >>> tables = Dictionaries()
     >>> tables.table("decimal 2") is tables.decimals(2)
     True
     >>> tables.lengths()
@@ -59,7 +59,7 @@ class Tables:
             )
         return self.named[name]
 
-    def overlaid(self, lengths: Mapping[str, int]) -> Tables:
+    def overlaid(self, lengths: Mapping[str, int]) -> Dictionaries:
         """Tables of the first values of each, to read and to add to in private.
 
         Another thread may add to these tables meanwhile.
@@ -68,8 +68,12 @@ class Tables:
             lengths: How many values of each table are seen; none of a table without a length.
         """
         known = self.named.copy()
-        return Tables(
-            {name: Overlay(t, lengths[name]) for name, t in known.items() if name in lengths}
+        return Dictionaries(
+            {
+                name: InternerOverlay(t, lengths[name])
+                for name, t in known.items()
+                if name in lengths
+            }
         )
 
     def lengths(self) -> dict[str, int]:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
-from streaming.cli.arguments.sink import Sink, check_places, routes_of_sinks, sinks_of
-from streaming.cli.arguments.source import Source, sources_of
+from streaming.cli.arguments.sink import SinkArgument, check_places, routes_of_sinks, sinks_of
+from streaming.cli.arguments.source import SourceArgument, sources_of
 from streaming.cli.arguments.views import circuit_of, without_weight
 from streaming.cli.command import text_of
 from streaming.cli.state_inspection import writer_of
@@ -117,14 +117,14 @@ def check_views(
     *,
     formula: str,
     cells: int | None,
-) -> tuple[dict[str, Source], Circuit | None]:
+) -> tuple[dict[str, SourceArgument], Circuit | None]:
     """Check sources, query and sinks, as far as that is possible without Spark.
 
     Returns:
         The sources, and a circuit of the views without state. The circuit is None if only Spark
         knows the columns of a source, or if a check failed up to the compilation of the query.
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceArgument] = {}
     before = len(checks.problems)
     with checks.check():
         sources = sources_of(texts)
@@ -142,7 +142,7 @@ def check_views(
             checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
     for sink in sinks:
         with checks.check():
-            Sink.parse(sink)
+            SinkArgument.parse(sink)
     if len(checks.problems) > before:
         return sources, None
     unknown = [
@@ -169,7 +169,7 @@ def check_views(
     return sources, circuit
 
 
-def _check_rules(source: Source, schema: pa.Schema | None) -> None:
+def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
     """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
     rules = source.rules()
     if rules is None or schema is None or "select" in source.own:
@@ -183,7 +183,10 @@ def _check_rules(source: Source, schema: pa.Schema | None) -> None:
 
 
 def _check_forms(
-    sinks: Mapping[str, Sink], circuit: Circuit, sources: Mapping[str, Source], cells: int | None
+    sinks: Mapping[str, SinkArgument],
+    circuit: Circuit,
+    sources: Mapping[str, SourceArgument],
+    cells: int | None,
 ) -> None:
     """Check the output modes and locations of sinks against the views and against each other."""
     for view, sink in sinks.items():
@@ -195,7 +198,7 @@ def _check_forms(
     check_places(sinks, folders)
 
 
-def views_kept(sinks: Mapping[str, Sink]) -> list[str]:
+def views_kept(sinks: Mapping[str, SinkArgument]) -> list[str]:
     """The views whose whole contents a sink needs, so that the circuit has to materialize them."""
     return [view for view, sink in sinks.items() if sink.output.needs_view]
 
@@ -301,7 +304,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> 
 
 def check_targets(
     checks: Checks,
-    sinks: Mapping[str, Sink],
+    sinks: Mapping[str, SinkArgument],
     circuit: Circuit,
     *,
     state_id: str,

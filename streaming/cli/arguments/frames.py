@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from streaming.cli.arguments.source import FLAT, WEIGHT, Source
+from streaming.cli.arguments.source import FLAT, WEIGHT, SourceArgument
 from streaming.cli.terminal.spark_error import reason_of
 from streaming.errors import EventsError
 from streaming.sources.change_feeds import Feed, feed_of
@@ -25,7 +25,7 @@ NOT_COLUMNS: Final = (WEIGHT, SEQUENCE, RELATION)
 DELTA_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def frame_of(session: SparkSession, source: Source) -> DataFrame:
+def frame_of(session: SparkSession, source: SourceArgument) -> DataFrame:
     """The stream of a source, as Spark reads it.
 
     Raises:
@@ -55,7 +55,7 @@ def frame_of(session: SparkSession, source: Source) -> DataFrame:
     return frame
 
 
-def schema_of(source: Source, frame: DataFrame) -> pa.Schema:
+def schema_of(source: SourceArgument, frame: DataFrame) -> pa.Schema:
     """The columns of the relation.
 
     Raises:
@@ -70,7 +70,7 @@ def schema_of(source: Source, frame: DataFrame) -> pa.Schema:
 
 
 def stream_of(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SourceArgument],
     frames: Mapping[str, DataFrame],
     schemas: Mapping[str, pa.Schema],
 ) -> tuple[DataFrame, dict[str, Any]]:
@@ -86,7 +86,7 @@ def stream_of(
     return merge(frames, feeds=feeds, inputs=schemas, keys=keys), {}
 
 
-def _feed(source: Source) -> Feed:
+def _feed(source: SourceArgument) -> Feed:
     """The feed of a source, all rows of which are of its relation, whatever their table."""
     feed: Any = feed_of(source.own["feed"])
     names = {field.name for field in fields(feed)}

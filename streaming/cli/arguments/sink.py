@@ -43,7 +43,7 @@ from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import Target, ViewDelta, place_of
 
-__all__ = ["KINDS", "JsonLines", "Sink", "check_places", "routes_of_sinks", "sinks_of"]
+__all__ = ["KINDS", "JsonLines", "SinkArgument", "check_places", "routes_of_sinks", "sinks_of"]
 
 KINDS: Final = ("console", "parquet", "delta", "sqlite", "postgres")
 PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg"}
@@ -56,7 +56,7 @@ _UNKNOWN: Final = re.compile(r",([A-Za-z_]\w*)=")
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkArgument:
     """A place for the changes of views.
 
     Attributes:
@@ -74,16 +74,16 @@ class Sink:
     retry: Retry = field(default_factory=Retry, repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> Sink:
+    def parse(cls, text: str) -> SinkArgument:
         """The sink that a text names.
 
         Raises:
             TargetError: It names none, or a package is not installed.
 
-        >>> Sink.parse("waiting=sqlite:shop.db#open,keys=nr")
+        >>> SinkArgument.parse("waiting=sqlite:shop.db#open,keys=nr")
         Sink(kind='sqlite', place='shop.db#open', view='waiting', \
 output=Output(mode='upsert', keys=('nr',)))
-        >>> Sink.parse("console").view
+        >>> SinkArgument.parse("console").view
         """
         head, *options = _OPTION.split(text)
         view: str | None = None
@@ -189,16 +189,16 @@ class JsonLines:
         sys.stdout.flush()
 
 
-def sinks_of(texts: Sequence[str], circuit: Circuit) -> dict[str, Sink]:
+def sinks_of(texts: Sequence[str], circuit: Circuit) -> dict[str, SinkArgument]:
     """The sink of each view that has one.
 
     Raises:
         TargetError: A text names none, a view that is not there, or one view twice.
     """
-    found: dict[str, Sink] = {}
-    others: list[Sink] = []
+    found: dict[str, SinkArgument] = {}
+    others: list[SinkArgument] = []
     for text in texts:
-        sink = Sink.parse(text)
+        sink = SinkArgument.parse(text)
         if sink.view is None:
             others.append(sink)
         elif sink.view not in circuit.outputs:
@@ -220,7 +220,7 @@ def sinks_of(texts: Sequence[str], circuit: Circuit) -> dict[str, Sink]:
 
 
 def routes_of_sinks(
-    sinks: Mapping[str, Sink], *, json: bool = False
+    sinks: Mapping[str, SinkArgument], *, json: bool = False
 ) -> tuple[dict[str, Target], dict[str, Output]]:
     """Targets and output forms by view, as ``ViewSink`` takes them."""
     made: dict[int, Target] = {}
@@ -233,7 +233,7 @@ def routes_of_sinks(
     return targets, outputs
 
 
-def check_places(sinks: Mapping[str, Sink], folders: Sequence[Path]) -> None:
+def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
     """Check that no two sinks are of one place, and that no source reads what a sink writes.
 
     Args:

@@ -50,7 +50,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
-from circuits import Retain, Rules, SchemaError
+from circuits import InputOptions, Retention, SchemaError
 from circuits.inputs.input_options import OnExpiry
 from circuits.types.ddl import schema_of_ddl
 from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
@@ -59,7 +59,7 @@ from streaming.errors import EventsError, FeedError
 __all__ = [
     "FLAT",
     "WEIGHT",
-    "Source",
+    "SourceArgument",
     "read_file",
     "rows_of_files",
     "rows_of_plain_files",
@@ -94,7 +94,7 @@ _KEY: Final = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceArgument:
     """A relation and where its rows come from.
 
     Attributes:
@@ -110,16 +110,16 @@ class Source:
     own: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Source:
+    def parse(cls, text: str) -> SourceArgument:
         """The source that a text names.
 
         Raises:
             EventsError: It names none.
 
-        >>> source = Source.parse("e=in/edges,maxFilesPerTrigger=1,schema=a long, b long")
+        >>> source = SourceArgument.parse("e=in/edges,maxFilesPerTrigger=1,schema=a long, b long")
         >>> source.name, str(source.path), source.options, source.own
         ('e', 'in/edges', {'maxFilesPerTrigger': '1'}, {'schema': 'a long, b long'})
-        >>> Source.parse("e=format=rate,rowsPerSecond=9").options
+        >>> SourceArgument.parse("e=format=rate,rowsPerSecond=9").options
         {'rowsPerSecond': '9'}
         """
         name, equals, rest = text.partition("=")
@@ -270,7 +270,7 @@ class Source:
                 "format=csv and schema=... if it is something else"
             )
 
-    def rules(self) -> Rules | None:
+    def rules(self) -> InputOptions | None:
         """The rules of the input; None for a plain one.
 
         Raises:
@@ -290,14 +290,16 @@ class Source:
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
             duration = int(length) if re.fullmatch("[0-9]{1,18}", length) else length
-            retain = Retain(column, duration, on_expiry=self._on_expiry())
+            retain = Retention(column, duration, on_expiry=self._on_expiry())
         elif "on_expiry" in self.own:
             raise EventsError(
                 f"--source {self.name}: on_expiry={self.own['on_expiry']} says what becomes of "
                 "the results of rows that expire, and none do: add retain=COLUMN LENGTH"
             )
         sequence = None if self.is_ordered_by_stream else self.own.get("sequence")
-        return Rules(keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence)
+        return InputOptions(
+            keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence
+        )
 
     @property
     def is_ordered_by_stream(self) -> bool:
@@ -363,7 +365,7 @@ class Source:
                 )
 
 
-def sources_of(texts: Sequence[str]) -> dict[str, Source]:
+def sources_of(texts: Sequence[str]) -> dict[str, SourceArgument]:
     """The sources that texts name, by relation.
 
     Raises:
@@ -371,16 +373,16 @@ def sources_of(texts: Sequence[str]) -> dict[str, Source]:
     """
     if not texts:
         raise EventsError("no --source: give one for each relation, as in --source e=in/edges")
-    found: dict[str, Source] = {}
+    found: dict[str, SourceArgument] = {}
     for text in texts:
-        source = Source.parse(text)
+        source = SourceArgument.parse(text)
         if source.name in found:
             raise EventsError(f"--source {text!r}: relation {source.name!r} was given before")
         found[source.name] = source
     return found
 
 
-def rows_of_files(source: Source) -> pa.Table:
+def rows_of_files(source: SourceArgument) -> pa.Table:
     """All rows of the files of a source.
 
     Raises:
@@ -399,7 +401,7 @@ def rows_of_files(source: Source) -> pa.Table:
     return table.select(declared.names).cast(declared)
 
 
-def _renamed(source: Source, table: pa.Table, declared: pa.Schema) -> pa.Table:
+def _renamed(source: SourceArgument, table: pa.Table, declared: pa.Schema) -> pa.Table:
     """An edge list with the declared names, by position."""
     if len(declared) != table.num_columns:
         raise EventsError(
@@ -409,7 +411,7 @@ def _renamed(source: Source, table: pa.Table, declared: pa.Schema) -> pa.Table:
     return table.rename_columns(declared.names)
 
 
-def rows_of_plain_files(source: Source) -> pa.Table:
+def rows_of_plain_files(source: SourceArgument) -> pa.Table:
     """All rows of a relation that is measured, and so has no rules.
 
     Raises:

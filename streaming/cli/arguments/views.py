@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from circuits import Circuit, Rules, compile_datalog, compile_sql
+from circuits import Circuit, InputOptions, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -27,7 +27,7 @@ def circuit_of(
     executor: Executor | None = None,
     threads: int = 1,
     materialize: bool | Collection[str] = False,
-    rules: Mapping[str, Rules] | None = None,
+    rules: Mapping[str, InputOptions] | None = None,
     outputs: Collection[str] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rich.text import Text
 
 from circuits import Circuit
-from streaming.cli.arguments.source import Source, rows_of_files, sources_of
+from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
 from streaming.cli.arguments.views import circuit_of, without_weight
 from streaming.cli.terminal.display import compilation_shown, console, print_json
 from streaming.errors import EventsError
@@ -52,7 +52,7 @@ def explain(
         console().print(_styled(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
 
 
-def _schema(source: Source) -> pa.Schema:
+def _schema(source: SourceArgument) -> pa.Schema:
     schema = source.schema()
     if schema is None:
         raise EventsError(

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from circuits import Circuit, Rules
+from circuits import Circuit, InputOptions
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
 from streaming.cli.arguments.limits import limits_of
-from streaming.cli.arguments.source import Source, rows_of_files
+from streaming.cli.arguments.source import SourceArgument, rows_of_files
 from streaming.cli.arguments.views import circuit_of, name_of
 from streaming.cli.terminal.display import (
     amount,
@@ -40,7 +40,7 @@ from streaming.targets.folder_checks import check_writable
 from streaming.ui.access import find_token
 from streaming.ui.page import Page
 from streaming.ui.row_texts import weights_of
-from streaming.ui.view_counts import Tally
+from streaming.ui.view_counts import ViewCounts
 
 __all__ = ["replay"]
 
@@ -129,10 +129,10 @@ def replay(
 class _Given:
     """The source of the changes, and whether its name is only that of the file."""
 
-    source: Source
+    source: SourceArgument
     is_named_after_file: bool
 
-    def rules_by_name(self) -> dict[str, Rules]:
+    def rules_by_name(self) -> dict[str, InputOptions]:
         """The rules of the input, if it has any."""
         rules = self.source.rules()
         return {} if rules is None else {self.source.name: rules}
@@ -155,7 +155,7 @@ def _changes_of(
     is_named_after_file = not NAMED.match(text)
     if is_named_after_file:
         text = f"{relation_of_file(text)}={text}"
-    source = Source.parse(text)
+    source = SourceArgument.parse(text)
     source.check_plain("a replay")
     files = source.files()
     if len(files) != 1:
@@ -180,7 +180,7 @@ class _Played:
 
     def __init__(self, circuit: Circuit, page: Page | None) -> None:
         self.circuit, self.page = circuit, page
-        self.tallies = {view: Tally(circuit, view) for view in circuit.outputs}
+        self.tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self.numbers: dict[str, list[float | None]] = {}
         self.changed = dict.fromkeys(circuit.outputs, 0)
         self.seconds: list[float] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from streaming.cli.terminal.display import amount, console, print_json, size
-from streaming.distributed.rescaling import Rescaled, rescaled
+from streaming.distributed.rescaling import RescaleResult, rescaled
 from streaming.errors import StreamingError
 from streaming.state.files import files_of
 
@@ -26,7 +26,7 @@ def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) ->
         console().print(_shown(found), soft_wrap=True)
 
 
-def _shown(found: Rescaled) -> str:
+def _shown(found: RescaleResult) -> str:
     before, after = [
         "embedded" if cells is None else f"{cells} cell{'s' * (cells != 1)}"
         for cells in (found.before, found.after)

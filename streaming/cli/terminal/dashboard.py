@@ -24,7 +24,7 @@ from streaming.sink.metrics import BatchMetrics
 from streaming.sink.view_sink import Published
 from streaming.ui.history import mode_of
 from streaming.ui.row_texts import weights_of
-from streaming.ui.view_counts import Tally
+from streaming.ui.view_counts import ViewCounts
 
 __all__ = ["Dashboard"]
 
@@ -52,7 +52,7 @@ class Dashboard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._is_live, self._clock = console, is_live, clock
-        self._tallies = {view: Tally(circuit, view) for view in circuit.outputs}
+        self._tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self._numbers: dict[str, list[float | None]] = {}
         self._changes: dict[str, tuple[int, int]] = {}
         self._last: deque[tuple[float, BatchMetrics]] = deque(maxlen=LAST)

@@ -13,23 +13,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from circuits.plan.nodes import (
     Fields,
     Filter,
     Map,
     Negate,
+    PartialAggregate,
     Plan,
+    RowIdDecode,
     Scan,
-    Spread,
-    Unpack,
     columns,
 )
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
-from streaming.distributed.planning.stages import SOURCE, Piece, Stage, Stages, atom_name
+from streaming.distributed.planning.stages import SOURCE, Stage, StagePart, Stages, atom_name
 
 __all__ = [
     "OPERATOR",
@@ -51,11 +51,11 @@ def schema_of(fields: Fields) -> pa.Schema:
     return pa.schema([pa.field(f"c{place}", f.type, f.nullable) for place, f in enumerate(fields)])
 
 
-def given_by(stages: Stages, source: str | int | None) -> dict[str, Piece]:
+def given_by(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
     """The pieces that are made of a source, by what they add to, and a number.
 
     >>> from streaming.distributed.planning.stages import Stages
-    >>> given_by(Stages((), {"v": (Piece("e", Scan(SOURCE, ())),)}), "e")
+    >>> given_by(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
     {'view v 0': Piece(source='e', plan=Scan(relation='#source', fields=()))}
     """
     wanted = {
@@ -78,7 +78,7 @@ def definition_of(
     *,
     formula: FormulaName = Formula.collapsed,
     limits: StepLimits = DEFAULT_LIMITS,
-) -> Definition:
+) -> CircuitSpec:
     """The circuit of a stage's cells.
 
     The operator is a view of its own, which the pieces read: so it is one, with all its columns,
@@ -97,19 +97,19 @@ def definition_of(
     else:
         reads = relations
     schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
-    return Definition(plans, schemas, outputs=tuple(given), formula=formula, limits=limits)
+    return CircuitSpec(plans, schemas, outputs=tuple(given), formula=formula, limits=limits)
 
 
-def feed_of(name: str, fields: Fields, stages: Stages) -> Definition:
+def feed_of(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     """The circuit, without state, that makes the pieces of an input of the whole circuit."""
     given = given_by(stages, name)
     scan = Scan(name, fields)
     plans = {view: _numbered(over(piece.plan, scan)) for view, piece in given.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
-    return Definition(plans, {name: schema}, outputs=tuple(given))
+    return CircuitSpec(plans, {name: schema}, outputs=tuple(given))
 
 
-def feeds_of(definition: Definition, stages: Stages) -> Definition:
+def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
     """The driver's circuit: makes the pieces of all inputs, under their rules, and the constants.
 
     Its state is that of the rules, and the tables of codes.
@@ -121,7 +121,7 @@ def feeds_of(definition: Definition, stages: Stages) -> Definition:
             plans[view] = _numbered(over(piece.plan, scan))
     for view, piece in given_by(stages, None).items():
         plans[view] = _numbered(piece.plan)
-    return Definition(
+    return CircuitSpec(
         plans,
         definition.schemas,
         outputs=tuple(plans),
@@ -130,11 +130,11 @@ def feeds_of(definition: Definition, stages: Stages) -> Definition:
     )
 
 
-def constants(stages: Stages) -> Definition:
+def constants(stages: Stages) -> CircuitSpec:
     """The circuit whose first step gives the constant pieces."""
     given = given_by(stages, None)
     plans = {view: _numbered(piece.plan) for view, piece in given.items()}
-    return Definition(plans, {}, outputs=tuple(given))
+    return CircuitSpec(plans, {}, outputs=tuple(given))
 
 
 def _numbered(plan: Plan) -> Map:
@@ -147,7 +147,7 @@ def over(plan: Plan, source: Plan) -> Plan:
     match plan:
         case Scan(relation) if relation == SOURCE:
             return source
-        case Filter() | Map() | Negate() | Spread() | Unpack():
+        case Filter() | Map() | Negate() | PartialAggregate() | RowIdDecode():
             return replace(plan, input=over(plan.input, source))
         case _:
             return plan

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from circuits import Circuit
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, of_cell
 from streaming.state.verified_files import Known, state_of
 
-__all__ = ["HELD", "Held"]
+__all__ = ["HELD", "ExecutorCache"]
 
 #: Cells that a worker keeps.
 MOST: Final = 64
@@ -44,7 +44,7 @@ class _Cell:
 
 
 @dataclass
-class Held:
+class ExecutorCache:
     """The cells of a worker, by state directory, stage and cell, those of last use last.
 
     Attributes:
@@ -62,7 +62,7 @@ class Held:
         self._cells.clear()
 
     def take(
-        self, key: Key, definition: Definition, files: Files, sealed: bytes | None
+        self, key: Key, definition: CircuitSpec, files: Files, sealed: bytes | None
     ) -> tuple[Circuit, Known]:
         """The circuit of a cell at a version, and what is known of its files; no longer held.
 
@@ -97,4 +97,4 @@ class Held:
 
 
 #: Those of this worker.
-HELD: Final = Held()
+HELD: Final = ExecutorCache()

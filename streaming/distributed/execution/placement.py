@@ -16,7 +16,7 @@ import pyarrow as pa
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid import Grid
 
-__all__ = ["DIGITS", "Placed", "hashed", "placed", "wanted"]
+__all__ = ["DIGITS", "PlacedRows", "hashed", "placed", "wanted"]
 
 Integers = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array | pa.ChunkedArray]
@@ -26,7 +26,7 @@ DIGITS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedRows:
     """Rows in cells: ``rows[k]`` (its position) goes to ``cells[k]`` for the atoms ``roles[k]``.
 
     Roles have a bit for each atom that reads the relation, in the order of the atoms.
@@ -44,7 +44,7 @@ def hashed(values: Columns, variable: int) -> Integers:
     return xxhash64(values, variable)
 
 
-def placed(relation: str, columns: Columns, grid: Grid) -> Placed:
+def placed(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
     """The cells of rows of a relation.
 
     Args:
@@ -62,7 +62,7 @@ def placed(relation: str, columns: Columns, grid: Grid) -> Placed:
     parts = [wanted(atom, columns, grid) for atom in atoms]
     if len(parts) == 1:
         rows, cells = parts[0]
-        return Placed(rows, cells, np.ones(len(rows), np.int64))
+        return PlacedRows(rows, cells, np.ones(len(rows), np.int64))
     keys = [rows * grid.cells + cells for rows, cells in parts]
     merged, inverse = np.unique(np.concatenate(keys), return_inverse=True)
     roles = np.zeros(len(merged), np.int64)
@@ -70,7 +70,7 @@ def placed(relation: str, columns: Columns, grid: Grid) -> Placed:
     for bit, key in enumerate(keys):
         roles[inverse[start : start + len(key)]] |= 1 << bit  # an atom wants a row once in a cell
         start += len(key)
-    return Placed(merged // grid.cells, merged % grid.cells, roles)
+    return PlacedRows(merged // grid.cells, merged % grid.cells, roles)
 
 
 def wanted(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:

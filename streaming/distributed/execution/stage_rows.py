@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.distributed.execution.cell import schema_of
-from streaming.distributed.execution.placement import Columns, Placed, placed
+from streaming.distributed.execution.placement import Columns, PlacedRows, placed
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES
 from streaming.distributed.execution.transport import from_wire, to_wire, wire_type
 from streaming.distributed.planning.grid import Grid
@@ -85,7 +85,7 @@ def placed_here(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def placed_rows(relation: str, columns: Columns, grid: Grid, rows: int) -> Placed:
+def placed_rows(relation: str, columns: Columns, grid: Grid, rows: int) -> PlacedRows:
     """The cells of rows of a relation, which may have no columns: then all cells want them.
 
     Args:
@@ -99,7 +99,7 @@ def placed_rows(relation: str, columns: Columns, grid: Grid, rows: int) -> Place
     readers = sum(atom.relation == relation for atom in grid.shares.atoms)
     positions = np.repeat(np.arange(rows), grid.cells)
     roles = np.full(len(positions), (1 << readers) - 1)
-    return Placed(positions, np.tile(np.arange(grid.cells), rows), roles)
+    return PlacedRows(positions, np.tile(np.arange(grid.cells), rows), roles)
 
 
 def split(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.executor_cache import HELD
 from streaming.distributed.execution.routing import CELL
@@ -72,7 +72,7 @@ class StagePlan:
     files: Files
     state_id: str
     stage: Stage
-    definition: Definition
+    definition: CircuitSpec
     cells: int
 
 
@@ -92,7 +92,7 @@ class StageWork:
     files: Files
     state_id: str
     stage: int
-    definition: Definition
+    definition: CircuitSpec
     batch_id: int
     before: Mapping[int, bytes] = field(default_factory=dict)
 

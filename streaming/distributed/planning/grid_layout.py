@@ -15,11 +15,11 @@ from streaming.distributed.planning.grid_planning import atoms_of, stage_grid
 from streaming.distributed.planning.stages import Stages
 from streaming.errors import StateMismatchError
 
-__all__ = ["Layout"]
+__all__ = ["GridLayout"]
 
 
 @dataclass(frozen=True)
-class Layout:
+class GridLayout:
     """How rows find their cells.
 
     Attributes:
@@ -31,13 +31,13 @@ class Layout:
     grids: tuple[Grid, ...]
 
     @staticmethod
-    def chosen(stages: Stages, cells: int) -> Layout:
+    def chosen(stages: Stages, cells: int) -> GridLayout:
         """The grids for relations of which nothing is known.
 
         Raises:
             StreamingError: ``cells`` is less than 1, or a join has too many variables for them.
         """
-        return Layout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
+        return GridLayout(cells, tuple(stage_grid(stage, cells) for stage in stages.stages))
 
     @cached_property
     def body(self) -> list[Any]:
@@ -45,7 +45,7 @@ class Layout:
         return [grid.to_json() for grid in self.grids]
 
     @staticmethod
-    def of(body: Any, stages: Stages, cells: int) -> Layout:
+    def of(body: Any, stages: Stages, cells: int) -> GridLayout:
         """What ``body`` says.
 
         Raises:
@@ -65,4 +65,4 @@ class Layout:
                 "wrote it, or delete the state directory together with the checkpoint to start "
                 "again"
             ) from error
-        return Layout(cells, tuple(grids))
+        return GridLayout(cells, tuple(grids))

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, codecs_of
@@ -128,7 +128,7 @@ def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple
 
 
 def counts_of_cells(
-    stage: Stage, definition: Definition, states: Iterable[State], grid: Grid
+    stage: Stage, definition: CircuitSpec, states: Iterable[State], grid: Grid
 ) -> dict[tuple[int, str], Counts]:
     """The counts of a join's values, by the arrangements of its cells.
 

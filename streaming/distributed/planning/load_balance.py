@@ -44,7 +44,7 @@ from streaming.distributed.stage_cells import StageCells
 from streaming.state.manifest import of_cell
 from streaming.state.verified_files import state_of
 
-__all__ = ["Evenness", "loads_of"]
+__all__ = ["LoadBalance", "loads_of"]
 
 #: Of the mean, the load of the fullest cell from which on another grid is looked for.
 UNEVEN: Final = 1.3
@@ -74,7 +74,7 @@ def loads_of(stage: Stage, manifests: Manifests) -> list[int]:
 
 
 @dataclass
-class Evenness:
+class LoadBalance:
     """Looks after the joins of one circuit.
 
     Attributes:

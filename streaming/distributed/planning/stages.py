@@ -7,10 +7,10 @@
     exchange  =  between stages: each row goes to the cells of the next stage that want it
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). So they are made where their rows are,
-and what a stage reads, a `Relation`, is a sum of `Piece`s: each a linear plan over one input of the
-circuit or over the operator of one earlier stage. A join is cut below the payloads of its atoms
-(`circuits.plan.nodes.Pack`), because codes mean nothing outside of a circuit; columns that travel
-together do so as they are.
+and what a stage reads, a `Relation`, is a sum of `StagePart`s: each a linear plan over one input of
+the circuit or over the operator of one earlier stage. A join is cut below the payloads of its atoms
+(`circuits.plan.nodes.RowIdEncode`), because codes mean nothing outside of a circuit; columns that
+travel together do so as they are.
 
 Rows find their cells in a join by the variables of its atoms
 (`streaming.distributed.planning.shares`), in all other stages by the columns that these group by.
@@ -28,24 +28,24 @@ from circuits.plan.nodes import (
     Distinct,
     Fields,
     Filter,
+    FinalAggregate,
     Join,
     Map,
     Negate,
-    Pack,
+    PartialAggregate,
     Plan,
     Positive,
+    RowIdDecode,
+    RowIdEncode,
     Scan,
-    Spread,
     TopK,
-    Totals,
     Union,
-    Unpack,
     Values,
 )
 from circuits.runtime.graph import Graph
 from streaming.distributed.planning.shares import Atom
 
-__all__ = ["Piece", "Relation", "Stage", "Stages", "stages_of"]
+__all__ = ["Relation", "Stage", "StagePart", "Stages", "stages_of"]
 
 #: What a piece's plan reads.
 SOURCE = "#source"
@@ -54,7 +54,7 @@ SUMS = frozenset({"count", "sum", "avg"})
 
 
 @dataclass(frozen=True)
-class Piece:
+class StagePart:
     """A linear plan over one source.
 
     Attributes:
@@ -79,7 +79,7 @@ class Relation:
 
     name: str
     fields: Fields
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StagePart, ...]
     keys: tuple[int, ...] | None = None
 
 
@@ -123,7 +123,7 @@ class Stages:
     """
 
     stages: tuple[Stage, ...]
-    outputs: Mapping[str, tuple[Piece, ...]]
+    outputs: Mapping[str, tuple[StagePart, ...]]
 
 
 def atom_name(relation: str, atom: int) -> str:
@@ -158,46 +158,46 @@ class _Cutting:
     def __init__(self, graph: Graph) -> None:
         self.stages: list[Stage] = []
         self._graph = graph
-        self._pieces: dict[int, tuple[Piece, ...]] = {}
+        self._pieces: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
         # By stage and node, the payloads of a join as its cells have them.
-        self._packs: dict[tuple[int, int], Pack] = {}
+        self._packs: dict[tuple[int, int], RowIdEncode] = {}
 
-    def pieces(self, number: int) -> tuple[Piece, ...]:
+    def pieces(self, number: int) -> tuple[StagePart, ...]:
         """The pieces that a node's rows are the sum of."""
         if number not in self._pieces:
             self._pieces[number] = self._cut(number)
         return self._pieces[number]
 
-    def _cut(self, number: int) -> tuple[Piece, ...]:
+    def _cut(self, number: int) -> tuple[StagePart, ...]:
         node = self._graph.nodes[number]
         plan = node.plan
         if node.operator is None:
-            return (Piece(node.name, Scan(SOURCE, plan.fields)),)
+            return (StagePart(node.name, Scan(SOURCE, plan.fields)),)
         match plan:
             case Values():
-                return (Piece(None, plan),)
+                return (StagePart(None, plan),)
             case Union():
                 return tuple(piece for below in node.inputs for piece in self.pieces(below))
-            case Filter() | Map() | Negate() | Spread():
+            case Filter() | Map() | Negate() | PartialAggregate():
                 below = self.pieces(node.inputs[0])
                 return tuple(replace(p, plan=replace(plan, input=p.plan)) for p in below)
-            case Unpack():
+            case RowIdDecode():
                 return tuple(self._unpacked(plan, p) for p in self.pieces(node.inputs[0]))
             case Join():
                 stage = self._join(plan, node.inputs)
             case Aggregate() | TopK():
                 stage = self._keyed(plan, node.inputs[0], plan.keys)
-            case Totals():
+            case FinalAggregate():
                 stage = self._keyed(plan, node.inputs[0], tuple(range(plan.keys)))
             case Distinct() | Positive():
                 stage = self._keyed(plan, node.inputs[0], tuple(range(len(plan.fields))))
             case _:
                 raise AssertionError(f"{type(plan).__name__} is not cut: payloads are the join's")
         self.stages.append(replace(stage, node=number))
-        return (Piece(stage.number, Scan(SOURCE, plan.fields)),)
+        return (StagePart(stage.number, Scan(SOURCE, plan.fields)),)
 
-    def _unpacked(self, plan: Unpack, piece: Piece) -> Piece:
+    def _unpacked(self, plan: RowIdDecode, piece: StagePart) -> StagePart:
         assert isinstance(piece.source, int)
         payloads = tuple(
             (column, self._packs[piece.source, self._graph.add(pack)])
@@ -209,7 +209,7 @@ class _Cutting:
         reads = []
         for number in below:
             node = self._graph.nodes[number]
-            reads.append(node.inputs[0] if isinstance(node.plan, Pack) else number)
+            reads.append(node.inputs[0] if isinstance(node.plan, RowIdEncode) else number)
         relations = [self._relation(number, None) for number in reads]
         # Earlier stages have their numbers now.
         stage = len(self.stages)
@@ -219,7 +219,7 @@ class _Cutting:
             scan: Plan = Scan(atom_name(relation.name, place), relation.fields)
             bound = plan.variables[place]
             packed = self._graph.nodes[number].plan
-            if isinstance(packed, Pack):
+            if isinstance(packed, RowIdEncode):
                 scan = self._packs[stage, number] = replace(packed, input=scan)
                 bound = bound[: packed.kept]
             inputs.append(scan)
@@ -231,7 +231,7 @@ class _Cutting:
 
     def _keyed(
         self,
-        plan: Aggregate | Distinct | Positive | TopK | Totals,
+        plan: Aggregate | Distinct | Positive | TopK | FinalAggregate,
         below: int,
         keys: tuple[int, ...],
     ) -> Stage:

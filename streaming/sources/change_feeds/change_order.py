@@ -1,9 +1,10 @@
 """Order: whether a stream says which of several changes of a key is the last.
 
 A micro-batch has no order of rows. An input with keys therefore needs a column that orders the
-changes of a key: ``Rules(keys=..., sequence=...)`` names one, many feeds bring one, and a stream
-may have a column ``sequence``. Without any, a micro-batch with two different changes of one key is
-refused. An initial load is the first one that has them, so the warning has to come before it.
+changes of a key: ``InputOptions(keys=..., sequence=...)`` names one, many feeds bring one, and a
+stream may have a column ``sequence``. Without any, a micro-batch with two different changes of one
+key is refused. An initial load is the first one that has them, so the warning has to come before
+it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def unordered(relation: str) -> str:
     return (
         f"input {relation!r} has keys, and nothing orders the changes of a key: a micro-batch with "
         "two different changes of one key will be refused; name the column that orders them, "
-        "Rules(keys=..., sequence='updated_at') or sequence=updated_at on the command line"
+        "InputOptions(keys=..., sequence='updated_at') or sequence=updated_at on the command line"
     )
 
 

@@ -2,7 +2,7 @@
 
 Inputs of circuits are Arrow schemas; what a feed decodes is a DataFrame. Most types are the same in
 both worlds. The rest is carried by a Spark type that holds every value, and put down on the Arrow
-side (`landed`), where `circuits.types.safe_cast` checks ranges:
+side (`decoded`), where `circuits.types.safe_cast` checks ranges:
 
 ===============================  ===========================================
 uint8, uint16, uint32            the next wider signed integer
@@ -30,7 +30,7 @@ from pyspark.sql import types as spark
 from circuits.types.functions.text_parsing import read_text
 from streaming.errors import FeedError
 
-__all__ = ["DIGITS", "TICKS", "carrier", "has_ticks", "is_decimal_text", "landed"]
+__all__ = ["DIGITS", "TICKS", "decoded", "has_ticks", "is_decimal_text", "physical_type"]
 
 DIGITS: Final = 38  # of Spark's widest decimal
 TICKS: Final = spark.DecimalType(20, 0)
@@ -59,17 +59,17 @@ _SAME: Final[dict[pa.DataType, spark.DataType]] = {
 }
 
 
-def carrier(type: pa.DataType) -> spark.DataType:
+def physical_type(type: pa.DataType) -> spark.DataType:
     """Return the Spark type that carries values of an Arrow type.
 
     Raises:
         FeedError: There is none.
 
-    >>> carrier(pa.uint32()), carrier(pa.timestamp("ms", "UTC")), carrier(pa.time64("us"))
-    (LongType(), TimestampType(), DecimalType(20,0))
+    >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC")),
+    physical_type(pa.time64("us")) (LongType(), TimestampType(), DecimalType(20,0))
     """
     if types.is_dictionary(type):
-        return carrier(type.value_type)
+        return physical_type(type.value_type)
     if type in _SAME:
         return _SAME[type]
     if has_ticks(type):
@@ -100,11 +100,11 @@ def has_ticks(type: pa.DataType) -> bool:
 
 def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
     """Return whether values of the type are sent as strings, which no Spark decimal holds."""
-    wide = types.is_decimal(type) and carrier(type) == spark.StringType()
+    wide = types.is_decimal(type) and physical_type(type) == spark.StringType()
     return bool(wide and (types.is_string(given) or types.is_large_string(given)))
 
 
-def landed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def decoded(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Put a carried column down as its own type; other columns are returned as they are.
 
     Raises:
@@ -112,7 +112,7 @@ def landed(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
     >>> from decimal import Decimal
     >>> carried = pa.chunked_array([pa.array([Decimal(2**64 - 1)], pa.decimal128(20, 0))])
-    >>> landed(carried, pa.uint64()).to_pylist()
+    >>> decoded(carried, pa.uint64()).to_pylist()
     [18446744073709551615]
     """
     given = column.type

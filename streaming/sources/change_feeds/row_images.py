@@ -30,7 +30,7 @@ from streaming.sources.change_feeds.feed import (
     held,
     name_of,
 )
-from streaming.sources.change_feeds.physical_types import DIGITS, carrier
+from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
 from streaming.sources.change_feeds.sql_expressions import (
     bound,
     capped,
@@ -112,7 +112,7 @@ def envelope_of(
 
 
 def _struct(schema: pa.Schema) -> str:
-    members = (f"{quoted(f.name)}: {carrier(f.type).simpleString()}" for f in schema)
+    members = (f"{quoted(f.name)}: {physical_type(f.type).simpleString()}" for f in schema)
     return f"STRUCT<{', '.join(members)}>"
 
 

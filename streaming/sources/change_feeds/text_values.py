@@ -35,7 +35,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.physical_types import DIGITS, carrier, has_ticks
+from streaming.sources.change_feeds.physical_types import DIGITS, has_ticks, physical_type
 from streaming.sources.change_feeds.sql_expressions import bound, literal
 
 __all__ = [
@@ -148,7 +148,7 @@ def limit_of(type: pa.DataType) -> int | None:
 def kind_of(variant: str, text: str, type: pa.DataType) -> str:
     """Return the kind in JSON of a cell, whose text is known, as far as ``type`` needs it."""
     kind = scalar_kind(variant, text)
-    if carrier(type).typeName() != "string":
+    if physical_type(type).typeName() != "string":
         return kind
     # A text is what it is; only numbers that went through a double are told apart.
     return f"CASE WHEN left({text}, 1) <= '9' AND contains({text}, '.') THEN {kind} END"
@@ -192,7 +192,7 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
     """
     while types.is_dictionary(type):
         type = type.value_type
-    spark = carrier(type).simpleString()
+    spark = physical_type(type).simpleString()
     if types.is_null(type):
         return "CAST(NULL AS VOID)"
     if types.is_boolean(type):
@@ -222,7 +222,7 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
 
 
 def _integer(text: str, type: pa.DataType) -> str:
-    value = f"try_cast({text} AS {carrier(type).simpleString()})"
+    value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if types.is_unsigned_integer(type):
         # The greatest uint64 has no code in a circuit, like the least int64.
         most = 2**type.bit_width - (2 if type.bit_width == 64 else 1)
@@ -245,7 +245,7 @@ def _decimal(text: str, type: pa.DataType) -> str:
         whole = f"length(regexp_extract({text}, {literal(WHOLE)}, 1))"
         narrow = f"{whole} <= {type.precision - type.scale} AND NOT {text} RLIKE '[eE]'"
         return f"CASE WHEN {fine} AND {narrow} THEN {text} END"
-    value = f"try_cast({text} AS {carrier(type).simpleString()})"
+    value = f"try_cast({text} AS {physical_type(type).simpleString()})"
     if type.scale < 0:
         fine += f" AND {value} % CAST('{10**-type.scale}' AS DECIMAL(38, 0)) = 0"
     return f"CASE WHEN {fine} THEN {value} END"

@@ -19,9 +19,9 @@ from pyarrow import types
 from circuits import SchemaError
 from circuits.types.functions.text_parsing import MAX_VALUE_CHARACTERS
 from circuits.types.safe_cast import lossless
-from streaming.sources.change_feeds.physical_types import is_decimal_text, landed
+from streaming.sources.change_feeds.physical_types import decoded, is_decimal_text
 
-__all__ = ["fitted", "misfits"]
+__all__ = ["safe_cast", "uncastable_rows"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -31,13 +31,13 @@ _PLAIN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
 _INT64: Final = 2**63 - 1
 
 
-def fitted(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
+def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
     """Cast a column, with NULL where a value does not fit, and say where that is.
 
     Raises:
         SchemaError: No value of the column's type can be cast.
 
-    >>> column, wrong = fitted(pa.chunked_array([[1, 300, None]]), pa.int8())
+    >>> column, wrong = safe_cast(pa.chunked_array([[1, 300, None]]), pa.int8())
     >>> column.to_pylist(), wrong.tolist()
     ([1, None, None], [False, True, False])
     """
@@ -49,16 +49,16 @@ def fitted(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray,
         wrong = _decimal_texts(column, type)
         column = _without(column, wrong)
     try:
-        given = landed(column, type)
+        given = decoded(column, type)
     except pa.ArrowInvalid:
         wrong |= _flat(_outside(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
         column = _without(column, wrong)
-        given = landed(column, type)
+        given = decoded(column, type)
     try:
         cast = lossless(given, type)
     except SchemaError:
         lossless(given.slice(0, 0), type)  # raises when it is the type that does not fit
-        wrong |= misfits(given, type)
+        wrong |= uncastable_rows(given, type)
         cast = lossless(_without(given, wrong), type)
     least = _without_code(cast)
     if least.any():
@@ -67,7 +67,7 @@ def fitted(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray,
     return cast, wrong
 
 
-def misfits(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     """Return where a value does not survive a cast that is allowed between the types."""
     given = column.type
     if types.is_integer(given):

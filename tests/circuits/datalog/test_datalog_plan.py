@@ -17,7 +17,7 @@ from circuits.datalog import plan_datalog
 from circuits.datalog.parser import parse
 from circuits.datalog.program import Atom
 from circuits.errors import DatalogError
-from circuits.plan.nodes import Cross, Distinct, Field, Filter, Map, Plan, Scan
+from circuits.plan.nodes import CrossJoin, Distinct, Field, Filter, Map, Plan, Scan
 from dbsp_wcoj import Query
 from tests.generators.datalog_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.naive_datalog import evaluate_program
@@ -337,11 +337,11 @@ def scans(plan: Plan) -> set[str]:
 def test_the_atoms_of_a_body_are_one_cross_below_one_filter():
     plan = plan_datalog("q(a) :- e(a, b), e(b, c), e(c, a), a < 3.", SCHEMA)["q"]
     assert isinstance(plan, Distinct) and isinstance(plan.input, Map)
-    assert isinstance(plan.input.input, Filter) and isinstance(plan.input.input.input, Cross)
+    assert isinstance(plan.input.input, Filter) and isinstance(plan.input.input.input, CrossJoin)
 
 
 def test_an_or_that_binds_all_its_variables_is_one_factor_of_the_join():
     plan = plan_datalog("q(x) :- d(x), or(ban(x) ; small(x)), or(e(x, 1) ; f(x, 2)).", SCHEMA)["q"]
     assert isinstance(plan, Distinct) and isinstance(plan.input, Map)
-    assert isinstance(plan.input.input, Filter) and isinstance(plan.input.input.input, Cross)
+    assert isinstance(plan.input.input, Filter) and isinstance(plan.input.input.input, CrossJoin)
     assert len(plan.input.input.input.inputs) == 3

@@ -20,7 +20,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits import Circuit, Retain, Rules, compile_sql
+from circuits import Circuit, InputOptions, Retention, compile_sql
 from circuits.inputs.input_options import OnExpiry
 from tests.support.tables import INT, bag_of
 
@@ -64,7 +64,7 @@ Event = tuple[str, tuple[int, int, int], int]
 
 def circuit_of(query: str, retention: dict[str, int], on_expiry: OnExpiry, **options) -> Circuit:
     rules = {
-        name: Rules(retain=Retain("ts", length, on_expiry=on_expiry))
+        name: InputOptions(retain=Retention("ts", length, on_expiry=on_expiry))
         for name, length in retention.items()
     }
     return compile_sql(query, SCHEMAS, rules=rules, **options)
@@ -313,7 +313,7 @@ def test_what_a_view_is_after_a_step_includes_results_of_rows_that_expire_in_it(
 
 
 def test_keys_with_the_event_time_are_corrected_until_they_expire():
-    rules = {"a": Rules(keys=("k", "ts"), retain=Retain("ts", 5, on_expiry="keep"))}
+    rules = {"a": InputOptions(keys=("k", "ts"), retain=Retention("ts", 5, on_expiry="keep"))}
     circuit = compile_sql("SELECT k, n FROM a", SCHEMAS, rules=rules)
 
     def step(*rows):
@@ -332,7 +332,7 @@ def test_a_step_without_expiry_is_computed_once(monkeypatch):
     """By counting: operators above a kept input run twice only in steps in which rows expire."""
     circuit = circuit_of("SELECT k, n FROM a WHERE n > 0", {"a": 10}, "keep")
     filters = [
-        n.operator for n in circuit._graph.nodes if type(n.operator).__name__ == "FilterRows"
+        n.operator for n in circuit._graph.nodes if type(n.operator).__name__ == "FilterOperator"
     ]
     runs = []
     prepare = type(filters[0]).prepare

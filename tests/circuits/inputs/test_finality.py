@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from circuits import Retain, RuleError, Rules, compile_datalog, compile_sql
+from circuits import InputOptions, InputOptionsError, Retention, compile_datalog, compile_sql
 from circuits.circuit import Circuit
 from tests.circuits.inputs.test_expiry import (
     NEAR,
@@ -80,7 +80,7 @@ def check_law(data, query) -> None:
     events, retention = data.draw(cases(query))
     try:
         circuit_of(query, retention, "keep")
-    except RuleError as error:
+    except InputOptionsError as error:
         assert re.search(r"^view 'view': .* over input '[ab]', .* on_expiry='retract'", str(error))
         assume(False)
     expected = unretained(query, events)
@@ -105,7 +105,7 @@ def test_deep_queries_that_are_accepted_publish_the_query_over_all_rows(data, qu
 EVENTS = pa.schema([("k", INT), ("at", pa.timestamp("us")), ("n", INT)])
 ZONED = pa.schema([("k", INT), ("at", pa.timestamp("us", "Europe/Rome"))])
 INPUTS = {"a": EVENTS, "b": EVENTS, "z": ZONED, "plain": pa.schema([("k", INT), ("n", INT)])}
-DAY = {name: Rules(retain=Retain("at", "1 day", on_expiry="keep")) for name in "abz"}
+DAY = {name: InputOptions(retain=Retention("at", "1 day", on_expiry="keep")) for name in "abz"}
 
 
 def compiled(query: str, **rules) -> Circuit:
@@ -165,11 +165,11 @@ def test_views_whose_results_are_final_are_accepted(query):
     ],
 )
 def test_views_whose_results_could_change_are_refused_and_told_why(query, words):
-    with pytest.raises(RuleError, match=f"view 'view': .*{words}.*") as caught:
+    with pytest.raises(InputOptionsError, match=f"view 'view': .*{words}.*") as caught:
         compiled(query)
     assert "on_expiry='keep'" in str(caught.value)
     assert "take on_expiry='retract'" in str(caught.value)
-    retract = {name: Rules(retain=Retain("at", "1 day")) for name in "abz"}
+    retract = {name: InputOptions(retain=Retention("at", "1 day")) for name in "abz"}
     compiled(query, **retract)
 
 
@@ -177,7 +177,7 @@ def test_a_view_over_a_view_names_the_view_with_the_operator():
     text = (
         "CREATE VIEW v AS SELECT k, n FROM a; CREATE VIEW w AS SELECT k, max(n) FROM v GROUP BY k"
     )
-    with pytest.raises(RuleError, match="view 'w': GROUP BY over input 'a'"):
+    with pytest.raises(InputOptionsError, match="view 'w': GROUP BY over input 'a'"):
         compiled(text)
 
 
@@ -185,38 +185,40 @@ def test_datalog_rules_need_the_event_times_in_their_heads():
     rules = {name: DAY[name] for name in ("a", "b")}
     inputs = {name: INPUTS[name] for name in ("a", "b")}
     compile_datalog("r(k, t, u) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
-    with pytest.raises(RuleError, match=r"view 'r': DISTINCT .* add 'at' of each row of 'b'"):
+    with pytest.raises(
+        InputOptionsError, match=r"view 'r': DISTINCT .* add 'at' of each row of 'b'"
+    ):
         compile_datalog("r(k, t) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
 
 
 def test_a_view_over_both_kinds_of_expiry_is_refused():
-    b = Rules(retain=Retain("at", "1 day"))
+    b = InputOptions(retain=Retention("at", "1 day"))
     with pytest.raises(
-        RuleError, match=r"view 'view' reads input 'a' with on_expiry='keep' and .*b"
+        InputOptionsError, match=r"view 'view' reads input 'a' with on_expiry='keep' and .*b"
     ):
         compiled("SELECT a.k FROM a JOIN b ON a.k = b.k", b=b)
     compiled("CREATE VIEW v AS SELECT k FROM a; CREATE VIEW w AS SELECT DISTINCT k FROM b", b=b)
 
 
 def test_kept_keys_have_the_event_time_among_them():
-    Rules(keys=("k", "at"), retain=Retain("at", "1 day", on_expiry="keep"))
-    with pytest.raises(RuleError, match="add 'at' to the keys"):
-        Rules(keys=("k",), retain=Retain("at", "1 day", on_expiry="keep"))
+    InputOptions(keys=("k", "at"), retain=Retention("at", "1 day", on_expiry="keep"))
+    with pytest.raises(InputOptionsError, match="add 'at' to the keys"):
+        InputOptions(keys=("k",), retain=Retention("at", "1 day", on_expiry="keep"))
 
 
 def test_an_unknown_on_expiry_is_refused():
-    with pytest.raises(RuleError, match="on_expiry='drop' is neither 'retract'"):
-        Retain("at", "1 day", on_expiry="drop")  # type: ignore[arg-type]
+    with pytest.raises(InputOptionsError, match="on_expiry='drop' is neither 'retract'"):
+        Retention("at", "1 day", on_expiry="drop")  # type: ignore[arg-type]
 
 
 def test_only_keep_is_part_of_what_a_state_belongs_to():
     """States written before there was a choice are those of "retract"."""
-    plain, chosen = Retain("at", "1 day"), Retain("at", "1 day", on_expiry="retract")
-    kept = Retain("at", "1 day", on_expiry="keep")
+    plain, chosen = Retention("at", "1 day"), Retention("at", "1 day", on_expiry="retract")
+    kept = Retention("at", "1 day", on_expiry="keep")
     assert plain == chosen != kept
-    assert repr(plain) == "Retain(column='at', duration=datetime.timedelta(days=1))"
+    assert repr(plain) == "Retention(column='at', duration=datetime.timedelta(days=1))"
     prints = [
-        compiled("SELECT k FROM a", a=Rules(retain=one)).fingerprint
+        compiled("SELECT k FROM a", a=InputOptions(retain=one)).fingerprint
         for one in (plain, chosen, kept)
     ]
     assert prints[0] == prints[1] != prints[2]

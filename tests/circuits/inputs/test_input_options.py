@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from circuits import (
     Circuit,
+    InputOptions,
+    InputOptionsError,
     MissingRowError,
-    Retain,
-    RuleError,
-    Rules,
+    Retention,
     compile_sql,
 )
 from tests.circuits.state.test_circuit_state import Store
@@ -37,25 +37,25 @@ CREATE VIEW rows AS SELECT * FROM r;
 CREATE VIEW pairs AS SELECT r.k, r.ts, s.ts AS other FROM r JOIN s ON r.k = s.k AND r.g = s.g;
 CREATE VIEW groups AS SELECT g, count(*) AS n, max(ts) AS last FROM s GROUP BY g;
 """
-KEYED = Rules(keys=("k",))
-STRICT = Rules(strict=True)
-RETAINED = Rules(retain=Retain("ts", 3))
+KEYED = InputOptions(keys=("k",))
+STRICT = InputOptions(strict=True)
+RETAINED = InputOptions(retain=Retention("ts", 3))
 ALL = [
-    Rules(),
+    InputOptions(),
     KEYED,
     STRICT,
     RETAINED,
-    Rules(keys=("g", "k")),
-    Rules(keys=("ts", "k", "g"), strict=True),
-    Rules(keys=("k",), strict=True),
-    Rules(keys=("k",), retain=Retain("ts", 3)),
-    Rules(keys=("k", "ts"), strict=True, retain=Retain("ts", 2)),
-    Rules(keys=("k",), strict=True, retain=Retain("ts", 0)),
-    Rules(strict=True, retain=Retain("ts", 2)),
+    InputOptions(keys=("g", "k")),
+    InputOptions(keys=("ts", "k", "g"), strict=True),
+    InputOptions(keys=("k",), strict=True),
+    InputOptions(keys=("k",), retain=Retention("ts", 3)),
+    InputOptions(keys=("k", "ts"), strict=True, retain=Retention("ts", 2)),
+    InputOptions(keys=("k",), strict=True, retain=Retention("ts", 0)),
+    InputOptions(strict=True, retain=Retention("ts", 2)),
 ]
 
 
-def naive(rules: Rules) -> NaiveInput:
+def naive(rules: InputOptions) -> NaiveInput:
     keys = tuple(COLUMNS.index(key) for key in rules.keys)
     if rules.retain is None:
         return NaiveInput(keys, rules.strict)
@@ -84,7 +84,7 @@ def columns_of(refused: dict) -> Counter:
 class Pair:
     """A circuit, and what its inputs are by the oracle."""
 
-    rules: dict[str, Rules]
+    rules: dict[str, InputOptions]
 
     def __post_init__(self):
         self.circuit = self.new()
@@ -193,7 +193,7 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
         pair.step(events, watermarks)
 
 
-def relation(rules: Rules, steps: list[list[Event]]) -> Counter:
+def relation(rules: InputOptions, steps: list[list[Event]]) -> Counter:
     """What a relation is after some steps."""
     circuit = compile_sql("SELECT * FROM r", {"r": SCHEMA}, rules={"r": rules}, materialize=["r"])
     for events in steps:
@@ -229,12 +229,12 @@ def test_keyed_and_retained_steps_can_be_taken_together_where_times_do_not_go_ba
         clocks[k] += hours
         row: Row = (k, sequence, clocks[k])
         steps.append([(row, -1 if gone else 1, sequence)])
-    rules = Rules(keys=("k",), retain=Retain("ts", 3))
+    rules = InputOptions(keys=("k",), retain=Retention("ts", 3))
     together = [event for events in steps for event in events]
     assert relation(rules, steps) == relation(rules, [together])
 
 
-def circuit_of(rules: Rules, schema: pa.Schema = SCHEMA) -> Circuit:
+def circuit_of(rules: InputOptions, schema: pa.Schema = SCHEMA) -> Circuit:
     return compile_sql("SELECT * FROM r", {"r": schema}, rules={"r": rules}, materialize=["r"])
 
 
@@ -271,7 +271,7 @@ def test_a_strict_relation_without_columns_counts():
 
 
 def test_rules_are_part_of_what_a_state_belongs_to():
-    plain, keyed = circuit_of(Rules()), circuit_of(KEYED)
+    plain, keyed = circuit_of(InputOptions()), circuit_of(KEYED)
     assert plain.fingerprint != keyed.fingerprint
     differ = [n for n, f in plain.fingerprints.items() if f != keyed.fingerprints[n]]
     assert differ == ["input r"]
@@ -283,33 +283,35 @@ def test_rules_are_part_of_what_a_state_belongs_to():
 
 
 def test_explain_shows_the_rules_at_their_input():
-    rules = Rules(keys=("k", "g"), strict=True, retain=Retain("ts", 3))
+    rules = InputOptions(keys=("k", "g"), strict=True, retain=Retention("ts", 3))
     shown = circuit_of(rules).explain()
     assert "input r(k, g, ts) with keys k, g; strict; retain ts for 3" in shown
-    assert "input r(k, g, ts)  [" in circuit_of(Rules()).explain()
+    assert "input r(k, g, ts)  [" in circuit_of(InputOptions()).explain()
 
 
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        (lambda: Rules(keys="k"), "is one text, not columns: give"),
-        (lambda: Rules(keys=("k", "k")), "a column occurs twice"),
-        (lambda: Rules(sequence="n"), "give keys as well"),
-        (lambda: Rules(retain="7 days"), "of which column"),
-        (lambda: circuit_of(Rules(keys=("x",))), "no column 'x' among"),
-        (lambda: circuit_of(Rules(retain=Retain("x", 3))), "no column 'x' to retain by"),
-        (lambda: circuit_of(Rules(retain=Retain("ts", days=3))), "give an integer"),
-        (lambda: circuit_of({"keys": ("k",)}), "give Rules"),
+        (lambda: InputOptions(keys="k"), "is one text, not columns: give"),
+        (lambda: InputOptions(keys=("k", "k")), "a column occurs twice"),
+        (lambda: InputOptions(sequence="n"), "give keys as well"),
+        (lambda: InputOptions(retain="7 days"), "of which column"),
+        (lambda: circuit_of(InputOptions(keys=("x",))), "no column 'x' among"),
+        (lambda: circuit_of(InputOptions(retain=Retention("x", 3))), "no column 'x' to retain by"),
+        (lambda: circuit_of(InputOptions(retain=Retention("ts", days=3))), "give an integer"),
+        (lambda: circuit_of({"keys": ("k",)}), "give InputOptions"),
         (lambda: compile_sql("SELECT * FROM r", {"r": SCHEMA}, rules={"x": KEYED}), "is no input"),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(rules, words):
-    with pytest.raises(RuleError, match=words):
+    with pytest.raises(InputOptionsError, match=words):
         rules()
 
 
 @pytest.mark.parametrize("text", ["9" * 20 + " days", "9" * 400 + " days", "1" * 5000 + " weeks"])
 def test_a_duration_that_no_calendar_holds_is_an_error_that_shows_a_part_of_it(text):
-    with pytest.raises(RuleError, match="is longer than 999999999 days; give a shorter") as caught:
-        Retain("ts", text)
+    with pytest.raises(
+        InputOptionsError, match="is longer than 999999999 days; give a shorter"
+    ) as caught:
+        Retention("ts", text)
     assert len(str(caught.value)) < 500

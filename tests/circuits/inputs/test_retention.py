@@ -11,19 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dbsp_wcoj.storage.range_scan
-from circuits import Circuit, Retain, RuleError, Rules, UnknownInputError, compile_sql
+from circuits import (
+    Circuit,
+    InputOptions,
+    InputOptionsError,
+    Retention,
+    UnknownInputError,
+    compile_sql,
+)
 from circuits.circuit import Circuit as CircuitClass
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.range_scan import between
+from dbsp_wcoj.storage.range_scan import range_scan
 from tests.support.tables import INT, bag_of
 
 DAY = timedelta(days=1)
 NOON = datetime(2024, 2, 29, 12)
 
 
-def circuit_of(type: pa.DataType, retain: Retain, **more) -> Circuit:
+def circuit_of(type: pa.DataType, retain: Retention, **more) -> Circuit:
     schema = pa.schema([("n", INT), ("t", type)])
-    rules = {"r": Rules(retain=retain, **more)}
+    rules = {"r": InputOptions(retain=retain, **more)}
     return compile_sql("SELECT * FROM r", {"r": schema}, rules=rules, materialize=["r"])
 
 
@@ -48,7 +55,7 @@ of_each_type = pytest.mark.parametrize(("type", "start", "unit"), TIMES, ids=lam
 
 @of_each_type
 def test_rows_leave_when_they_are_older_than_the_newest_by_the_duration(type, start, unit):
-    circuit = circuit_of(type, Retain("t", 2 * unit))
+    circuit = circuit_of(type, Retention("t", 2 * unit))
     circuit.step({"r": table_of(type, start, start + unit)})
     delta = circuit.step({"r": table_of(type, start + 3 * unit)})["view"]
     assert delta.column("n").to_pylist() == [0, 0]
@@ -58,7 +65,7 @@ def test_rows_leave_when_they_are_older_than_the_newest_by_the_duration(type, st
 
 @of_each_type
 def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
-    circuit = circuit_of(type, Retain("t", 2 * unit))
+    circuit = circuit_of(type, Retention("t", 2 * unit))
     circuit.step({"r": table_of(type, start, start + unit)})
     still = circuit.step({}, {"r": start + 2 * unit})
     assert still["view"].num_rows == 0
@@ -87,24 +94,24 @@ def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
     ids=str,
 )
 def test_a_watermark_of_another_type_is_refused(type, value):
-    retain = Retain("t", 3) if pa.types.is_integer(type) else Retain("t", days=3)
-    with pytest.raises(RuleError, match=r"watermark .* not a value of"):
+    retain = Retention("t", 3) if pa.types.is_integer(type) else Retention("t", days=3)
+    with pytest.raises(InputOptionsError, match=r"watermark .* not a value of"):
         circuit_of(type, retain).step({}, {"r": value})
 
 
 def test_a_finer_watermark_counts_as_the_last_time_before_it():
-    circuit = circuit_of(pa.date32(), Retain("t", timedelta()))
+    circuit = circuit_of(pa.date32(), Retention("t", timedelta()))
     circuit.step({"r": table_of(pa.date32(), date(2024, 2, 29))})
     assert circuit.step({}, {"r": NOON})["view"].num_rows == 0
     assert circuit.step({}, {"r": NOON + DAY})["view"].num_rows == 1
-    seconds = circuit_of(pa.timestamp("s"), Retain("t", timedelta()))
+    seconds = circuit_of(pa.timestamp("s"), Retention("t", timedelta()))
     seconds.step({"r": table_of(pa.timestamp("s"), NOON)})
     assert seconds.step({}, {"r": NOON + timedelta(microseconds=5)})["view"].num_rows == 0
 
 
 def test_a_watermark_of_another_zone_is_the_same_instant():
     type = pa.timestamp("us", tz="UTC")
-    circuit = circuit_of(type, Retain("t", "1 hour"))
+    circuit = circuit_of(type, Retention("t", "1 hour"))
     circuit.step({"r": table_of(type, NOON.replace(tzinfo=UTC))})
     east = timezone(timedelta(hours=5))
     at_noon = NOON.replace(hour=18, tzinfo=east)  # 13:00 in UTC
@@ -113,16 +120,16 @@ def test_a_watermark_of_another_zone_is_the_same_instant():
 
 
 def test_a_watermark_of_what_is_not_retained_is_an_error():
-    circuit = circuit_of(pa.int64(), Retain("t", 3))
+    circuit = circuit_of(pa.int64(), Retention("t", 3))
     with pytest.raises(UnknownInputError, match="'x' is not an input"):
         circuit.step({}, {"x": 5})
     plain = compile_sql("SELECT * FROM r", {"r": pa.schema([("t", INT)])})
-    with pytest.raises(RuleError, match="kept for ever"):
+    with pytest.raises(InputOptionsError, match="kept for ever"):
         plain.step({}, {"r": 5})
 
 
 def test_rows_of_one_step_may_come_and_expire_at_once():
-    circuit = circuit_of(pa.int64(), Retain("t", 3))
+    circuit = circuit_of(pa.int64(), Retention("t", 3))
     step = circuit.prepare({"r": table_of(pa.int64(), 1, 100)})
     assert not step.refused
     assert bag_of(step.outputs["view"]) == {(1, 100): 1}
@@ -130,7 +137,7 @@ def test_rows_of_one_step_may_come_and_expire_at_once():
 
 def test_late_and_untimed_rows_are_refused_and_told():
     type = pa.timestamp("s")
-    circuit = circuit_of(type, Retain("t", "7 days"))
+    circuit = circuit_of(type, Retention("t", "7 days"))
     circuit.step({"r": table_of(type, NOON)})
     step = circuit.prepare({"r": table_of(type, NOON - 9 * DAY, None, NOON)})
     late, untimed = step.refused["r"]
@@ -143,7 +150,7 @@ def test_late_and_untimed_rows_are_refused_and_told():
 
 
 def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
-    circuit = circuit_of(pa.int64(), Retain("t", 3), strict=True)
+    circuit = circuit_of(pa.int64(), Retention("t", 3), strict=True)
     circuit.step({"r": table_of(pa.int64(), 1)})
     circuit.step({"r": table_of(pa.int64(), 100)})
     table = pa.table({"n": [0, 7], "t": [1, 100], "weight": [-1, -1]})
@@ -155,7 +162,7 @@ def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
 
 
 def test_deletions_of_a_key_are_one_whatever_time_they_hold():
-    circuit = circuit_of(pa.int64(), Retain("t", 3), keys=("n",), strict=True)
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
     circuit.step({"r": table_of(pa.int64(), 5)})
     twice = pa.table({"n": [0, 0], "t": [5, 6], "weight": [-1, -1]})
     step = circuit.prepare({"r": twice})
@@ -165,7 +172,7 @@ def test_deletions_of_a_key_are_one_whatever_time_they_hold():
 
 def test_the_time_of_a_deletion_does_not_move_the_horizon():
     for keys in ((), ("n",), ("n", "t")):
-        circuit = circuit_of(pa.int64(), Retain("t", 3), keys=keys, strict=True)
+        circuit = circuit_of(pa.int64(), Retention("t", 3), keys=keys, strict=True)
         circuit.step({"r": table_of(pa.int64(), 5)})
         gone = pa.table({"n": [7], "t": [100], "weight": [-1]})
         circuit.prepare({"r": gone}).commit()
@@ -173,7 +180,7 @@ def test_the_time_of_a_deletion_does_not_move_the_horizon():
 
 
 def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
-    circuit = circuit_of(pa.int64(), Retain("t", 3), keys=("n",))
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",))
     circuit.step({"r": table_of(pa.int64(), 1, 1)})
     circuit.step({"r": pa.table({"n": [0], "t": [4]})})
     gone = circuit.step({"r": pa.table({"n": [9], "t": [5]})})["view"]
@@ -182,7 +189,7 @@ def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
 
 
 def test_the_horizon_does_not_leave_the_type():
-    circuit = circuit_of(pa.int64(), Retain("t", 2**63))
+    circuit = circuit_of(pa.int64(), Retention("t", 2**63))
     circuit.step({"r": table_of(pa.int64(), -(2**63) + 1, 0)})
     assert circuit.views["r"].num_rows == 2
 
@@ -200,37 +207,37 @@ def test_the_horizon_does_not_leave_the_type():
     ],
 )
 def test_durations_are_read(text, duration):
-    assert Retain("t", text).duration == duration
+    assert Retention("t", text).duration == duration
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Retain("t", "7"), "'7' is no duration"),
-        (lambda: Retain("t", "7 moons"), "no duration; give numbers with units"),
-        (lambda: Retain("t", "-7 days"), "no duration"),
-        (lambda: Retain("t"), "for how long"),
-        (lambda: Retain("t", -1), "below zero"),
-        (lambda: Retain("t", True), "no duration"),
-        (lambda: Retain("t", "7 days", days=1), "give one"),
-        (lambda: circuit_of(pa.string(), Retain("t", "7 days")), "is no time"),
-        (lambda: circuit_of(pa.timestamp("us"), Retain("t", 7)), "has no unit"),
-        (lambda: circuit_of(pa.date32(), Retain("t", hours=36)), "no whole number of units"),
+        (lambda: Retention("t", "7"), "'7' is no duration"),
+        (lambda: Retention("t", "7 moons"), "no duration; give numbers with units"),
+        (lambda: Retention("t", "-7 days"), "no duration"),
+        (lambda: Retention("t"), "for how long"),
+        (lambda: Retention("t", -1), "below zero"),
+        (lambda: Retention("t", True), "no duration"),
+        (lambda: Retention("t", "7 days", days=1), "give one"),
+        (lambda: circuit_of(pa.string(), Retention("t", "7 days")), "is no time"),
+        (lambda: circuit_of(pa.timestamp("us"), Retention("t", 7)), "has no unit"),
+        (lambda: circuit_of(pa.date32(), Retention("t", hours=36)), "no whole number of units"),
     ],
 )
 def test_durations_that_do_not_fit_are_refused(make, words):
-    with pytest.raises(RuleError, match=words):
+    with pytest.raises(InputOptionsError, match=words):
         make()
 
 
 def test_rules_in_a_definition_make_the_same_circuit():
-    circuit = circuit_of(pa.int64(), Retain("t", 3), keys=("n",), strict=True)
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
     again = circuit.definition.circuit()
     assert isinstance(again, CircuitClass)
     assert (
         again.rules
         == circuit.rules
-        == {"r": Rules(keys=("n",), strict=True, retain=Retain("t", 3))}
+        == {"r": InputOptions(keys=("n",), strict=True, retain=Retention("t", 3))}
     )
 
 
@@ -257,7 +264,7 @@ def test_rows_between_two_values_are_those_that_a_scan_finds(batches, order, low
         )
         trace.update(ZSet.from_rows(rows, weights))
     expected = {row: w for row, w in trace.to_zset() if low <= row[order[0]] <= high}
-    found = between(trace, tuple(order), low, high)
+    found = range_scan(trace, tuple(order), low, high)
     found._check()
     assert found.to_dict() == expected
 
@@ -265,8 +272,8 @@ def test_rows_between_two_values_are_those_that_a_scan_finds(batches, order, low
 def test_between_finds_the_ends_of_int64():
     trace = Trace(1)
     trace.update(ZSet.from_rows([(-(2**63),), (0,), (2**63 - 1,)]))
-    assert len(between(trace, (0,), -(2**63), 2**63 - 1)) == 3
-    assert between(trace, (0,), 2**63 - 1, 2**63 - 1).to_dict() == {(2**63 - 1,): 1}
+    assert len(range_scan(trace, (0,), -(2**63), 2**63 - 1)) == 3
+    assert range_scan(trace, (0,), 2**63 - 1, 2**63 - 1).to_dict() == {(2**63 - 1,): 1}
 
 
 @pytest.mark.parametrize("keys", [(), ("n",)], ids=["retained", "keyed"])
@@ -282,7 +289,7 @@ def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
 
     monkeypatch.setattr(dbsp_wcoj.storage.range_scan, "_slice", counted)
     for rows in (1_000, 30_000):
-        circuit = circuit_of(pa.int64(), Retain("t", rows), keys=keys)
+        circuit = circuit_of(pa.int64(), Retention("t", rows), keys=keys)
         numbers = np.arange(rows)
         circuit.step({"r": pa.table({"n": numbers, "t": numbers})})
         for step in range(40):
@@ -298,7 +305,7 @@ def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
 @pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
 def test_times_that_python_has_not_are_refused_and_told_like_others(zone):
     type = pa.timestamp("us", zone)
-    circuit = circuit_of(type, Retain("t", "7 days"), strict=True)
+    circuit = circuit_of(type, Retention("t", "7 days"), strict=True)
 
     def table(time, weight=1):
         times = pa.array([time], pa.int64()).cast(type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from circuits import RuleError, Rules, SchemaError, UpsertError, compile_sql
+from circuits import InputOptions, InputOptionsError, SchemaError, UpsertError, compile_sql
 from tests.circuits.inputs.test_input_options import COLUMNS, KEYED, circuit_of
 from tests.support.tables import INT, bag_of
 
@@ -67,7 +67,7 @@ def test_ties_below_the_last_change_of_a_key_do_no_harm():
 
 
 def test_a_column_of_the_schema_can_be_the_sequence():
-    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    circuit = circuit_of(InputOptions(keys=("k",), sequence="ts"))
     table = pa.table({"k": [1, 1], "g": [5, 6], "ts": [9, 8]})
     assert bag_of(circuit.step({"r": table})["view"]) == {(1, 5, 9): 1}
 
@@ -75,15 +75,15 @@ def test_a_column_of_the_schema_can_be_the_sequence():
 def test_a_column_named_sequence_of_the_schema_orders_nothing_unless_it_is_said_to():
     schema = pa.schema([("k", INT), ("sequence", INT)])
     table = pa.table({"k": [1, 1], "sequence": [5, 6]})
-    with pytest.raises(UpsertError, match=r"name the column .* Rules\(keys=..., sequence=...\)"):
+    with pytest.raises(UpsertError, match=r"the column .* InputOptions\(keys=..., sequence=...\)"):
         circuit_of(KEYED, schema).step({"r": table})
-    chosen = circuit_of(Rules(keys=("k",), sequence="sequence"), schema)
+    chosen = circuit_of(InputOptions(keys=("k",), sequence="sequence"), schema)
     assert bag_of(chosen.step({"r": table})["view"]) == {(1, 6): 1}
 
 
 def test_texts_of_keys_and_rows_are_found_again():
     schema = pa.schema([("name", pa.string()), ("city", pa.string()), ("n", pa.float64())])
-    circuit = circuit_of(Rules(keys=("name",)), schema)
+    circuit = circuit_of(InputOptions(keys=("name",)), schema)
     circuit.step({"r": pa.table({"name": ["ann", "bob"], "city": ["Rome", None], "n": [0.5, 1]})})
     table = pa.table({"name": ["bob", "ann"], "city": ["Oslo", "Rome"], "n": [1.0, 0.5]})
     assert bag_of(circuit.step({"r": table})["view"]) == {
@@ -94,8 +94,8 @@ def test_texts_of_keys_and_rows_are_found_again():
 
 def test_a_sequence_of_texts_is_refused():
     schema = pa.schema([("k", INT), ("name", pa.string())])
-    with pytest.raises(RuleError, match="have no order"):
-        circuit_of(Rules(keys=("k",), sequence="name"), schema)
+    with pytest.raises(InputOptionsError, match="have no order"):
+        circuit_of(InputOptions(keys=("k",), sequence="name"), schema)
     table = pa.table({"k": [1], "name": ["ann"], "sequence": ["7"]})
     with pytest.raises(SchemaError, match="column 'sequence' is of type string"):
         circuit_of(KEYED, schema).step({"r": table})
@@ -113,11 +113,13 @@ def test_a_key_of_a_year_that_python_has_not_is_named_all_the_same():
     schema = pa.schema([("t", pa.timestamp("us")), ("n", INT)])
     times = pa.array([3 * 10**17, 3 * 10**17], pa.int64()).cast(pa.timestamp("us"))
     with pytest.raises(UpsertError, match=r"the key \{'t': '11476-08-15 05:20:00"):
-        circuit_of(Rules(keys=("t",)), schema).step({"r": pa.table({"t": times, "n": [1, 2]})})
+        circuit_of(InputOptions(keys=("t",)), schema).step(
+            {"r": pa.table({"t": times, "n": [1, 2]})}
+        )
 
 
 def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
-    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    circuit = circuit_of(InputOptions(keys=("k",), sequence="ts"))
     tied = pa.table({"k": [1, 1, 2], "g": [5, 6, 0], "ts": [9, 9, 9]})
     with pytest.raises(UpsertError) as caught:
         circuit.step({"r": tied})
@@ -129,13 +131,13 @@ def test_an_error_of_a_tie_shows_the_key_and_both_rows_and_the_way_out():
 
 
 def test_equal_rows_with_the_same_sequence_are_one_row():
-    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    circuit = circuit_of(InputOptions(keys=("k",), sequence="ts"))
     equal = pa.table({"k": [1, 1, 1], "g": [5, 5, 4], "ts": [9, 9, 8]})
     assert bag_of(circuit.step({"r": equal})["view"]) == {(1, 5, 9): 1}
 
 
 def test_a_change_in_a_later_step_wins_whatever_its_sequence():
-    circuit = circuit_of(Rules(keys=("k",), sequence="ts"))
+    circuit = circuit_of(InputOptions(keys=("k",), sequence="ts"))
     circuit.step({"r": pa.table({"k": [1], "g": [5], "ts": [9]})})
     later = circuit.step({"r": pa.table({"k": [1], "g": [6], "ts": [3]})})
     assert bag_of(later["view"]) == {(1, 5, 9): -1, (1, 6, 3): 1}
@@ -143,7 +145,7 @@ def test_a_change_in_a_later_step_wins_whatever_its_sequence():
 
 def test_long_values_are_shortened_in_the_error_of_a_tie():
     schema = pa.schema([("k", pa.string()), ("s", pa.string())])
-    circuit = compile_sql("SELECT s FROM r", {"r": schema}, rules={"r": Rules(keys=("k",))})
+    circuit = compile_sql("SELECT s FROM r", {"r": schema}, rules={"r": InputOptions(keys=("k",))})
     key = "k" * 10**6
     with pytest.raises(UpsertError) as caught:
         circuit.step({"r": pa.table({"k": [key, key], "s": ["a" * 10**6, "b" * 10**6]})})

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from circuits.plan.expressions import Column, Literal
-from circuits.plan.nodes import Scan, Semi
-from circuits.plan.rewrite import lowered
-from circuits.runtime.graph import Graph, Joining
+from circuits.plan.nodes import Scan, Semijoin
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Graph, JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
@@ -30,12 +30,12 @@ def test_a_constant_alternative_is_one_like_others(
     predicate = call(
         "or", call("eq", Column(0, INT), Column(2, INT)), Literal(constant, pa.bool_())
     )
-    plan = Semi(R, S, predicate, anti)
+    plan = Semijoin(R, S, predicate, anti)
     rows = {"r": ROWS["r"], "s": ROWS["s"][:partners]}
-    graph = Graph(Codecs(), Joining("collapsed"), lambda: 0.0)
+    graph = Graph(Codecs(), JoinOptions("collapsed"), lambda: 0.0)
     for name, fields in RELATIONS.items():
         graph.add_input(name, fields)
-    graph.add_view("view", lowered(plan))
+    graph.add_view("view", rewrite_plan(plan))
 
     codes = {
         name: ZSet.from_rows(

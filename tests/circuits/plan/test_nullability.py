@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Plan, Scan, columns
-from circuits.plan.rewrite import lowered
+from circuits.plan.rewrite import rewrite_plan
 from circuits.plan.rewrite.nullability import is_nullable
-from circuits.runtime.graph import Graph, Joining
+from circuits.runtime.graph import Graph, JoinOptions
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import ZSet
 from tests.circuits.runtime.test_operators import LAW
@@ -58,8 +58,8 @@ def lists(history: History) -> dict[str, list]:
 @given(st.data())
 def test_promises_change_no_answer_and_what_is_said_to_be_never_null_is_never(data):
     plan = promised(data.draw(plans()))
-    low = lowered(plan)
-    graph = Graph(Codecs(), Joining(), lambda: 0.0)
+    low = rewrite_plan(plan)
+    graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
     for name, promise in PROMISED.items():
         graph.add_input(name, promise)
     graph.add_view("view", low)

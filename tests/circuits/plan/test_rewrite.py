@@ -15,21 +15,21 @@ from circuits.plan.nodes import (
     Distinct,
     Field,
     Filter,
+    FinalAggregate,
     Join,
     Map,
     Negate,
-    Pack,
+    PartialAggregate,
     Plan,
     Positive,
+    RowIdDecode,
+    RowIdEncode,
     Scan,
-    Spread,
     TopK,
-    Totals,
     Union,
-    Unpack,
     Values,
 )
-from circuits.plan.rewrite import lowered
+from circuits.plan.rewrite import rewrite_plan
 from circuits.runtime.plan_drawing import text
 from circuits.sql import plan_sql
 
@@ -72,9 +72,9 @@ def shape(plan: Plan) -> str:
             return " + ".join(map(shape, inputs)).replace("+ -", "- ")
         case Negate(below):
             return f"-{shape(below)}"
-        case Pack(below, kept):
+        case RowIdEncode(below, kept):
             return f"pack{kept}<{shape(below)}>"
-        case Unpack(below):
+        case RowIdDecode(below):
             return f"unpack<{shape(below)}>"
         case Distinct(below):
             return f"set<{shape(below)}>"
@@ -82,9 +82,9 @@ def shape(plan: Plan) -> str:
             return f"bag<{shape(below)}>"
         case Aggregate(below, keys, calls):
             return f"agg{len(keys)}<{shape(below)} {' '.join(c.function for c in calls)}>"
-        case Spread(below, kept, calls):
+        case PartialAggregate(below, kept, calls):
             return f"spread{kept}<{shape(below)} {' '.join(c.function for c in calls)}>"
-        case Totals(below, keys):
+        case FinalAggregate(below, keys):
             return f"totals{keys}<{shape(below)}>"
         case TopK(below, keys):
             return f"top{len(keys)}<{shape(below)}>"
@@ -92,12 +92,12 @@ def shape(plan: Plan) -> str:
 
 
 def sql(query: str) -> str:
-    return shape(lowered(plan_sql(query, RELATIONS)["view"]))
+    return shape(rewrite_plan(plan_sql(query, RELATIONS)["view"]))
 
 
 def datalog(rule: str) -> str:
     plans = plan_datalog(rule, RELATIONS)
-    return shape(lowered(list(plans.values())[-1]))
+    return shape(rewrite_plan(list(plans.values())[-1]))
 
 
 NESTED = """
@@ -381,6 +381,6 @@ def test_a_lowered_plan_has_the_types_of_the_plan_and_is_lowered_already():
         "SELECT * FROM wide LEFT JOIN m ON node = id",
     ):
         plan = plan_sql(query, RELATIONS)["view"]
-        once = lowered(plan)
+        once = rewrite_plan(plan)
         assert [f.type for f in once.fields] == [f.type for f in plan.fields]
-        assert shape(lowered(once)) == shape(once)
+        assert shape(rewrite_plan(once)) == shape(once)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
-from circuits.runtime.operators.aggregate import AggregateRows
-from circuits.runtime.operators.operator import Moment
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import aggregate_type
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
@@ -39,11 +39,11 @@ def plan_of(types, keys, calls):
 
 def operator_of(types, keys, calls):
     codecs = Codecs()
-    return AggregateRows(plan_of(types, keys, calls), codecs), codecs
+    return AggregateOperator(plan_of(types, keys, calls), codecs), codecs
 
 
 def step(operator, delta, *, first=False):
-    change, prepared = operator.prepare([delta], Moment(first, Relations().stage({})))
+    change, prepared = operator.prepare([delta], StepContext(first, Relations().stage({})))
     if prepared is not None:
         prepared.commit()
     return change.to_dict()
@@ -68,7 +68,7 @@ def plans(draw):
 @settings(max_examples=400)
 def test_summed_output_deltas_are_the_meaning_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
-    run_stream(AggregateRows, plan, stream)
+    run_stream(AggregateOperator, plan, stream)
 
 
 @given(st.data())
@@ -77,7 +77,7 @@ def test_every_aggregate_of_one_small_group_follows_insertions_and_deletions(dat
     type_ = data.draw(st.sampled_from(NUMBERS))
     calls = [(f, 0, d) for f in ("count", "sum", "avg", "min", "max") for d in (False, True)]
     plan = plan_of([type_], (), [("count", None, False), *calls])
-    run_stream(AggregateRows, plan, data.draw(streams([type_], steps=10, size=4)))
+    run_stream(AggregateOperator, plan, data.draw(streams([type_], steps=10, size=4)))
 
 
 @given(streams([INT, pa.float64()]))
@@ -182,4 +182,4 @@ def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_a
 def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys):
     calls = [("count", None, False), ("sum", 1, False), ("avg", 2, False), ("sum", 2, True)]
     calls += [("min", 1, False), ("max", 2, False), ("min", 2, False), ("max", 1, False)]
-    run_window(AggregateRows, plan_of([INT, INT, INT], keys, calls))
+    run_window(AggregateOperator, plan_of([INT, INT, INT], keys, calls))

@@ -10,20 +10,28 @@ from hypothesis import strategies as st
 
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Values
-from circuits.plan.rewrite import lowered
-from circuits.runtime.graph import Graph, Joining
-from circuits.runtime.operators.aggregate import AggregateRows
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Graph, JoinOptions
+from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.delay import Delay
 from circuits.runtime.operators.differentiate import Differentiate
-from circuits.runtime.operators.distinct import CutRows
+from circuits.runtime.operators.distinct import DistinctOperator
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinRows
-from circuits.runtime.operators.late_materialization import PackRows, UnpackRows
-from circuits.runtime.operators.linear import FilterRows, MapRows, NegateRows, UnionRows
-from circuits.runtime.operators.operator import Moment
-from circuits.runtime.operators.partial_aggregate import SpreadRows, TotalsRows
-from circuits.runtime.operators.top_k import TopKRows
-from circuits.runtime.operators.values import ConstantRows
+from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.linear import (
+    FilterOperator,
+    MapOperator,
+    NegateOperator,
+    UnionOperator,
+)
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
+from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.values import ValuesOperator
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import NULL, Codecs
@@ -40,20 +48,20 @@ LAW = settings(
 )
 INT = pa.int64()
 EVERY = {
-    AggregateRows,
-    ConstantRows,
-    CutRows,
-    FilterRows,
+    AggregateOperator,
+    ValuesOperator,
+    DistinctOperator,
+    FilterOperator,
     Integrate,
-    JoinRows,
-    MapRows,
-    NegateRows,
-    PackRows,
-    SpreadRows,
-    TopKRows,
-    TotalsRows,
-    UnionRows,
-    UnpackRows,
+    JoinOperator,
+    MapOperator,
+    NegateOperator,
+    RowIdEncodeOperator,
+    PartialAggregateOperator,
+    TopKOperator,
+    FinalAggregateOperator,
+    UnionOperator,
+    RowIdDecodeOperator,
 }
 VALUES = st.sampled_from([NULL, -1, 0, 1, 2])
 ZSETS = st.lists(st.tuples(st.tuples(VALUES, VALUES), st.integers(-2, 3)), max_size=5).map(
@@ -98,10 +106,10 @@ def assert_incremental(graph: Graph, stream) -> set[type]:
 @LAW
 @given(st.data())
 def test_each_operator_of_a_random_plan_is_the_change_of_its_meaning_on_the_sums(data):
-    graph = Graph(Codecs(), Joining(), lambda: 0.0)
+    graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
     for name, fields in RELATIONS.items():
         graph.add_input(name, fields)
-    graph.add_view("view", lowered(data.draw(plans())))
+    graph.add_view("view", rewrite_plan(data.draw(plans())))
     graph.integrate(graph.views["view"])
     history = History()
     assert_incremental(graph, (history.change(data.draw) for _ in range(4)))
@@ -111,13 +119,13 @@ def test_each_operator_of_a_random_plan_is_the_change_of_its_meaning_on_the_sums
 def test_every_class_of_operators_is_the_change_of_its_meaning_on_the_sums(seed):
     schemas = {name: Schema.of(name, schema) for name, schema in PEOPLE.items()}
     codecs = Codecs()
-    graph = Graph(codecs, Joining(), lambda: 0.0)
+    graph = Graph(codecs, JoinOptions(), lambda: 0.0)
     for name, schema in schemas.items():
         graph.add_input(name, schema.fields)
     rest = "CREATE VIEW constants AS SELECT 1 AS x, 'one' AS t UNION ALL SELECT 2, NULL;"
     text = PEOPLE_VIEWS + rest
     for name, plan in plan_sql(text, {n: s.fields for n, s in schemas.items()}).items():
-        graph.add_view(name, lowered(plan))
+        graph.add_view(name, rewrite_plan(plan))
         graph.integrate(graph.views[name])
     stream = (
         {name: schemas[name].to_zset(table, codecs) for name, table in tables.items()}
@@ -185,12 +193,12 @@ FIELDS = (Field("a", INT), Field("b", INT))
 A, B = Column(0, INT), Column(1, INT)
 CODECS = Codecs()
 LINEAR = {
-    "filter": FilterRows(call("or", call("lt", A, B), call("is_null", A)), FIELDS, CODECS),
-    "map to one column": MapRows([call("coalesce", A, B)], FIELDS, CODECS),
-    "map to none": MapRows([], FIELDS, CODECS),
-    "map to more": MapRows([B, call("add", A, B), Literal(None, INT)], FIELDS, CODECS),
-    "negate": NegateRows(),
-    "pack": PackRows(1),
+    "filter": FilterOperator(call("or", call("lt", A, B), call("is_null", A)), FIELDS, CODECS),
+    "map to one column": MapOperator([call("coalesce", A, B)], FIELDS, CODECS),
+    "map to none": MapOperator([], FIELDS, CODECS),
+    "map to more": MapOperator([B, call("add", A, B), Literal(None, INT)], FIELDS, CODECS),
+    "negate": NegateOperator(),
+    "pack": RowIdEncodeOperator(1),
 }
 
 
@@ -198,7 +206,7 @@ LINEAR = {
 @given(ZSETS, ZSETS)
 def test_linear_operators_keep_sums_zero_and_no_state(name, one, other):
     operator = LINEAR[name]
-    moment = Moment(False, Relations().stage({}))
+    moment = StepContext(False, Relations().stage({}))
     meaning = operator.meaning([one + other])
     assert meaning == operator.meaning([one]) + operator.meaning([other])
     assert not len(operator.meaning([ZSet.empty(2)]))
@@ -208,7 +216,7 @@ def test_linear_operators_keep_sums_zero_and_no_state(name, one, other):
 
 @given(ZSETS, ZSETS, ZSETS)
 def test_a_union_is_the_sum_and_of_nothing_nothing(one, two, three):
-    union = UnionRows(2)
+    union = UnionOperator(2)
     assert union.meaning([one, two, three]) == one + two + three
     assert union.meaning([]) == ZSet.empty(2)
 
@@ -238,18 +246,18 @@ def test_filters_and_maps_are_what_they_say_row_by_row(zset):
 def test_a_map_whose_sums_overflow_is_an_error(expressions):
     zset = ZSet.from_rows([(0, 0), (1, 0)], [2**62, 2**62])
     with pytest.raises(WeightOverflowError):
-        MapRows(expressions, FIELDS, CODECS).meaning([zset])
+        MapOperator(expressions, FIELDS, CODECS).meaning([zset])
 
 
 def test_a_count_of_rows_is_exact_where_sums_on_the_way_leave_int64():
     zset = ZSet.from_rows([(0, 0), (1, 0), (2, 0)], [2**62, 2**62, -(2**62)])
-    assert MapRows([], FIELDS, CODECS).meaning([zset]) == ZSet.scalar(2**62)
+    assert MapOperator([], FIELDS, CODECS).meaning([zset]) == ZSet.scalar(2**62)
 
 
 @given(STREAMS, st.integers(0, 2))
 def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
-    pack = PackRows(kept)
-    unpack = UnpackRows([(kept, pack)], 2)
+    pack = RowIdEncodeOperator(kept)
+    unpack = RowIdDecodeOperator([(kept, pack)], 2)
     first = [pack.meaning([zset]) for zset in stream]
     assert [unpack.meaning([packed]) for packed in first] == stream
     assert [pack.meaning([zset]) for zset in stream] == first
@@ -257,9 +265,9 @@ def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
 
 
 def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
-    pack = PackRows(1)
+    pack = RowIdEncodeOperator(1)
     pack.meaning([ZSet.from_rows([(1, 5, 6)])])
-    unpack = UnpackRows([(1, pack)], 3)
+    unpack = RowIdDecodeOperator([(1, pack)], 3)
     padded = ZSet.from_rows([(1, 0), (2, NULL)])
     assert unpack.meaning([padded]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
 
@@ -275,11 +283,11 @@ def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column(
     ],
 )
 def test_constants_are_there_from_the_first_step_on_and_only_once(fields, rows, expected):
-    constants = ConstantRows(Values(fields, rows), Codecs())
+    constants = ValuesOperator(Values(fields, rows), Codecs())
     shared = Relations().stage({})
     assert constants.meaning([]).to_dict() == expected
-    assert constants.prepare([], Moment(True, shared))[0].to_dict() == expected
-    assert constants.prepare([], Moment(False, shared)) == (ZSet.empty(len(fields)), None)
+    assert constants.prepare([], StepContext(True, shared))[0].to_dict() == expected
+    assert constants.prepare([], StepContext(False, shared)) == (ZSet.empty(len(fields)), None)
 
 
 def test_a_map_of_many_rows_equals_the_map_of_its_parts():

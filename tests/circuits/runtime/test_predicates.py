@@ -16,7 +16,7 @@ from circuits.plan.expressions import Column, Expression, Literal
 from circuits.runtime import predicates
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.predicates import truth
-from circuits.runtime.row_batch import Batch, keeps_codes
+from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet
@@ -91,7 +91,7 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> Expression:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[Batch, list[pa.Array]]:
+def batches(draw: st.DrawFn) -> tuple[RowBatch, list[pa.Array]]:
     """Random rows of all types, and the columns as they are decoded."""
     rows = draw(st.lists(st.tuples(*map(values, TYPES)), max_size=6))
     codecs = Codecs()
@@ -100,7 +100,7 @@ def batches(draw: st.DrawFn) -> tuple[Batch, list[pa.Array]]:
     codes = [codec.encode(array) for codec, array in zip(columns, arrays, strict=True)]
     zset = ZSet.from_columns(codes) if rows else ZSet.empty(len(TYPES))
     decoded = [codec.decode(c) for codec, c in zip(columns, zset.columns, strict=True)]
-    return Batch(zset, columns, codecs), decoded
+    return RowBatch(zset, columns, codecs), decoded
 
 
 def masks(found, rows):
@@ -125,7 +125,7 @@ def batch_of(**columns):
     codes = [codec.encode(a) for codec, a in zip(used, columns.values(), strict=True)]
     # The last column keeps the rows in their order.
     zset = ZSet.from_columns([np.array(rows), *codes])
-    return Batch(zset, [codecs.codec(pa.int64()), *used], codecs)
+    return RowBatch(zset, [codecs.codec(pa.int64()), *used], codecs)
 
 
 def refuse(*_):

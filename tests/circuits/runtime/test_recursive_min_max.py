@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits.runtime.operators.operator import Moment
-from circuits.runtime.operators.recursive_distinct import SettleAll, SettleSet
-from circuits.runtime.operators.recursive_min_max import SettleBest
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
+from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 
-MOMENT = Moment(False, Relations().stage({}))
+MOMENT = StepContext(False, Relations().stage({}))
 ITERATIONS = range(5)
 
 
@@ -74,7 +74,7 @@ CHANGES = st.lists(st.dictionaries(ROWS, st.sampled_from([-2, -1, 1, 2]), max_si
 @settings(max_examples=60)
 @given(CHANGES)
 def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
-    settle, rows, total = SettleSet(3), Counter(), ZSet.empty(3)
+    settle, rows, total = RecursiveSetOperator(3), Counter(), ZSet.empty(3)
     for change in changes:
         rows.update(change)
         total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
@@ -98,7 +98,7 @@ def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
     st.data(),
 )
 def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(steps, least, data):
-    settle, rows, total = SettleBest(3, 1, least=least), Counter(), ZSet.empty(3)
+    settle, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
     for come in steps:
         there = [row for row, weight in rows.items() for _ in range(weight)]
         gone = Counter(data.draw(st.lists(st.sampled_from(there), max_size=3)) if there else [])
@@ -112,25 +112,25 @@ def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(s
 
 
 def test_null_is_no_candidate():
-    settle = SettleBest(3, 1, least=True)
+    settle = RecursiveMinMaxOperator(3, 1, least=True)
     assert not len(step(settle, ZSet.from_rows([(7, NULL, 0)])))
     assert step(settle, ZSet.from_rows([(7, 3, 1)])).to_dict() == {(7, 3, 1): 1}
 
 
 def test_rows_without_columns_of_their_own_settle_as_well():
-    settle = SettleSet(1)
+    settle = RecursiveSetOperator(1)
     assert step(settle, ZSet.from_rows([(3,), (1,)])).to_dict() == {(1,): 1}
     assert step(settle, ZSet.from_rows([(1,)], [-1])).to_dict() == {(1,): -1, (3,): 1}
 
 
 def test_all_rows_may_stay():
     zset = ZSet.from_rows([(7, 2), (7, 5)], [2, -1])
-    assert SettleAll().meaning([zset]) == zset
-    assert step(SettleAll(), zset) == zset
+    assert RecursiveBagOperator().meaning([zset]) == zset
+    assert step(RecursiveBagOperator(), zset) == zset
 
 
 def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
-    settle = SettleSet(2)
+    settle = RecursiveSetOperator(2)
     assert counted(step(settle, ZSet.from_rows([(7, 1), (8, 2)], [2**61, 2**61]))) == {
         (7, 1): 1,
         (8, 2): 1,
@@ -139,11 +139,11 @@ def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
         step(settle, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
 
 
-class OfAllHistories(SettleBest):
+class OfAllHistories(RecursiveMinMaxOperator):
     """Reads all that there ever was of each key."""
 
     def _histories(self, candidates, keys, staged):
-        return leading(self.trace, keys, signed=True, step=staged)
+        return prefix_lookup(self.trace, keys, signed=True, step=staged)
 
 
 @given(
@@ -158,7 +158,7 @@ class OfAllHistories(SettleBest):
     st.booleans(),
 )
 def test_what_is_read_of_a_history_is_enough_for_the_best(steps, least):
-    some, whole = SettleBest(3, 1, least=least), OfAllHistories(3, 1, least=least)
+    some, whole = RecursiveMinMaxOperator(3, 1, least=least), OfAllHistories(3, 1, least=least)
     for number, rows in enumerate(steps):
         delta = ZSet.from_rows(
             [(key, value, number + later) for key, value, later, _ in rows],

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Field, Order, Scan, TopK
-from circuits.runtime.operators.operator import Moment
-from circuits.runtime.operators.top_k import TopKRows
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.top_k import TopKOperator
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, WeightOverflowError, ZSet
 from tests.generators.group_streams import DOMAINS, encoded, run_stream, run_window, streams
@@ -23,11 +23,11 @@ def plan_of(types, keys, order, limit, offset=0):
 
 def operator_of(*arguments):
     codecs = Codecs()
-    return TopKRows(plan_of(*arguments), codecs), codecs
+    return TopKOperator(plan_of(*arguments), codecs), codecs
 
 
 def step(operator, delta):
-    change, prepared = operator.prepare([delta], Moment(False, Relations().stage({})))
+    change, prepared = operator.prepare([delta], StepContext(False, Relations().stage({})))
     if prepared is not None:
         prepared.commit()
     return change.to_dict()
@@ -50,14 +50,14 @@ def plans(draw):
 @settings(max_examples=400)
 def test_summed_output_deltas_are_the_meaning_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
-    run_stream(TopKRows, plan, stream)
+    run_stream(TopKOperator, plan, stream)
 
 
 @given(streams([pa.string(), INT], steps=10, size=4), st.booleans(), st.booleans())
 @settings(max_examples=100)
 def test_texts_that_share_their_first_bytes_are_ordered_by_value(stream, descending, nulls_first):
     plan = plan_of([pa.string(), INT], (), [Order(0, descending, nulls_first)], 3, 1)
-    run_stream(TopKRows, plan, stream)
+    run_stream(TopKOperator, plan, stream)
 
 
 @given(streams([INT, INT]))
@@ -115,4 +115,4 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
 @pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)
 @pytest.mark.parametrize("keys", [(0,), ()])
 def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys, order):
-    run_window(TopKRows, plan_of([INT, INT, INT], keys, [order], 3, 1))
+    run_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))

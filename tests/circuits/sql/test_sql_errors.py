@@ -329,16 +329,16 @@ def test_an_argument_that_no_reader_knows_is_never_dropped(text):
     """Any node of any query, with one more argument set, is an error or an unused WITH query."""
     from circuits.sql import source, statements
 
-    whole = source.Source(text, "duckdb").statements()
+    whole = source.SqlSource(text, "duckdb").statements()
     for number, _ in enumerate(list(whole[0].walk())):
 
-        def damaged(self, place=number, read=source.Source.statements):
+        def damaged(self, place=number, read=source.SqlSource.statements):
             trees = read(self)
             list(trees[0].walk())[place].set("of_another_version", True)
             return trees
 
         with pytest.MonkeyPatch.context() as patch, pytest.raises(UnsupportedSqlError) as caught:
-            patch.setattr(source.Source, "statements", damaged)
+            patch.setattr(source.SqlSource, "statements", damaged)
             statements.plan_sql(text, RELATIONS)
         found = str(caught.value)
         # The LIMIT of EXISTS is left out only if it is a plain one.

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from circuits import (
     Circuit,
-    Retain,
-    Rules,
+    InputOptions,
+    Retention,
     SnapshotError,
     StaleStepError,
     State,
@@ -212,7 +212,7 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",
         {"orders": orders},
-        rules={"orders": Rules(keys=("nr",), retain=Retain("at", "10 seconds"))},
+        rules={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
         materialize=["orders"],
     )
     steady, store, rng = circuit.definition.circuit(), Store(), np.random.default_rng(2)

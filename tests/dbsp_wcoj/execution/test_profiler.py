@@ -10,7 +10,7 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.execution import physical_term as product
-from dbsp_wcoj.execution.physical_term import Product
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.profiler import HOOKS, Profiler
 from dbsp_wcoj.planning.level_profile import level_profiles
 from tests.oracles import naive
@@ -35,7 +35,7 @@ def edges(rows: int, nodes: int, seed: int) -> ZSet:
 
 def originals() -> list[object]:
     places = [(hook.owner, hook.name) for hook in HOOKS]
-    places += [(Product, "total"), (Product, "chunks"), (product, "join")]
+    places += [(PhysicalTerm, "total"), (PhysicalTerm, "chunks"), (product, "join")]
     return [vars(owner)[name] for owner, name in places]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
-from dbsp_wcoj.execution.physical_term import Product
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.kernels.storage.spine import MOST_TAIL_ROWS
 from dbsp_wcoj.storage.arena import ROOM_WORDS
 from dbsp_wcoj.storage.trace import Trace
@@ -73,7 +73,7 @@ def test_small_steps_give_what_shared_relations_and_the_oracle_give(data):
 def test_a_small_step_runs_no_product_by_itself(monkeypatch):
     view = DeltaQuery(TRIANGLES)
     view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
-    monkeypatch.setattr(Product, "total", None)
+    monkeypatch.setattr(PhysicalTerm, "total", None)
     monkeypatch.setattr(Trace, "prepare", None)
     assert total(view.step({"e": ZSet.from_rows([(3, 4), (2, 4), (1, 4)])})) == 3
     assert total(view.step({"e": ZSet.from_rows([(1, 2)], [-1])})) == -2

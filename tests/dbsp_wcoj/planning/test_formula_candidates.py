@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from dbsp_wcoj import DeltaQuery, Formula, FormulaError, Query, WeightOverflowError, ZSet
 from dbsp_wcoj.planning import adaptive_formula as alternatives
-from dbsp_wcoj.planning.formula_candidates import candidates
+from dbsp_wcoj.planning.formula_candidates import formula_candidates
 from tests.generators.strategies import LAW, scenarios, streams, zsets
 from tests.oracles import naive
 
@@ -166,7 +166,7 @@ def test_a_formula_that_is_named_is_never_left():
     atoms = [("a", "b"), ("b", "c"), ("c", "d")]
 
     for formula in Formula:
-        assert candidates(formula, atoms, lambda i: ("b", "c")[i - 1]) == ((formula,), "")
+        assert formula_candidates(formula, atoms, lambda i: ("b", "c")[i - 1]) == ((formula,), "")
 
 
 def test_a_wrong_name_lists_the_choice_among_the_formulas():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj import ArityError, Trace, WeightError, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 
 
 def dict_of(changes):
@@ -74,7 +74,7 @@ def test_leading_rows_are_the_first_positive_ones_in_the_old_and_in_the_new_trac
     starts = None
     if not signed and data.draw(st.booleans()):
         starts = np.array([start_of(old, prefix, arity, data) for prefix in prefixes]).T
-    found = leading(
+    found = prefix_lookup(
         trace, array, limit=limit, decided=decided, signed=signed, step=step, starts=starts
     )
     for which, rows in ((found.old, old), (found.new, new)):
@@ -91,7 +91,7 @@ def test_results_that_do_not_fit_at_first_are_complete():
     trace = Trace(2)
     numbers = np.arange(5000)
     trace.update(ZSet.from_columns([numbers % 3, numbers]))
-    found = leading(trace, np.array([[2, 0, 7, 1]]))
+    found = prefix_lookup(trace, np.array([[2, 0, 7, 1]]))
     expected = [(p, n) for p, g in enumerate([2, 0, 7, 1]) for n in range(5000) if n % 3 == g]
     assert list(zip(found.places.tolist(), found.rows[0].tolist(), strict=True)) == expected
     assert found.old.tolist() == found.new.tolist() == [1] * 5000
@@ -100,21 +100,21 @@ def test_results_that_do_not_fit_at_first_are_complete():
 def test_weights_that_add_up_beyond_int64_stop_at_the_limit():
     trace = Trace(1)
     trace.update(ZSet.from_rows([(1,), (2,), (3,)], [2**62, 2**62, 2**62]))
-    found = leading(trace, np.empty((0, 1), np.int64), limit=2**63 - 1)
+    found = prefix_lookup(trace, np.empty((0, 1), np.int64), limit=2**63 - 1)
     assert found.rows.tolist() == [[1, 2]] or found.rows.tolist() == [[1, 2, 3]]
     assert len(found.old) == 2 + (2**62 + 2**62 < 2**63 - 1)
 
 
 def test_an_empty_trace_has_no_leading_rows():
-    found = leading(Trace(3), np.array([[1, 2]]), limit=1)
+    found = prefix_lookup(Trace(3), np.array([[1, 2]]), limit=1)
     assert len(found.places) == 0
     assert found.rows.shape == (2, 0)
 
 
 def test_a_prefix_of_all_columns_and_a_limit_below_one_are_errors():
     with pytest.raises(ArityError, match="weights_of"):
-        leading(Trace(1), np.array([[1]]))
+        prefix_lookup(Trace(1), np.array([[1]]))
     with pytest.raises(WeightError, match="limit 0"):
-        leading(Trace(1), np.empty((0, 1), np.int64), limit=0)
+        prefix_lookup(Trace(1), np.empty((0, 1), np.int64), limit=0)
     with pytest.raises(WeightError, match="signed=True"):
-        leading(Trace(1), np.empty((0, 1), np.int64), limit=1, signed=True)
+        prefix_lookup(Trace(1), np.empty((0, 1), np.int64), limit=1, signed=True)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.prefix_lookup import leading
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 
 ROWS = st.dictionaries(
     st.tuples(st.integers(0, 4), st.integers(0, 4)),
@@ -37,7 +37,7 @@ def test_steps_that_are_laid_are_read_as_if_they_had_happened_and_leave_no_mark(
         total = ZSet.empty(2)
         for number in range(data.draw(st.integers(1, 6))):
             delta = drawn(data)
-            trace.lay(trace.prepare(delta))
+            trace.push_overlay(trace.prepare(delta))
             other.update(delta)
             total += delta
             if number == 1 and data.draw(st.booleans()):
@@ -45,7 +45,7 @@ def test_steps_that_are_laid_are_read_as_if_they_had_happened_and_leave_no_mark(
             for arrangement in trace.arrangements:
                 arrangement.spine._check()
             assert trace.weights_of(everything).tolist() == other.weights_of(everything).tolist()
-        laid = trace.lift()
+        laid = trace.pop_overlay()
         assert trace.weights_of(everything).tolist() == before
         step = laid.total()
         assert (ZSet.empty(2) if step is None else step.delta) == total
@@ -59,8 +59,8 @@ def test_steps_that_are_laid_are_read_as_if_they_had_happened_and_leave_no_mark(
 def test_an_arrangement_that_is_made_while_steps_are_laid_has_them():
     trace = Trace(2)
     trace.update(ZSet.from_rows([(1, 2)]))
-    trace.lay(trace.prepare(ZSet.from_rows([(3, 4)])))
-    found = leading(trace, np.array([[2, 4]]), order=(1, 0))
+    trace.push_overlay(trace.prepare(ZSet.from_rows([(3, 4)])))
+    found = prefix_lookup(trace, np.array([[2, 4]]), order=(1, 0))
     assert found.rows.tolist() == [[1, 3]]
-    trace.lift()
-    assert leading(trace, np.array([[2, 4]]), order=(1, 0)).rows.tolist() == [[1]]
+    trace.pop_overlay()
+    assert prefix_lookup(trace, np.array([[2, 4]]), order=(1, 0)).rows.tolist() == [[1]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import ABSENT, Interner
-from dbsp_wcoj.values.overlay import Overlay
+from dbsp_wcoj.values.overlay import InternerOverlay
 from tests.dbsp_wcoj.values.test_interner import flat
 
 texts = st.lists(st.binary(max_size=3), max_size=12)
@@ -33,7 +33,7 @@ def test_an_overlay_is_a_table_of_its_own_whatever_happens_to_the_one_below(
     alone.intern(*flat(first))
     length = len(table)
     before = [part.tolist() for part in table.arena()]
-    overlay = Overlay(table, length)
+    overlay = InternerOverlay(table, length)
     for strings in (mine, more):
         # The table goes on: strings are added, grown over, and taken back.
         table.intern(*flat(later + [b"%d" % n for n in range(data.draw(st.integers(0, 200)))]))
@@ -62,7 +62,7 @@ def test_rows_are_coded_as_strings_are(first, mine):
     table, alone = Interner(words=2), Interner(words=2)
     for one in (table, alone):
         one.intern_rows(np.array(first).T)
-    overlay = Overlay(table, len(table))
+    overlay = InternerOverlay(table, len(table))
     table.intern_rows(np.array([[7], [7]]))
     rows = np.array(mine).T
     assert overlay.intern_rows(rows).tolist() == alone.intern_rows(rows).tolist()
@@ -74,7 +74,7 @@ def test_rows_are_coded_as_strings_are(first, mine):
 def test_what_is_private_can_be_taken_back_and_nothing_else():
     table = Interner()
     table.intern(*flat([b"a", b"b"]))
-    overlay = Overlay(table, 1)
+    overlay = InternerOverlay(table, 1)
     assert overlay.intern(*flat([b"b", b"a"])).tolist() == [1, 0]
     overlay.truncate(1)
     assert overlay.find(*flat([b"b"])).tolist() == [ABSENT]
@@ -85,7 +85,7 @@ def test_what_is_private_can_be_taken_back_and_nothing_else():
     with pytest.raises(ColumnTypeError, match=r"code 1 is outside \[0, 0\]"):
         overlay.gather(np.array([1]))
     with pytest.raises(ColumnTypeError, match="no length 3"):
-        Overlay(table, 3)
+        InternerOverlay(table, 3)
 
 
 def test_strings_are_found_while_another_thread_adds_and_takes_back():
@@ -108,7 +108,7 @@ def test_strings_are_found_while_another_thread_adds_and_takes_back():
     thread.start()
     try:
         for _ in range(400):
-            overlay = Overlay(table, 1000)
+            overlay = InternerOverlay(table, 1000)
             assert overlay.find(*asked).tolist() == expected
             assert overlay.intern(*asked).tolist() == list(range(2000))
             assert decoded(overlay, np.array([999, 1000])) == [b"first 999", b"later 0"]

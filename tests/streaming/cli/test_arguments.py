@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import DatalogError, Retain, Rules, SqlError, compile_sql
+from circuits import DatalogError, InputOptions, Retention, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
 from streaming.cli.arguments.changes_file import ChangesFile
 from streaming.cli.arguments.sink import JsonLines, routes_of_sinks, sinks_of
-from streaming.cli.arguments.source import Source, rows_of_files, sources_of
+from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
 from streaming.cli.arguments.views import circuit_of
 from streaming.targets.parquet import ParquetTarget
 from tests.support.tables import EDGE
@@ -23,20 +23,24 @@ VIEWS = "CREATE VIEW a AS SELECT src FROM e; CREATE VIEW b AS SELECT dst FROM e;
 
 
 def test_a_source_declares_its_columns_as_text():
-    source = Source.parse("e=in/e,schema=nr long not null, item string")
+    source = SourceArgument.parse("e=in/e,schema=nr long not null, item string")
     assert source.schema() == pa.schema(
         [pa.field("nr", pa.int64(), nullable=False), ("item", pa.string())]
     )
     with pytest.raises(EventsError, match=r"--source e: .*'item' is no column"):
-        Source.parse("e=in/e,schema=nr long, item").schema()
+        SourceArgument.parse("e=in/e,schema=nr long, item").schema()
 
 
 def test_a_source_is_a_path_with_options_or_options_alone():
-    source = Source.parse("e=in/e,maxFilesPerTrigger=1,keys=a,b,retain=ts 7 days,strict=true")
+    source = SourceArgument.parse(
+        "e=in/e,maxFilesPerTrigger=1,keys=a,b,retain=ts 7 days,strict=true"
+    )
     assert (source.name, source.path) == ("e", Path("in/e"))
     assert source.options == {"maxFilesPerTrigger": "1"}
-    assert source.rules() == Rules(keys=["a", "b"], strict=True, retain=Retain("ts", "7 days"))
-    kafka = Source.parse("e=format=kafka,kafka.bootstrap.servers=a:1,b:2,subscribe=t")
+    assert source.rules() == InputOptions(
+        keys=["a", "b"], strict=True, retain=Retention("ts", "7 days")
+    )
+    kafka = SourceArgument.parse("e=format=kafka,kafka.bootstrap.servers=a:1,b:2,subscribe=t")
     assert (kafka.path, kafka.format) == (None, "kafka")
     assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
     assert kafka.rules() is None and kafka.schema() is None
@@ -44,14 +48,14 @@ def test_a_source_is_a_path_with_options_or_options_alone():
 
 def test_a_source_says_what_becomes_of_results_whose_rows_expire():
     for on_expiry in ("keep", "retract"):
-        rules = Source.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
-        assert rules == Rules(retain=Retain("ts", "7 days", on_expiry=on_expiry))
+        rules = SourceArgument.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
         assert rules.retain.chosen
-    assert not Source.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
     with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
-        Source.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
     with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
-        Source.parse("e=in/e,on_expiry=keep").rules()
+        SourceArgument.parse("e=in/e,on_expiry=keep").rules()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,7 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
 )
 def test_a_text_that_is_no_source_is_refused(text, said):
     with pytest.raises(EventsError, match=said):
-        Source.parse(text)
+        SourceArgument.parse(text)
 
 
 def test_sources_have_different_names_and_there_is_one():
@@ -79,11 +83,11 @@ def test_files_tell_their_format_and_columns(tmp_path):
     pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [2], "b": ["y"]}), tmp_path / "2.parquet")
     (tmp_path / "_SUCCESS").write_text("")
-    source = Source.parse(f"e={tmp_path}")
+    source = SourceArgument.parse(f"e={tmp_path}")
     assert source.format == "parquet"
     assert source.schema() == pa.schema([("a", pa.int64()), ("b", pa.string())])
     assert rows_of_files(source).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
-    assert rows_of_files(Source.parse(f"e={tmp_path}/2*")).num_rows == 1
+    assert rows_of_files(SourceArgument.parse(f"e={tmp_path}/2*")).num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_files_tell_their_format_and_columns(tmp_path):
 )
 def test_files_that_tell_nothing_are_refused(tmp_path, text, said):
     with pytest.raises(EventsError, match=said):
-        Source.parse(text.format(tmp_path)).schema()
+        SourceArgument.parse(text.format(tmp_path)).schema()
 
 
 def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):

@@ -367,7 +367,7 @@ def test_declared_words_are_those_of_the_work() -> None:
     assert PAGE_PORT == PORT
     for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
         words = set(signature(getattr(declared, name)).parameters) - {"debug", *GONE}
-        work = getattr(import_module(f"streaming.cli.{name}"), name)
+        work = getattr(import_module(f"streaming.cli.commands.{name}"), name)
         assert words == set(signature(work).parameters), name
 
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streaming.cli.arguments.frames import frame_of
-from streaming.cli.arguments.source import Source
+from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.streaming_query import interval_of, run_query, signals_deferred
 from streaming.errors import EventsError, FailedError
 
@@ -82,7 +82,7 @@ def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
 @pytest.mark.spark
 def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
     (tmp_path / "e.csv").write_text("src,dst\n1,2\nx,3\n")
-    source = Source.parse(f"e={tmp_path}/e.csv,schema=src long, dst long")
+    source = SourceArgument.parse(f"e={tmp_path}/e.csv,schema=src long, dst long")
 
     def take(frame, batch_id):
         frame.toArrow()

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, compile_sql
 from streaming import ViewSink
-from streaming.distributed.engine import Distributed, newest_cells
+from streaming.distributed.engine import DistributedEngine, newest_cells
 from streaming.distributed.execution import task
-from streaming.distributed.execution.executor_cache import Held
+from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.distributed.planning import grid_planning as planning
 from streaming.distributed.planning import load_balance as evenness
 from streaming.distributed.planning.load_balance import loads_of
@@ -75,7 +75,7 @@ class Context:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.workers = [Held(), Held(most=2)]
+        self.workers = [ExecutorCache(), ExecutorCache(most=2)]
         self.jobs = 0
 
     def getLocalProperty(self, name: str) -> None:  # Spark's name
@@ -91,7 +91,7 @@ class Run:
     """A distributed engine as a sink has it, from a directory on."""
 
     def __init__(self, circuit: Circuit, files: LocalFiles, cells: int) -> None:
-        self.engine = Distributed(circuit, cells=cells, files=files, keep=2)
+        self.engine = DistributedEngine(circuit, cells=cells, files=files, keep=2)
 
     def step(self, tables: dict[str, pa.Table], batch_id: int, context: Context) -> dict:
         engine = self.engine
@@ -183,7 +183,7 @@ class Read(LocalFiles):
         return super().read(name)
 
 
-class Worker(Held):
+class Worker(ExecutorCache):
     """Notes what is read to bring a cell to a version."""
 
     def take(self, *arguments: Any) -> Any:

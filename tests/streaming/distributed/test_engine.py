@@ -14,14 +14,14 @@ import pytest
 
 from circuits import (
     EvaluationError,
-    Retain,
-    Rules,
+    InputOptions,
+    Retention,
     StepLimitError,
     StepLimits,
     UnknownViewError,
     compile_sql,
 )
-from circuits.circuit_spec import Definition
+from circuits.circuit_spec import CircuitSpec
 from streaming import (
     BatchOrderError,
     ReplayError,
@@ -55,7 +55,7 @@ VIEWS = """
         FROM e LEFT JOIN p ON e.src = p.id GROUP BY p.name;
     CREATE VIEW loops AS SELECT src FROM e WHERE src = dst;
 """
-RULES = {"p": Rules(keys=("id",), retain=Retain("at", 6))}
+RULES = {"p": InputOptions(keys=("id",), retain=Retention("at", 6))}
 WIDE = {
     "relation": pa.string(),
     "src": pa.int64(),
@@ -107,7 +107,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
     return found
 
 
-def definition() -> Definition:
+def definition() -> CircuitSpec:
     return compile_sql(VIEWS, SCHEMAS, rules=RULES).definition
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from circuits import Circuit, Retain, Rules, SnapshotError, compile_sql
-from circuits.circuit_spec import Definition
+from circuits import Circuit, InputOptions, Retention, SnapshotError, compile_sql
+from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
-    Filling,
+    StateImport,
+    import_states,
     operator_of,
-    preloaded,
     relation_of,
     state_of,
     tables_of,
@@ -88,14 +88,14 @@ class Cells:
             self.cells[k] = []
             for state in scattered(stage, self.grids[k], whole):
                 circuit = self.definitions[k].circuit()
-                filling = Filling(circuit, steps=3, marks={})
+                filling = StateImport(circuit, steps=3, marks={})
                 filling.give(operator_of(circuit), state)
                 filling.filled()
                 self.cells[k].append(circuit)
 
     def embedded(self) -> Circuit:
-        circuit = preloaded(self.circuit.definition.circuit(), tables_of(self.driver))
-        filling = Filling(circuit, steps=3, marks=self.driver.snapshot().marks)
+        circuit = import_states(self.circuit.definition.circuit(), tables_of(self.driver))
+        filling = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
         for name in circuit.rules:
             filling.give_relation(name, relation_of(self.driver, name))
         for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
@@ -108,8 +108,8 @@ def cells_of(circuit: Circuit, count: int) -> Cells:
     """An embedded circuit, with its state, in cells."""
     cells = Cells(circuit.definition.circuit(), count)
     cells.fill([state_of(circuit, stage.node) for stage in cells.stages.stages], count)
-    preloaded(cells.driver, tables_of(circuit))
-    filling = Filling(cells.driver, steps=3, marks=circuit.snapshot().marks)
+    import_states(cells.driver, tables_of(circuit))
+    filling = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
     for name in circuit.rules:
         filling.give_relation(name, relation_of(circuit, name))
     filling.filled()
@@ -126,7 +126,7 @@ def moved(now: Circuit | Cells, to: int) -> Circuit | Cells:
     return now
 
 
-def follow(definition: Definition, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
+def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
     """Step a circuit that never moves, and one that moves after every step."""
     steady, now = definition.circuit(), definition.circuit()
     for tables, to in zip(changes, ways, strict=True):
@@ -191,7 +191,7 @@ ALL = """
     CREATE VIEW ends AS SELECT DISTINCT dst FROM e EXCEPT SELECT id FROM p WHERE pay > 2;
     CREATE VIEW worth AS SELECT sum(pay) AS worth, count(*) AS n FROM e JOIN p ON dst = id;
 """
-RULES = {"e": Rules(retain=Retain("at", 9)), "p": Rules(keys=("id",))}
+RULES = {"e": InputOptions(retain=Retention("at", 9)), "p": InputOptions(keys=("id",))}
 
 
 def people(count: int, seed: int) -> list[dict[str, pa.Table]]:
@@ -246,10 +246,10 @@ def test_parts_of_different_moments_are_refused():
         for stage in stages_in(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
-    filling = Filling(definition.circuit(), steps=1, marks={})
+    filling = StateImport(definition.circuit(), steps=1, marks={})
     with pytest.raises(SnapshotError, match="not of one moment"):
         for number, node in enumerate(joins):
             filling.give(node, state_of(circuits[number % 2], node))
             filling.give_relation("e", relation_of(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
-        Filling(definition.circuit(), steps=1, marks={}).filled()
+        StateImport(definition.circuit(), steps=1, marks={}).filled()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from circuits import Retain, Rules, compile_sql
+from circuits import InputOptions, Retention, compile_sql
 from streaming import StateError, ViewSink
 from streaming.sink.checkpoint import Checkpoint
 from tests.streaming.sink.test_view_sink import Frame
@@ -61,7 +61,7 @@ def test_the_watermark_of_spark_moves_the_horizon_of_times(checkpoint, type):
         "SELECT name FROM seen",
         {"seen": schema},
         name="names",
-        rules={"seen": Rules(retain=Retain("at", duration))},
+        rules={"seen": InputOptions(retain=Retention("at", duration))},
     )
     sink = ViewSink(circuit, checkpoint=checkpoint.directory)
 

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 import streaming.sink.dead_letters as letters_module
 from streaming import RowError, StreamingError
-from streaming.sink.dead_letters import LETTERS, Letters, check_policy, judged, rows_as_json
+from streaming.sink.dead_letters import (
+    LETTERS,
+    DeadLetters,
+    apply_policy,
+    check_policy,
+    rows_as_json,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -51,8 +57,8 @@ def test_values_of_other_types_are_written_as_json_can():
 
 
 def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
-    letters = Letters.of_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
-    kept = judged(letters, bad_rows="dead_letter", batch_id=7).table
+    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
+    kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
     assert kept.schema == LETTERS
     assert kept.to_pylist()[1] == {
         "relation": "r", "row": '{"n": 2}', "weight": -1, "reason": "late", "batch_id": 7
@@ -60,23 +66,23 @@ def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
 
 
 def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
-    letters = Letters.of_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
+    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
     with pytest.raises(RowError) as caught:
-        judged(letters, bad_rows="fail", batch_id=7)
+        apply_policy(letters, bad_rows="fail", batch_id=7)
     for words in ("micro-batch 7", '{"n": 1}', "'r'", "'n' is wrong", "2 more", "dead_letter"):
         assert words in str(caught.value)
 
 
 def test_without_letters_no_policy_fails_and_an_unknown_policy_is_refused():
-    assert len(judged(Letters.none(), bad_rows="fail", batch_id=0)) == 0
+    assert len(apply_policy(DeadLetters.none(), bad_rows="fail", batch_id=0)) == 0
     with pytest.raises(StreamingError, match="'skip'; it is one of fail, dead_letter"):
         check_policy("skip")
 
 
 def test_a_long_row_is_shortened_in_the_message_and_whole_in_the_letter():
-    letters = Letters.of_texts(None, pa.array(["x" * 9000]), "poisoned")
+    letters = DeadLetters.of_texts(None, pa.array(["x" * 9000]), "poisoned")
     with pytest.raises(RowError, match=r"\(9000 characters\)") as caught:
-        judged(letters, bad_rows="fail", batch_id=0)
+        apply_policy(letters, bad_rows="fail", batch_id=0)
     assert len(str(caught.value)) < 1000
     assert len(letters.table["row"][0].as_py()) == 9000
 
@@ -91,7 +97,7 @@ def test_rows_that_are_too_long_for_one_array_of_texts_become_json_in_pieces(mon
 
 def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
     long = "x" * 10**7
-    letters = Letters.of_texts(long, pa.array([long]), long)
+    letters = DeadLetters.of_texts(long, pa.array([long]), long)
     with pytest.raises(RowError, match=r"\(10000000 characters\)") as caught:
-        judged(letters, bad_rows="fail", batch_id=0)
+        apply_policy(letters, bad_rows="fail", batch_id=0)
     assert len(str(caught.value)) < 4000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import Circuit, Retain, Rules, compile_sql
+from circuits import Circuit, InputOptions, Retention, compile_sql
 from streaming import StreamingError, ViewSink
 from streaming.distributed.engine import check_distributable
 from streaming.sink.output_modes import upsert
@@ -26,7 +26,7 @@ def circuit(**options) -> Circuit:
         "SELECT nr, at FROM shipments WHERE nr > 0",
         {"shipments": SHIPMENTS},
         name="shipped",
-        rules={"shipments": Rules(retain=Retain("at", "7 days", **options))},
+        rules={"shipments": InputOptions(retain=Retention("at", "7 days", **options))},
         materialize=["shipped", "shipments"],
     )
 
@@ -90,7 +90,7 @@ def test_cells_cannot_keep_results_and_say_so(tmp_path):
     kept = compile_sql(
         "SELECT nr FROM shipments",
         {"shipments": SHIPMENTS},
-        rules={"shipments": Rules(retain=Retain("at", "7 days", on_expiry="keep"))},
+        rules={"shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))},
     )
     words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* take mode='embedded'"
     with pytest.raises(StreamingError, match=words):

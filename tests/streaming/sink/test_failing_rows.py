@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circuits import RuleError, Rules, StepLimitError, StepLimits, compile_sql
+from circuits import InputOptions, InputOptionsError, StepLimitError, StepLimits, compile_sql
 from dbsp_wcoj.errors import DbspWcojError
 from streaming import RowError
-from streaming.sink.dead_letters import Letters
-from streaming.sink.failing_rows import MAX_LIMIT_HITS, isolated
-from streaming.sink.preparing import prepared
+from streaming.sink.dead_letters import DeadLetters
+from streaming.sink.failing_rows import MAX_LIMIT_HITS, isolate_failing_rows
+from streaming.sink.preparing import prepare_batch
 
 ROWS = st.lists(st.integers(-3, 9), max_size=40)
 
@@ -47,7 +47,7 @@ def values(table):
 @given(ROWS, ROWS, st.sampled_from([10**9, 30]))
 def test_each_row_is_good_or_poison_and_the_good_ones_are_the_first_that_fit(one, two, limit):
     tables = tables_of(one, two)
-    found = isolated(tables, Tried(limit))
+    found = isolate_failing_rows(tables, Tried(limit))
     assert found.complete
     expected, total = {}, 0
     for name, table in tables.items():
@@ -66,16 +66,16 @@ def test_rows_that_are_poison_by_themselves_cost_few_times_the_rows():
     rows = np.ones(100_000, np.int64)
     rows[np.random.default_rng(0).choice(len(rows), 64, replace=False)] = -1
     tried = Tried()
-    found = isolated(tables_of(rows), tried)
+    found = isolate_failing_rows(tables_of(rows), tried)
     assert len(found.bad) == 64 and len(values(found.good["0"])) == len(rows) - 64
     assert tried.rows < 12 * len(rows)
 
 
 def test_the_search_ends_when_there_is_too_much_to_find():
-    found = isolated(tables_of([-1] * 5000), Tried())
+    found = isolate_failing_rows(tables_of([-1] * 5000), Tried())
     assert (found.complete, len(found.bad)) == (False, 1000)
     tried = Tried(limit=0)
-    found = isolated(tables_of([1] * 100_000), tried)
+    found = isolate_failing_rows(tables_of([1] * 100_000), tried)
     assert not found.complete and tried.rows < 101 * 100_000
 
 
@@ -84,7 +84,7 @@ SCHEMA = {"r": pa.schema([("k", pa.int64()), ("s", pa.string())])}
 
 def batch(circuit, texts, **more):
     table = pa.table({"k": range(len(texts)), "s": texts})
-    return prepared(circuit, {"r": table}, Letters.none(), batch_id=7, **more)
+    return prepare_batch(circuit, {"r": table}, DeadLetters.none(), batch_id=7, **more)
 
 
 def test_a_row_without_a_value_is_a_letter_and_the_others_are_the_step():
@@ -106,8 +106,8 @@ def test_too_many_poisoned_rows_are_an_error_and_the_micro_batch_can_come_again(
 
 
 def test_an_error_that_is_of_no_row_is_raised_as_it_is():
-    circuit = compile_sql("SELECT k FROM r", SCHEMA, rules={"r": Rules(keys=("k",))})
-    with pytest.raises(RuleError, match="kept for ever"):
+    circuit = compile_sql("SELECT k FROM r", SCHEMA, rules={"r": InputOptions(keys=("k",))})
+    with pytest.raises(InputOptionsError, match="kept for ever"):
         batch(circuit, ["1"] * 500, bad_rows="dead_letter", watermarks={"r": 5})
 
 
@@ -125,27 +125,27 @@ class Bounded:
 
 
 def test_a_row_that_passes_a_limit_alone_is_poison():
-    found = isolated(tables_of([1, 2, 500, 3], [101, 4]), Bounded())
+    found = isolate_failing_rows(tables_of([1, 2, 500, 3], [101, 4]), Bounded())
     assert [values(found.good[name]) for name in "01"] == [[1, 2, 3], [4]]
     assert [(one.relation, values(one.row)) for one in found.bad] == [("0", [500]), ("1", [101])]
 
 
 def test_rows_that_pass_a_limit_only_together_are_no_poison():
     with pytest.raises(StepLimitError, match="too much"):
-        isolated(tables_of([60, 30], [60]), Bounded())
+        isolate_failing_rows(tables_of([60, 30], [60]), Bounded())
 
 
 @pytest.mark.parametrize("limit", ["max_seconds", "memory"])
 def test_a_limit_of_time_or_memory_is_not_of_a_row(limit):
     tried = Bounded(limit)
     with pytest.raises(StepLimitError):
-        isolated(tables_of([1, 500]), tried)
+        isolate_failing_rows(tables_of([1, 500]), tried)
     assert tried.steps == 2
 
 
 def test_the_search_for_rows_beyond_a_limit_ends_soon():
     tried = Bounded()
-    found = isolated(tables_of([101] * 100_000), tried)
+    found = isolate_failing_rows(tables_of([101] * 100_000), tried)
     assert not found.complete
     assert tried.steps < 4 * MAX_LIMIT_HITS
 
@@ -164,7 +164,7 @@ def matching():
 def test_a_row_that_makes_too_many_rows_becomes_a_dead_letter():
     circuit = matching()
     rows = {"e": pa.table({"k": [2, 1, 2], "x": [7, 8, 9]})}
-    batch = prepared(circuit, rows, Letters.none(), bad_rows="dead_letter", batch_id=0)
+    batch = prepare_batch(circuit, rows, DeadLetters.none(), bad_rows="dead_letter", batch_id=0)
     batch.step.commit()
     assert batch.step.outputs["view"].num_rows == 2
     (reason,) = batch.letters.table["reason"].to_pylist()
@@ -177,10 +177,10 @@ def test_where_rows_may_fail_the_micro_batch_a_limit_ends_the_query_at_once(monk
     prepare = circuit.prepare
     monkeypatch.setattr(circuit, "prepare", lambda *given: steps.append(given) or prepare(*given))
     with pytest.raises(StepLimitError, match="view 'view'"):
-        prepared(
+        prepare_batch(
             circuit,
             {"e": pa.table({"k": [2, 1], "x": [7, 8]})},
-            Letters.none(),
+            DeadLetters.none(),
             bad_rows="fail",
             batch_id=0,
         )
@@ -192,5 +192,7 @@ def test_rows_that_are_too_many_together_end_the_query_and_change_nothing(bad_ro
     circuit = compile_sql(MATCHES, KEYED, limits=StepLimits(max_step_rows=500))
     many = pa.table({"k": [1] * 100, "x": range(100)})
     with pytest.raises(StepLimitError, match="max_step_rows=500"):
-        prepared(circuit, {"e": many, "f": many}, Letters.none(), bad_rows=bad_rows, batch_id=0)
+        prepare_batch(
+            circuit, {"e": many, "f": many}, DeadLetters.none(), bad_rows=bad_rows, batch_id=0
+        )
     assert circuit.step({"e": many.slice(0, 2), "f": many.slice(0, 2)})["view"].num_rows == 4

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.errors import TargetError
-from streaming.sink.output_modes import Output, TableAfter, complete, delta, folded, upsert
+from streaming.sink.output_modes import Output, PostStepTable, complete, delta, folded, upsert
 from tests.generators.view_histories import KEYS, ROWS, SCHEMA, counted, table_of
 
 BAGS = st.dictionaries(ROWS, st.integers(1, 2), max_size=6)
@@ -25,7 +25,7 @@ def unique(bag: dict) -> Counter:
 
 
 def of(rows, keys=("nr",), view="waiting"):
-    return lambda after: upsert(*keys).table(view, rows, TableAfter(after))
+    return lambda after: upsert(*keys).table(view, rows, PostStepTable(after))
 
 
 @given(st.lists(BAGS.map(unique), min_size=1, max_size=5))
@@ -34,7 +34,7 @@ def test_upserts_folded_by_key_are_the_view(bags):
     given_out = []
     for after in bags:
         step = difference(after, before)
-        given_out.append(upsert(*KEYS).table("v", step, TableAfter(table_of(after.items()))))
+        given_out.append(upsert(*KEYS).table("v", step, PostStepTable(table_of(after.items()))))
         before = after
         assert counted(folded(given_out, KEYS)) == after
         folded_by_hand = {row[:2]: (row, w) for t in given_out for row, w in weighted(t)}
@@ -49,7 +49,7 @@ def weighted(table: pa.Table) -> list:
 def test_an_upsert_has_each_touched_key_once_and_only_those(before, after):
     step = difference(after, before)
 
-    out = upsert(*KEYS).table("v", step, TableAfter(table_of(after.items())))
+    out = upsert(*KEYS).table("v", step, PostStepTable(table_of(after.items())))
 
     touched = {row[:2] for row in {*before, *after} if before[row] != after[row]}
     assert sorted((row[:2] for row in counted(out)), key=repr) == sorted(touched, key=repr)
@@ -66,7 +66,7 @@ def test_a_step_after_which_a_touched_key_has_not_one_row_is_refused(before, aft
     touched = {row[:2] for row in {*before, *after} if before[row] != after[row]}
     rows_of_key = Counter(row[:2] for row in after.elements())
     broken = any(rows_of_key[key] > 1 for key in touched)
-    state = TableAfter(table_of(after.items()))
+    state = PostStepTable(table_of(after.items()))
 
     if not broken:
         upsert(*KEYS).table("v", step, state)
@@ -120,7 +120,7 @@ def test_delta_is_the_delta_and_complete_the_whole_view():
     step, whole = table_of([((1, "a", 0.5), 1)]), table_of([((1, "a", 0.5), 3)])
 
     assert delta().table("v", step) is step
-    assert complete().table("v", step, TableAfter(whole)).equals(whole)
+    assert complete().table("v", step, PostStepTable(whole)).equals(whole)
     assert not delta().needs_view
     assert complete().needs_view and upsert("k").needs_view
 
@@ -155,7 +155,7 @@ def test_modes_and_keys_that_do_not_go_together_are_refused(mode, keys):
 def test_only_touched_keys_are_looked_up():
     asked = []
 
-    class After(TableAfter):
+    class After(PostStepTable):
         def rows_of(self, keys):
             asked.extend(keys.to_pylist())
             return super().rows_of(keys)

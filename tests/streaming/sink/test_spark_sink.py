@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from circuits import Retain, Rules, compile_sql
+from circuits import InputOptions, Retention, compile_sql
 from streaming import ParquetTarget, SqlTarget, ViewSink, complete, merge, observe, upsert
 from tests.oracles.naive_plan import weighted
 from tests.support.spark_queries import started
@@ -258,7 +258,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
                 {"visits": VISITS},
                 name="pages",
                 materialize=True,
-                rules={"visits": Rules(retain=Retain("ts", "10 minutes"))},
+                rules={"visits": InputOptions(retain=Retention("ts", "10 minutes"))},
             ),
             state_dir=tmp_path / "state",
             checkpoint=tmp_path / "checkpoint",

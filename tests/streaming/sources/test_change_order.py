@@ -8,9 +8,9 @@ from inspect import signature
 import pyarrow as pa
 import pytest
 
-from circuits import Rules, compile_sql
+from circuits import InputOptions, compile_sql
 from streaming import EventsError, ViewSink
-from streaming.cli.arguments.source import Source
+from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.commands import run as run_module
 from streaming.sources.change_feeds import (
     Append,
@@ -55,7 +55,7 @@ def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, 
 
 
 def sink_of(**rules):
-    rules = {"orders": Rules(**rules)}
+    rules = {"orders": InputOptions(**rules)}
     return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, rules=rules))
 
 
@@ -76,7 +76,7 @@ def test_a_sink_warns_once_and_says_what_to_do(caplog):
         sink(Frame(orders()), 0)
         sink(Frame(orders()), 1)
     assert caplog.text.count(WARNING) == 1
-    assert "Rules(keys=..., sequence='updated_at')" in caplog.text
+    assert "InputOptions(keys=..., sequence='updated_at')" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path,
 
 def test_a_sequence_is_a_column_of_the_relation_or_of_the_stream():
     kafka = f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence="
-    assert Source.parse(f"{kafka}at").rules() == Rules(keys=("nr",), sequence="at")
-    of_stream = Source.parse(f"{kafka}timestamp")
-    assert of_stream.rules() == Rules(keys=("nr",)) and of_stream.is_ordered_by_stream
-    flat = Source.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
-    assert flat.rules() == Rules(keys=("nr",)) and flat.is_ordered_by_stream
-    assert Source.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
+    assert SourceArgument.parse(f"{kafka}at").rules() == InputOptions(keys=("nr",), sequence="at")
+    of_stream = SourceArgument.parse(f"{kafka}timestamp")
+    assert of_stream.rules() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    flat = SourceArgument.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
+    assert flat.rules() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
+    assert SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
 
 
 def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
@@ -180,7 +180,7 @@ def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
     from streaming.cli.arguments.frames import stream_of
 
     def feed(text):
-        source = Source.parse(text)
+        source = SourceArgument.parse(text)
         frame = SimpleNamespace(columns=["value"])
         return stream_of({"orders": source}, {"orders": frame}, {})[1]["feed"]
 

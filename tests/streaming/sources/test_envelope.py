@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from circuits import SchemaError
 from circuits.schema import Schema
 from streaming import UntaggedBatchError
-from streaming.sources.change_feeds.uncastable_rows import fitted
+from streaming.sources.change_feeds.uncastable_rows import safe_cast
 from streaming.sources.envelope import changes_of
 
 ORDERS = pa.schema([pa.field("nr", pa.int32(), nullable=False), ("item", pa.string())])
@@ -242,7 +242,7 @@ def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, t
             return False
         return True
 
-    cast, wrong = fitted(pa.chunked_array([array]), type)
+    cast, wrong = safe_cast(pa.chunked_array([array]), type)
     expected = [not fits(array.slice(place, 1)) for place in range(len(array))]
     assert wrong.tolist() == expected
     assert cast.type == type

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from circuits import Rules, compile_sql
+from circuits import InputOptions, compile_sql
 from dbsp_wcoj import Formula
 from streaming import (
     BatchOrderError,
@@ -22,7 +22,7 @@ from streaming import (
 )
 from streaming.state import files
 from streaming.state.files import LocalFiles
-from streaming.state.manifest import sealed, unsealed
+from streaming.state.manifest import verified_text, with_checksum
 from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ MISMATCHES = {
         r"the order was \(.*view paths, view cities.*\) and is \(.*view cities, view paths",
     ),
     "rules": (
-        lambda: changed_views(rules={"link": Rules(keys=("src", "dst"))}),
+        lambda: changed_views(rules={"link": InputOptions(keys=("src", "dst"))}),
         "link is another one",
     ),
     "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),
@@ -96,8 +96,8 @@ def test_another_formula_and_other_parts_go_on(place, formula):
 
 def test_a_newer_format_is_refused(place):
     path = place / "state.json"
-    body = unsealed(path.read_bytes(), "state.json")
-    path.write_bytes(sealed({**body, "format": 99, "more": [1]}))
+    body = verified_text(path.read_bytes(), "state.json")
+    path.write_bytes(with_checksum({**body, "format": 99, "more": [1]}))
     with pytest.raises(StateMismatchError, match="has format 99, this version reads 1") as caught:
         feed(sink_on(place), 5)
     assert "use the version that wrote it" in str(caught.value)

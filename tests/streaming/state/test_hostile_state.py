@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from circuits import Rules, compile_sql
+from circuits import InputOptions, compile_sql
 from streaming import StateDamagedError, StateError, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspected
 from streaming.distributed.rescaling import rescaled
-from streaming.state.checksums import sealed, unsealed
+from streaming.state.checksums import verified_text, with_checksum
 from streaming.state.files import LocalFiles, read_small
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.parquet import read_parquet
@@ -272,7 +272,7 @@ NAMES = [
 
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Forge a manifest, with the checksum that it should have."""
-    body = unsealed(path.read_bytes(), path.name)
+    body = verified_text(path.read_bytes(), path.name)
     change(body)
     text = json.dumps(body).encode()
     path.write_bytes(text + f"\ncrc32 {zlib.crc32(text):08x}\n".encode())
@@ -314,11 +314,11 @@ WRONG = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[
 
 def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(place):
     data = (place / NEWEST).read_bytes()
-    body = unsealed(data, NEWEST)
+    body = verified_text(data, NEWEST)
     rng = np.random.default_rng(0)
     forged = [*everywhere(body, lambda part: WRONG)]
     for number in rng.permutation(len(forged))[:250]:
-        text = sealed(forged[number]) if isinstance(forged[number], dict) else b""
+        text = with_checksum(forged[number]) if isinstance(forged[number], dict) else b""
         (place / NEWEST).write_bytes(text)
         sink = sink_on(LocalFiles(place))
         with contextlib.suppress(StreamingError):
@@ -327,7 +327,7 @@ def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(pla
 
 
 def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
-    body = unsealed((place / OLDEST).read_bytes(), OLDEST)
+    body = verified_text((place / OLDEST).read_bytes(), OLDEST)
     before = sorted(path.name for path in (place / "letters").iterdir())
     forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
     for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
@@ -335,7 +335,7 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(pla
             continue
         copy = place.parent / f"copy {number}"
         shutil.copytree(place, copy)
-        (copy / OLDEST).write_bytes(sealed({**body, **one}))
+        (copy / OLDEST).write_bytes(with_checksum({**body, **one}))
         sink = sink_on(copy)
         feed(sink, LAST + 1, LAST + 2)
         check(sink, LAST + 3)
@@ -456,13 +456,13 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
         "SELECT city, count(*) AS n FROM link GROUP BY city",
         {"link": LINK},
         name="per_city",
-        rules={"link": Rules(keys=("src", "dst"))},
+        rules={"link": InputOptions(keys=("src", "dst"))},
         formula="auto",
     )
     sink = ViewSink(circuit, state_dir=tmp_path)
     feed(sink, 0)
     sink.close()
-    body = unsealed(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
+    body = verified_text(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["rules"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has

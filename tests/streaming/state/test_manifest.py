@@ -5,17 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming import StateDamagedError
-from streaming.state.manifest import FileMark, Manifest
-from streaming.state.segment_references import Placed
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.segment_references import SegmentReference
 
 MANIFEST = Manifest(
     batch_id=7,
     query_id="q",
     steps=8,
     traces={
-        "relation e": {(0, 1): (Placed("data/a", 0, 5, 40), Placed("data/b", 2, 1, 8)), (1, 0): ()}
+        "relation e": {
+            (0, 1): (SegmentReference("data/a", 0, 5, 40), SegmentReference("data/b", 2, 1, 8)),
+            (1, 0): (),
+        }
     },
-    tables={"text": (Placed("data/b", 1, 3, 30),)},
+    tables={"text": (SegmentReference("data/b", 1, 3, 30),)},
     lengths={"text": 3},
     marks={"horizon e": -5},
     plans={"#1": [["ä", "b"]]},
@@ -23,10 +26,10 @@ MANIFEST = Manifest(
     outputs={"triangles": ("outputs/x-0.parquet", "outputs/x-1.parquet"), "none": ()},
     letters=2,
     files={
-        "data/a": FileMark(100, 1),
-        "data/b": FileMark(200, 2),
-        "outputs/x-0.parquet": FileMark(3, 3),
-        "outputs/x-1.parquet": FileMark(4, 4),
+        "data/a": FileChecksum(100, 1),
+        "data/b": FileChecksum(200, 2),
+        "outputs/x-0.parquet": FileChecksum(3, 3),
+        "outputs/x-1.parquet": FileChecksum(4, 4),
     },
 )
 

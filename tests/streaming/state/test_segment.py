@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.state.segment import Piece, read_segment, segment_of
+from streaming.state.segment import SegmentPart, read_segment, segment_of
 
 PIECES = st.lists(
     st.tuples(
@@ -23,7 +23,7 @@ def memory(pieces):
 @given(PIECES)
 def test_what_is_read_is_what_was_written(contents):
     pieces = [
-        Piece(name, np.array(words, np.int64), np.frombuffer(data, np.uint8))
+        SegmentPart(name, np.array(words, np.int64), np.frombuffer(data, np.uint8))
         for name, words, data in contents
     ]
     found = read_segment(memory(pieces))
@@ -33,14 +33,14 @@ def test_what_is_read_is_what_was_written(contents):
 
 
 def test_words_are_writable_views_of_the_memory_that_was_read():
-    data = memory([Piece("a", np.arange(3)), Piece("b", np.arange(5))])
+    data = memory([SegmentPart("a", np.arange(3)), SegmentPart("b", np.arange(5))])
     for piece in read_segment(data):
         assert piece.words.flags.writeable and piece.words.flags.aligned
         assert np.shares_memory(piece.words, np.frombuffer(data, np.uint8))
 
 
 def test_any_reader_of_arrow_can_open_a_segment():
-    data = segment_of([Piece("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))])
+    data = segment_of([SegmentPart("text", np.array([0, 1, 3]), np.frombuffer(b"abc", np.uint8))])
     assert pa.ipc.open_file(data).read_all().to_pylist() == [
         {"piece": "text", "words": [0, 1, 3], "bytes": b"abc"}
     ]

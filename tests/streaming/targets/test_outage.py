@@ -17,7 +17,7 @@ from circuits import compile_sql
 from streaming import ViewSink
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.targets.retry import Attempts, Retry
+from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
 from tests.generators.view_histories import table_of
@@ -243,7 +243,7 @@ def test_a_password_is_in_no_file_of_the_state_and_in_no_explanation(tmp_path, c
 def test_attempts_and_pauses_keep_within_their_bounds(attempts, seconds, first, most, chance):
     retry = Retry(attempts, seconds, first, most)
     now = [0.0]
-    made = Attempts(retry, clock=lambda: now[0], chance=lambda: chance)
+    made = RetryAttempts(retry, clock=lambda: now[0], chance=lambda: chance)
     pauses = []
     while (pause := made.next_pause()) is not None:
         pauses.append(pause)

@@ -19,7 +19,7 @@ from streaming.ui.access import (
     SESSION_SECONDS,
     TOKEN_VARIABLE,
     Access,
-    Attempts,
+    FailedAttempts,
     Token,
     check_token,
     find_token,
@@ -124,7 +124,7 @@ def test_only_the_token_is_the_token(given_text, token):
 def test_an_address_is_blocked_while_it_failed_too_often_in_the_last_minute(failures):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access_module, "MAX_ATTEMPTS_PER_ADDRESS", 3)
-        clock, attempts, seen = Clock(), Attempts(), []
+        clock, attempts, seen = Clock(), FailedAttempts(), []
         attempts._clock = clock
         for address, wait in failures:
             clock.now += wait
@@ -139,7 +139,7 @@ def test_an_address_is_blocked_while_it_failed_too_often_in_the_last_minute(fail
 
 def test_many_addresses_together_are_blocked_and_little_is_remembered_of_them():
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = FailedAttempts(clock)
     for number in range(10 * MAX_ATTEMPTS):
         attempts.fail(f"address {number}")
     assert attempts.is_blocked("another")
