@@ -192,7 +192,6 @@ INTERNAL = {
     "Dictionary",
     "Encoded",
     "Feed",
-    "Output",
     "PreparedStep",
     "Published",
     "RejectedRows",
