@@ -55,7 +55,7 @@ from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.output import Outputs, route_outputs
 from streaming.sink.preparing import prepare_batch
 from streaming.sink.query_identity import QueryIdentity
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.envelope import Changes, changes_of
 from streaming.state.files import STATE_MODE, check_mode
@@ -105,7 +105,7 @@ class ViewSink:
         keep: How many versions of the state stay in the directory, at least 2.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
-        feed: How the rows become changes: a `Feed`, or its name
+        feed: How the rows become changes: a `ChangeFeed`, or its name
         (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
             ``letters/`` in the state directory.
@@ -139,7 +139,7 @@ class ViewSink:
         state_mode: int = STATE_MODE,
         keep: int = 3,
         relation: str | None = None,
-        feed: Feed | str | None = None,
+        feed: ChangeFeed | str | None = None,
         bad_rows: BadRows = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
@@ -164,7 +164,7 @@ class ViewSink:
         self._routing = route_outputs(circuit, outputs)
         check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
-        self._feed = None if feed is None else feed_of(feed)
+        self._feed = None if feed is None else find_feed(feed)
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)

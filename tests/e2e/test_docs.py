@@ -191,7 +191,7 @@ INTERNAL = {
     "CircuitSpec",
     "Dictionary",
     "Encoded",
-    "Feed",
+    "ChangeFeed",
     "PreparedStep",
     "Published",
     "RejectedRows",
@@ -203,7 +203,7 @@ INTERNAL = {
     "Stats",
     "Trace",
     "Views",
-    "feed_of",
+    "find_feed",
     "find_java",
     "incrementalize",
 }

@@ -231,10 +231,10 @@ class SourceArgument:
         """
         if "feed" in self.own:
             from streaming.sources.change_feeds import (
-                feed_of,  # imports Spark, for which explain need not wait
+                find_feed,  # imports Spark, for which explain need not wait
             )
 
-            feed_of(self.own["feed"])
+            find_feed(self.own["feed"])
         return self.own.get("feed")
 
     @property
@@ -345,11 +345,11 @@ class SourceArgument:
         if not self.keys or "sequence" in self.own:
             return False
         if self.feed is not None:
-            from streaming.sources.change_feeds import feed_of  # imports Spark, as in `feed`
+            from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
             from streaming.sources.change_feeds.change_order import OFFSETS, has_order
 
             known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
-            if has_order(feed_of(self.feed), known):
+            if has_order(find_feed(self.feed), known):
                 return False
         return schema is None or SEQUENCE not in schema.names
 
