@@ -53,7 +53,7 @@ class Chart:
         kind: Lines, or bars over values of ``x`` that are no numbers.
         marks: Levels to compare with.
         stopped: A column and how its text begins in a row whose ``y`` is a lower bound.
-        face: Whether README.md shows the chart, too.
+        on_page: docs/benchmarks.md shows the chart, too.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Chart:
     kind: Literal["lines", "bars"] = "lines"
     marks: tuple[Mark, ...] = ()
     stopped: tuple[str, str] | None = None
-    face: bool = False
+    on_page: bool = False
 
     @property
     def x_label(self) -> str:
@@ -135,7 +135,7 @@ CHARTS: tuple[Chart, ...] = (
         panel=("graph",),
         where={"change": ("insert",)},
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "live-latency",
@@ -176,7 +176,7 @@ CHARTS: tuple[Chart, ...] = (
         panel=("query", "graph"),
         where={"change": ("insert",)},
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "peers-lsqb",
@@ -215,7 +215,7 @@ CHARTS: tuple[Chart, ...] = (
         lines=("graph", "batch"),
         legend="graph, rows in a step",
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "growth-memory",
@@ -283,7 +283,7 @@ CHARTS: tuple[Chart, ...] = (
         "CPU seconds",
         lines=("system",),
         log="y",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "recursion-state",
@@ -309,7 +309,7 @@ CHARTS: tuple[Chart, ...] = (
         "times faster",
         panel=("query", "graph"),
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "scale-bytes",
@@ -332,7 +332,7 @@ CHARTS: tuple[Chart, ...] = (
         "Overhead of a durable sink",
         "A micro-batch through the durable sink",
         ("rows/batch", "rows in a micro-batch"),
-        {"sink ms": "durable sink", "bare ms": "rows fetched only", "bar ms": "bar"},
+        {"sink ms": "durable sink", "bare ms": "rows fetched only", "target ms": "target"},
         "milliseconds",
         panel=("view keeps",),
         panel_title="the view keeps {} of the rows",

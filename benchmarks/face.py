@@ -1,7 +1,8 @@
-"""Face: which rows and columns of which result the README shows, one table for each promise.
+"""Selections of the result tables for readers: the README's five rows, and the page of tables.
 
-All rows are in ``benchmarks/README.md``; the README has those that decide. A face of a result file,
-table or column that is not there is left out, so faces can be written before what they show.
+``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `FACES`, and README.md
+the chart `README_CHART` and one row for each of `HEADLINES`. A selection of a result file, table or
+column that does not exist is left out, so a selection can be written before its benchmark has run.
 """
 
 from __future__ import annotations
@@ -84,14 +85,109 @@ def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
     return all(row.get(name) in values for name, values in where.items())
 
 
+@dataclass(frozen=True)
+class Headline:
+    """A row of the README's table: one measurement against one other system.
+
+    Args:
+        task: The work that both systems did.
+        result: Name of the result file, without its ending.
+        table: Title of the table.
+        where: Column values that select exactly one row.
+        against: The other system, and how it did the work.
+    """
+
+    task: str
+    result: str
+    table: str
+    where: Mapping[str, Cell]
+    against: str
+
+    def rows(self, results: Mapping[str, Result]) -> list[Row]:
+        """The row, or none if the table has none.
+
+        >>> found = {"race": Result("race", "Claim", {"Times": [{"n": 1, "times faster": 12.34}]})}
+        >>> Headline("a race", "race", "Times", {"n": 1}, "the other").rows(found)
+        [{'task': 'a race', 'compared with': 'the other', 'times faster': 12.34}]
+        """
+        result = results.get(self.result)
+        table = [] if result is None else result.tables.get(self.table, [])
+        chosen = [row for row in table if self.where.items() <= row.items()]
+        return [
+            {
+                "task": self.task,
+                "compared with": self.against,
+                "times faster": _noted(row, "times faster"),
+            }
+            for row in chosen
+        ]
+
+
+README_CHART = "peers-live"
+
+HEADLINES: tuple[Headline, ...] = (
+    Headline(
+        "triangles of a graph, kept up to date: 100 new edges",
+        "peers",
+        "LIVE",
+        {
+            "query": "triangles",
+            "graph": "email-Eu-core",
+            "change": "insert",
+            "batch": 100,
+            "system": "spark-streams",
+        },
+        "stream-stream joins of Spark 4.3",
+    ),
+    Headline(
+        "the same",
+        "peers",
+        "LIVE",
+        {
+            "query": "triangles",
+            "graph": "email-Eu-core",
+            "change": "insert",
+            "batch": 100,
+            "system": "pathway",
+        },
+        "Pathway 0.33",
+    ),
+    Headline(
+        "triangles of a graph of 3 million edges: 1,000 new edges",
+        "live",
+        "LIVE",
+        {"graph": "uk-2007-05-100000", "change": "insert", "batch": 1_000},
+        "differential dataflow's delta query (Rust), published figures",
+    ),
+    Headline(
+        "triangles of the same graph, counted once, 2 threads",
+        "peers",
+        "BULK",
+        {
+            "query": "triangles",
+            "graph": "uk-2007-05-100000",
+            "threads": 2,
+            "system": "kuzu",
+        },
+        "Kùzu 0.11's worst-case-optimal plan",
+    ),
+    Headline(
+        "a recursive view of Kafka's imports: one commit",
+        "recursion",
+        "Median step against asking again",
+        {"system": "DuckDB"},
+        "WITH RECURSIVE in DuckDB 2.0, recomputed",
+    ),
+)
+
 # The order of the sections in benchmarks/README.md; files that are not named come last.
 SECTIONS: Mapping[str, str] = {
     "live": "Live: a count maintained under inserts and deletes",
     "peers": "Against other systems",
-    "growth": "Growth: cost by size of state, delta, skew, views and threads",
+    "growth": "Cost by size of state, delta, skew, views and threads",
     "formulas": "The six delta formulas",
-    "circuits": "Circuits: SQL views",
-    "recursion": "Recursion: a closure kept live",
+    "circuits": "SQL views",
+    "recursion": "A recursive view",
     "sink": "The durable sink",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
@@ -123,7 +219,7 @@ FACES: tuple[Face, ...] = (
     Face(
         "peers",
         "LIVE",
-        "The count maintained while edges come: times faster than each system, by rows in a step",
+        "The count maintained under inserts: times faster than each system, by rows in a step",
         ("query", "graph", "batch"),
         where={"change": ("insert",), "batch": (1, 100, 1_000)},
         across="system",
@@ -141,25 +237,25 @@ FACES: tuple[Face, ...] = (
         "growth",
         "State",
         "Steps at fixed delta and degree while the state grows",
-        ("graph", "rows", "batch", "step ms", "growth", "bar", "within", "bytes/row"),
+        ("graph", "rows", "batch", "step ms", "growth", "target", "met", "bytes/row"),
         where={"batch": (1_000,)},
     ),
     Face(
         "formulas",
         "Verdict",
-        "What is said of the recursive formula, and what is measured",
+        "Claims about the recursive formula, and the measurements",
         ("claim", "measured"),
     ),
     Face(
         "formulas",
         "Choice",
-        "A step of each formula by the fastest of the six, over all cases",
+        "Time of a step relative to the fastest of the six formulas, over all cases",
         ("formula", "cases", "stopped", "within 10 %", "by the fastest, mean", "worst"),
     ),
     Face(
         "formulas",
         "Crossover",
-        "From how many relations on a recursion is faster than `collapsed`, by rows in a step",
+        "Relations from which on a recursive formula is faster than `collapsed`, by rows in a step",
         (
             *("shape", "changed", "batch"),
             *("fewer joins from n", "faster from n, uniform", "faster from n, skewed"),
@@ -175,13 +271,13 @@ FACES: tuple[Face, ...] = (
     Face(
         "recursion",
         "Median step against asking again",
-        "A commit of Kafka's history, which class depends on which, against the closure anew",
-        ("system", "asked again CPU s", "step CPU ms", "times faster", "bar", "within"),
+        "A commit of Kafka's history: the closure of its imports kept up to date, and recomputed",
+        ("system", "asked again CPU s", "step CPU ms", "times faster", "target", "met"),
     ),
     Face(
         "recursion",
         "Kept live by another system",
-        "Kept live by pydbsp, as many of the first commits as it takes in a minute",
+        "The same by pydbsp, for as many commits as it processes in a minute",
         {
             "transactions": "commits",
             "pairs": "pairs",
@@ -195,7 +291,7 @@ FACES: tuple[Face, ...] = (
         "sink",
         "Overhead of a durable sink",
         "A micro-batch through the durable sink, and through a function that only fetches the rows",
-        ("rows/batch", "view keeps", "bare ms", "sink ms", "bar ms", "within"),
+        ("rows/batch", "view keeps", "bare ms", "sink ms", "target ms", "met"),
         where={"on_delta": (None,)},
     ),
     Face(
@@ -203,14 +299,14 @@ FACES: tuple[Face, ...] = (
         "Restart",
         "Restart from the state directory",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
-        | {"bar s": "bar s", "within": "within", "rebuild s": "rebuild from the rows s"},
+        | {"target s": "target s", "met": "met", "rebuild s": "rebuild from the rows s"},
     ),
     Face(
         "scale",
         "Cells",
-        "How even 8 cells are, and copies of a row against theory",
+        "Load of 8 cells, and copies of a row compared with theory",
         (
-            *("query", "graph", "heavy values", "values spread", "max/mean", "bar", "within"),
+            *("query", "graph", "heavy values", "values spread", "max/mean", "target", "met"),
             *("copies", "theory"),
         ),
         where={"cells": (8,)},
@@ -221,7 +317,7 @@ FACES: tuple[Face, ...] = (
         "A micro-batch of new edges, embedded (without cells) and in cells on the same two cores",
         (
             *("query", "cells", "stages", "max/mean", "rows/batch", "batch s", "one row s"),
-            *("idle s", "bar s", "within"),
+            *("idle s", "target s", "met"),
         ),
     ),
 )

@@ -1,9 +1,9 @@
-"""README.md and benchmarks/README.md, rendered from ``results/*.json``; no figure is ever typed.
+"""Tables and plots of the documentation, rendered from ``results/*.json``; no figure is ever typed.
 
-README.md gets the tables that decide (`benchmarks.face`), benchmarks/README.md every table and the
-plots (`benchmarks.charts`). The text between two markers is replaced; ``--check`` changes nothing
-and exits with status 1 when a file is not what the result files say. Plots are not drawn again for
-that: each names the data that it was drawn from.
+README.md gets one plot and one table, docs/benchmarks.md the tables that decide
+(`benchmarks.face`), benchmarks/README.md every table and every plot (`benchmarks.charts`). The text
+between two markers is replaced. ``--check`` changes nothing and exits with status 1 if a file
+differs from the result files. It does not draw the plots again: each contains a digest of its data.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Annotated
 import typer
 
 from benchmarks.charts import CHARTS, Chart
-from benchmarks.face import FACES, SECTIONS, Face
+from benchmarks.face import FACES, HEADLINES, README_CHART, SECTIONS, Face
 from benchmarks.plots import draw, is_drawn, names
 from benchmarks.result import Cell, Result, Row, terminal, text
 
+PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
@@ -30,21 +31,22 @@ _SHOWN = ("commit", "date", "processor", "cores", "memory GB")
 
 
 class MarkerError(Exception):
-    """A README has no place for the tables."""
+    """A page has no place for the tables."""
 
 
 def main(
     root: Annotated[Path, typer.Option(help="The checkout.")] = _HERE.parent,
     check: Annotated[bool, typer.Option(help="Only compare.")] = False,
 ) -> None:
-    """Render the result files into README.md, benchmarks/README.md and the plots."""
+    """Render the result files into the pages and the plots."""
     results = everything(root / "benchmarks" / "results")
-    plots = root / "benchmarks" / "results" / "plots"
+    plots = root / PLOTS
     console = terminal()
     stale = [chart for chart in present(results) if not is_drawn(chart, results, plots)]
     unknown = unwanted(results, plots)
     texts = {
-        root / "README.md": face(results),
+        root / "README.md": headlines(results),
+        root / "docs" / "benchmarks.md": page(results),
         root / "benchmarks" / "README.md": full(results),
     }
     changed = {
@@ -86,16 +88,30 @@ def unwanted(results: Mapping[str, Result], folder: Path) -> list[Path]:
     return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
 
 
-def face(results: Mapping[str, Result]) -> str:
-    """The tables that decide, and the plots beside them."""
+def headlines(results: Mapping[str, Result]) -> str:
+    """One plot and one table: the section of README.md."""
+    rows = [row for one in HEADLINES for row in one.rows(results)]
+    shown = dict.fromkeys(one.result for one in HEADLINES if one.rows(results))
+    lines = [
+        line
+        for chart in present(results)
+        if chart.name == README_CHART
+        for line in (_picture(chart, PLOTS.as_posix()), "")
+    ]
+    lines += [_table(rows)] if rows else []
+    return "\n".join([*lines, *_places([results[name] for name in shown])])
+
+
+def page(results: Mapping[str, Result]) -> str:
+    """The tables that decide, and the plots beside them: the page docs/benchmarks.md."""
     lines: list[str] = []
     for name in dict.fromkeys(one.result for one in FACES):
         tables = [one for one in FACES if one.result == name and one.rows(results)]
         if tables:
-            lines += [f"**{SECTIONS[name]}.** {_claim(results[name])}", ""]
+            lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
             for chart in present(results):
-                if chart.result == name and chart.face:
-                    lines += [_picture(chart, "benchmarks/results/plots"), ""]
+                if chart.result == name and chart.on_page:
+                    lines += [_picture(chart, "pictures/benchmarks"), ""]
             lines += [_shown(one, results) for one in tables]
     shown = [
         results[name] for name in dict.fromkeys(one.result for one in FACES if one.rows(results))
@@ -132,7 +148,7 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
     lines = [f"### {SECTIONS.get(name, name)}", "", _claim(result), ""]
     for chart in present(results):
         if chart.result == name:
-            lines += [_picture(chart, "results/plots"), ""]
+            lines += [_picture(chart, "../docs/pictures/benchmarks"), ""]
     for title, rows in result.tables.items():
         if rows:
             lines += _folded(title, rows)
@@ -190,7 +206,7 @@ def _origins(machine: Mapping[str, Cell]) -> list[str]:
 
 def _picture(chart: Chart, folder: str) -> str:
     """The plot, light or dark as the reader's page is."""
-    light, dark, _ = names(chart)
+    light, dark = names(chart)
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'
         f'<img alt="{chart.title}" src="{folder}/{light}"></picture>'

@@ -1,9 +1,9 @@
 """Result: what a benchmark found, as tables of plain rows; written as JSON, shown by rich.
 
-One schema for all benchmarks: the terminal, the JSON file, the Markdown of the two READMEs and the
-plots are renderings of the same rows, so no figure is ever typed. A file says where its figures
-come from: machine, load, versions, date, the command as it was given, how long it ran, and the
-commit, with a mark when the sources had changed since (what the reports write is no source).
+One schema for all benchmarks: the terminal, the JSON file, the Markdown pages and the plots are
+renderings of the same rows, so no figure is ever typed. A file says where its figures come from:
+machine, load, versions, date, the command as it was given, how long it ran, and the commit, with a
+mark if the sources had changed since (rendered files are no sources).
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ _PACKAGES = (
 )
 _ROOT = Path(__file__).parents[1]
 _ROW_DEPTH = 2  # fields, tables, table; what is deeper is a row
-_RENDERED = (":!benchmarks/results", ":!README.md", ":!benchmarks/README.md")
+_RENDERED = (
+    ":!benchmarks/results",
+    ":!README.md",
+    ":!benchmarks/README.md",
+    ":!docs/benchmarks.md",
+    ":!docs/pictures/benchmarks",
+)
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ def conditions() -> dict[str, Cell]:
 def commit(root: Path = _ROOT) -> str | None:
     """The commit that is checked out, "+ changes" if a source differs; None without a repository.
 
-    Result files and the READMEs are left out, or of several benchmarks only the first were clean.
+    Result files, pages and plots are left out, or of several benchmarks only the first were clean.
     """
     name = _git(root, "describe", "--always", "--tags", "--abbrev=10")
     if name is None:

@@ -124,7 +124,7 @@ def test_the_worst_choice_comes_first_and_says_whether_it_is_within_ten_per_cent
 
     found = tables.worst_choices(rows)
 
-    assert [(r["n"], r["within"]) for r in found] == [(5, False), (6, True)]
+    assert [(r["n"], r["met"]) for r in found] == [(5, False), (6, True)]
 
 
 def test_the_verdict_counts_where_a_recursion_is_faster():

@@ -1,4 +1,4 @@
-"""The READMEs and the plots say what the result files say, and a change of a file is noticed."""
+"""The pages and the plots say what the result files say, and a change of a file is noticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from benchmarks import report, result
 from benchmarks.charts import CHARTS, Chart, Mark
-from benchmarks.face import FACES, Face
+from benchmarks.face import FACES, HEADLINES, Face, Headline
 from benchmarks.plots import LOWER_BOUND_HATCH, draw, is_drawn, names
 from benchmarks.result import Result, Row
 from benchmarks.styles import SYSTEMS, styles_of
@@ -34,7 +34,7 @@ LINES = Chart(
     lines=("system",),
     panel=("graph",),
     log="xy",
-    marks=(Mark(100.0, "bar"),),
+    marks=(Mark(100.0, "target"),),
 )
 BARS = Chart(
     "bars",
@@ -53,10 +53,11 @@ BARS = Chart(
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The READMEs' markers and one result file."""
+    """The markers of the pages and one result file."""
     FOUND["race"].write(tmp_path / "benchmarks" / "results" / "live.json")
-    for readme in ("README.md", "benchmarks/README.md"):
-        (tmp_path / readme).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "benchmarks/README.md", "docs/benchmarks.md"):
+        (tmp_path / page).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
     return tmp_path
 
 
@@ -66,7 +67,7 @@ def status(root: Path) -> int:
     return stop.value.exit_code
 
 
-def test_the_readmes_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
+def test_the_pages_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
     assert status(Path(report.__file__).parents[1]) == 0, "run `python -m benchmarks.report`"
 
 
@@ -75,6 +76,8 @@ def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
 ) -> None:
     monkeypatch.setattr(report, "CHARTS", (LINES,))
     monkeypatch.setattr(report, "FACES", (Face("live", "Times", "By system", ("graph", "ms")),))
+    headline = Headline("a race", "live", "Times", {"ms": 10.0}, "the others")
+    monkeypatch.setattr(report, "HEADLINES", (headline,))
     path = checkout / "benchmarks" / "results" / "live.json"
 
     before = status(checkout)
@@ -85,7 +88,8 @@ def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
     path.write_text(json.dumps(fields))
 
     assert (before, made, status(checkout)) == (1, 0, 1)
-    assert "| small | 10 |" in (checkout / "README.md").read_text()
+    assert "| small | 10 |" in (checkout / "docs" / "benchmarks.md").read_text()
+    assert "| a race | the others |" in (checkout / "README.md").read_text()
 
 
 def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
@@ -188,7 +192,13 @@ def test_charts_and_faces_of_what_is_not_there_show_nothing() -> None:
     for found in (none, other):
         assert report.present(found) == []
         assert all(one.rows(found) == [] for one in FACES)
-        assert report.face(found) == ""
+        assert all(one.rows(found) == [] for one in HEADLINES)
+        assert report.page(found) == report.headlines(found) == ""
+
+
+def test_each_headline_of_the_readme_is_one_row(found: dict[str, Result]) -> None:
+    assert [len(one.rows(found)) for one in HEADLINES] == [1] * len(HEADLINES)
+    assert report.headlines(found).count("<picture>") == 1
 
 
 def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
@@ -228,13 +238,15 @@ def test_the_commit_is_marked_when_a_source_differs_but_not_for_what_is_rendered
 
     assert result.commit(tmp_path) is None
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    for name in ("source.py", "README.md", "benchmarks/results/live.json"):
+    (tmp_path / "docs").mkdir()
+    rendered_files = ("README.md", "benchmarks/results/live.json", "docs/benchmarks.md")
+    for name in ("source.py", *rendered_files):
         (tmp_path / name).write_text("first")
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
     clean = result.commit(tmp_path)
-    for name in ("README.md", "benchmarks/results/live.json"):
+    for name in rendered_files:
         (tmp_path / name).write_text("second")
     rendered = result.commit(tmp_path)
     (tmp_path / "source.py").write_text("second")
