@@ -47,7 +47,9 @@ def overview() -> str:
     deltas = {"shipments": [{"nr": 1, "item": "lamp", "carrier": "rail"}], "invoices": [lamp]}
     changes = {name: delta.to_pylist() for name, delta in circuit.step(deltas).items()}
 
-    canvas = Canvas(806, 236, "Changed rows of the inputs go in, changed rows of the views come out")
+    canvas = Canvas(
+        806, 236, "Changed rows of the inputs go in, changed rows of the views come out"
+    )
     canvas.text(12, 22, "changed rows in", "bold")
     for place, (name, schema) in enumerate(schemas.items()):
         canvas.text(12, 56 + 64 * place, f"{name}({', '.join(schema.names)})", "small muted")
