@@ -1,23 +1,27 @@
-"""The command line as Markdown, for the reference: made of the words that the commands are given.
+"""Pages that are made from other files when mkdocs builds the site.
 
-A page has the marker ``::: dbsp-wcoj``; in its place comes a section for each sub-command, with its
-sentence, its example and a table of its arguments and options. So the reference says what
-``--help`` says, and neither can be behind the program.
+A page with the marker ``::: dbsp-wcoj`` gets a section for each command of the command line: its
+description, its example and a table of its arguments and options, as ``--help`` prints them. A page
+with the marker ``::: changelog`` gets CHANGELOG.md. So neither page can differ from its source.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 __all__ = ["commands", "on_page_markdown"]
 
-MARKER = "::: dbsp-wcoj"
+CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the commands where a page has the marker; a hook of mkdocs."""
-    return markdown.replace(MARKER, commands()) if MARKER in markdown else markdown
+    """Replace the markers of a page; a hook of mkdocs."""
+    for marker, text in {"::: dbsp-wcoj": commands, "::: changelog": CHANGELOG.read_text}.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, text())
+    return markdown
 
 
 def commands() -> str:
