@@ -54,10 +54,10 @@ docs: $(VENV)/.test
 	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
 
 package: $(VENV)/.test
-	$(BIN)/python -m tests.packaging $(PACKAGE)
+	$(BIN)/python -m tests.support.packaging $(PACKAGE)
 
 package-all: $(VENV)/.test
-	$(BIN)/python -m tests.packaging --all
+	$(BIN)/python -m tests.support.packaging --all
 
 # The real graphs and LSQB's network lie in a folder beside the checkout; without it only the RMAT
 # graph and a generated network are measured.
@@ -133,7 +133,7 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 	@touch $@
 
 # numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
-$(VENV)/.kernel: $(wildcard dbsp_wcoj/*.py dbsp_wcoj/kernels/*.py) | $(VENV)/.demo
+$(VENV)/.kernel: $(wildcard dbsp_wcoj/kernels/*.py dbsp_wcoj/kernels/*/*.py) | $(VENV)/.demo
 	@echo "Compiling the kernels (once, about a minute) ..."
 	@$(BIN)/python -c 'from dbsp_wcoj import warm_up; warm_up()'
 	@touch $@

@@ -26,11 +26,11 @@ from benchmarks.scale_speed import COUNTERS
 from benchmarks.sink_graph import changes, counted
 from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
-from circuits.incremental import incrementalize
+from circuits.runtime.incrementalize import incrementalize
 from streaming import ViewSink
-from streaming.hypercube.distributed import newest_cells
-from streaming.hypercube.evenness import loads_of
-from streaming.hypercube.stages import Stage, stages_of
+from streaming.distributed.engine import newest_cells
+from streaming.distributed.planning.load_balance import loads_of
+from streaming.distributed.planning.stages import Stage, stages_of
 from streaming.state.files import LocalFiles
 
 IDLE_TARGET = 0.4

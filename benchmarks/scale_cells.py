@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
-from streaming.hypercube.grid import Grid
-from streaming.hypercube.placing import Integers, hashed, placed, wanted
-from streaming.hypercube.shares import Atom, shares_of
-from streaming.hypercube.skew import counts_of, grid_of
+from streaming.distributed.execution.placement import Integers, hashed, placed, wanted
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.skew import counts_of, grid_of
 
 TARGET = 1.3  # of real graphs, with so many cells:
 TARGET_CELLS = 8

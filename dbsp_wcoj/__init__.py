@@ -29,8 +29,8 @@ from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.relations import Relations, RelationsStep
-from dbsp_wcoj.trace import Trace
+from dbsp_wcoj.storage.relations import Relations, RelationsStep
+from dbsp_wcoj.storage.trace import Trace
 from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 

@@ -2,8 +2,9 @@
 
 A dictionary has one *kind*, and every value of its domain one code:
 
-- Numbers, booleans, dates, times and floats are bit-cast (`dbsp_wcoj.bitcast`): no table, and codes
-  compare as the values do, so that ``a < b`` can be decided on codes (`Dictionary.ordered`).
+- Numbers, booleans, dates, times and floats are bit-cast (`dbsp_wcoj.values.bitcast`): no table,
+  and codes compare as the values do, so that ``a < b`` can be decided on codes
+  (`Dictionary.ordered`).
 - Strings, binaries and decimals have a table (`dbsp_wcoj.table`): the codes 0, 1, 2, … in order of
   first appearance. They are dense, which sorting and bitmaps like, but not in the values' order.
 
@@ -32,10 +33,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dbsp_wcoj.bitcast import codes_of, values_of
 from dbsp_wcoj.column import BoolArray, typed_column
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.table import KINDS, Table
+from dbsp_wcoj.values.bitcast import codes_of, values_of
 
 __all__ = ["Dictionary", "Encoded"]
 

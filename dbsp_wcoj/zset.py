@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
-from dbsp_wcoj.halves import halves
-from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.storage.parallel_sort import halves
 
 __all__ = [
     "LIMIT",

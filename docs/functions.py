@@ -5,7 +5,7 @@
     python -m docs.functions           # write docs/reference/functions.md
     python -m docs.functions --check   # exit status 1 if the page differs from the table
 
-Every function of `circuits.functions.table` has an example here; a function without one is an
+Every function of `circuits.types.functions.table` has an example here; a function without one is an
 error. The engine computes the results when the page is written.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from circuits import compile_sql
-from circuits.functions import FUNCTIONS
+from circuits.types.functions import FUNCTIONS
 
 __all__ = ["EXAMPLES", "page", "result_of"]
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from streaming import start_session
 from streaming.demo.command import QUICK
-from tests.databases import database, postgres, postgres_server
+from tests.support.databases import database, postgres, postgres_server
 
 __all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 

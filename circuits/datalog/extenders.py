@@ -49,16 +49,16 @@ from circuits.datalog.program import (
 )
 from circuits.datalog.safety import check_safety, resolved
 from circuits.datalog.scope import assignment, bound, hygienic
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES
 from circuits.datalog.valuation import Null, Valuation, plain
-from dbsp_wcoj.connectives import And as AndExtender
-from dbsp_wcoj.connectives import Filter as FilterExtender
-from dbsp_wcoj.connectives import Not as NotExtender
-from dbsp_wcoj.connectives import Or as OrExtender
 from dbsp_wcoj.errors import UnsafeVariableError
-from dbsp_wcoj.extender import Prefix, PrefixExtender, RelationExtender, Row
-from dbsp_wcoj.reference import solve
+from dbsp_wcoj.reference.connectives import And as AndExtender
+from dbsp_wcoj.reference.connectives import Filter as FilterExtender
+from dbsp_wcoj.reference.connectives import Not as NotExtender
+from dbsp_wcoj.reference.connectives import Or as OrExtender
+from dbsp_wcoj.reference.extenders import Prefix, PrefixExtender, RelationExtender, Row
+from dbsp_wcoj.reference.join import solve
 
 __all__ = ["Absent", "Computed", "answers", "extenders"]
 
@@ -93,7 +93,7 @@ def answers(text: str, relations: Relations) -> set[Row]:
 
 
 def extenders(
-    body: Items, relations: Relations, *, source: Source | None = None
+    body: Items, relations: Relations, *, source: DatalogSource | None = None
 ) -> tuple[tuple[str, ...], list[PrefixExtender]]:
     """A body as extenders of a variable order.
 
@@ -103,7 +103,7 @@ def extenders(
         source: The text, for errors.
 
     Returns:
-        The variables in their order, and the extenders that `dbsp_wcoj.reference.solve` joins.
+        The variables in their order, and the extenders that `dbsp_wcoj.reference.join.solve` joins.
 
     Raises:
         DatalogError: Two alternatives compute two variables from each other.
@@ -113,7 +113,7 @@ def extenders(
     >>> order, list(solve(found, len(order)))
     (('x', 'y'), [(1, 4)])
     """
-    builder = _Builder(relations, source or Source(""))
+    builder = _Builder(relations, source or DatalogSource(""))
     items = _without_computed_terms(hygienic(body), count(1))
     named = bound(items)
     names = [name for name in variables_of(*items) if name in named]
@@ -130,7 +130,8 @@ class Computed:
     """``x = term``: one extension after each prefix.
 
     >>> from circuits.datalog.program import Constant
-    >>> double = Valuation(parse("q(x) :- y = x * 2.").rules[0].body[0].right, ("x",), Source(""))
+    >>> double = Valuation(parse("q(x) :- y = x * 2.").rules[0].body[0].right, ("x",),
+    ...                    DatalogSource(""))
     >>> Computed(1, (0,), double).propose((21,))
     [42]
     """
@@ -216,7 +217,7 @@ class _Builder:
     """Extenders of items over the rows of relations."""
 
     relations: Relations
-    source: Source
+    source: DatalogSource
 
     def conjunction(
         self, items: Items, order: tuple[str, ...], given: Sequence[str]
@@ -329,7 +330,7 @@ def _all(parts: Sequence[PrefixExtender]) -> PrefixExtender:
 
 
 def _ordered(
-    names: Sequence[str], items: Sequence[Item], source: Source, given: Sequence[str] = ()
+    names: Sequence[str], items: Sequence[Item], source: DatalogSource, given: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The names, each after those it is computed from; the given ones first."""
     firm = {name for i in items if isinstance(i, Atom | Or) for name in bound((i,))}.union(given)

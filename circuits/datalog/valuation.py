@@ -1,7 +1,7 @@
 """Terms and conditions as functions of Python values, for one-shot queries.
 
 The types of the values decide, as those of columns do in a plan: for each combination of them the
-expression is built once, and evaluated by `circuits.evaluation` on columns of one row.
+expression is built once, and evaluated by `circuits.runtime.evaluation` on columns of one row.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from circuits.datalog.program import Comparison, Condition, Term, Variable
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import compared, expression
-from circuits.evaluation import evaluate
-from circuits.expression import Column, Expression
+from circuits.plan.expressions import Column, Expression
+from circuits.runtime.evaluation import evaluate
 
 __all__ = ["Null", "Valuation", "plain"]
 
@@ -58,13 +58,13 @@ class Valuation:
 
     >>> from circuits.datalog.parser import parse
     >>> [term, _] = [t.term for t in parse("q(x * 2, x) :- d(x).").rules[0].terms]
-    >>> Valuation(term, ("x",), Source(""))(21)
+    >>> Valuation(term, ("x",), DatalogSource(""))(21)
     42
     """
 
     __slots__ = ("_build", "_direct", "_expressions", "_names")
 
-    def __init__(self, term: Term, names: Sequence[str], source: Source) -> None:
+    def __init__(self, term: Term, names: Sequence[str], source: DatalogSource) -> None:
         self._names = tuple(names)
         self._direct: Callable[..., Any] | None = None
         self._build: Callable[[Mapping[str, Expression]], Expression] = lambda scope: expression(
@@ -77,7 +77,7 @@ class Valuation:
 
     @classmethod
     def of_condition(
-        cls, item: Comparison | Condition, names: Sequence[str], source: Source
+        cls, item: Comparison | Condition, names: Sequence[str], source: DatalogSource
     ) -> Valuation:
         """A comparison or a condition, as a function that is true or not."""
         if isinstance(item, Condition):

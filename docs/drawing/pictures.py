@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from circuits import compile_sql
-from dbsp_wcoj.extender import RelationExtender
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
+from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.hypercube.shares import Atom, shares_of
+from streaming.distributed.planning.shares import Atom, shares_of
 
 __all__ = ["PICTURES"]
 

@@ -18,14 +18,14 @@ from typing import Any, Final
 import numpy as np
 
 from circuits import Circuit
-from circuits.profiling import hooks_of, joins_of
+from circuits.runtime.graph_profile import hooks_of, joins_of
 from dbsp_wcoj import warm_up
-from dbsp_wcoj.level_profile import LevelProfile, level_profiles
-from dbsp_wcoj.profiler import Hook, Profiler
+from dbsp_wcoj.execution.profiler import Hook, Profiler
+from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
 from streaming.profiling.rows import Stream
 from streaming.state.store import Store
 
-__all__ = ["Arranged", "Part", "Profile", "TermTimes", "measured"]
+__all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measured"]
 
 ENOUGH: Final = 1.0  # seconds
 MOST_PASSES: Final = 50
@@ -54,7 +54,7 @@ class TermTimes:
 
 
 @dataclass(frozen=True)
-class Arranged:
+class ArrangementProfile:
     """An arrangement as it is at the end."""
 
     name: str
@@ -80,7 +80,7 @@ class Profile:
     parts: list[Part]
     queries: dict[str, str]
     terms: list[TermTimes]
-    state: list[Arranged]
+    state: list[ArrangementProfile]
     written: float | None
 
 
@@ -200,12 +200,14 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     return found
 
 
-def _state(circuit: Circuit) -> list[Arranged]:
+def _state(circuit: Circuit) -> list[ArrangementProfile]:
     found = []
     for name, trace in circuit._graph.traces.items():
         for arrangement in trace.arrangements:
             spine = arrangement.spine
             order = ",".join(map(str, arrangement.order))
             runs = len(spine.runs)
-            found.append(Arranged(f"{name}[{order}]", trace.arity, spine.rows, runs, spine.nbytes))
+            found.append(
+                ArrangementProfile(f"{name}[{order}]", trace.arity, spine.rows, runs, spine.nbytes)
+            )
     return found

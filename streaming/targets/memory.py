@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from circuits import Schema
-from circuits.codec import Codecs
 from circuits.schema import WEIGHT
+from circuits.types.codecs.codec import Codecs
 from streaming.errors import TargetError
-from streaming.outputs import folded
+from streaming.sink.output_modes import folded
 from streaming.targets.target import ViewDelta
 
 __all__ = ["MemoryTarget"]
