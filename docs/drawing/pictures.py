@@ -146,9 +146,7 @@ def square() -> str:
         canvas.text(x + 135, y - 8, "d1", "small muted", "middle")
         canvas.text(x - 12, y + 60, "O2", "small muted", "end")
         canvas.text(x - 12, y + 140, "d2", "small muted", "end")
-    canvas.text(
-        50, 236, "What is coloured orange is the delta; each piece is one join.", "small muted"
-    )
+    canvas.text(50, 236, "The orange area is the delta; each piece is one join.", "small muted")
     return canvas.svg()
 
 
@@ -277,7 +275,7 @@ def hypercube() -> str:
     shares = shares_of(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]
     assert parts == [2, 2, 2], parts
-    canvas = Canvas(720, 262, "Eight cells; a row of each relation goes to the two cells of a line")
+    canvas = Canvas(720, 262, "Eight cells; each row is sent to the two cells of a line")
     wanted = {
         "e(a, b) with a in 0, b in 1": lambda a, b, c: (a, b) == (0, 1),
         "e(b, c) with b in 1, c in 0": lambda a, b, c: (b, c) == (1, 0),
@@ -342,9 +340,9 @@ def flow() -> str:
             canvas.arrow(x - 17, 91, x - 1, 91)
     canvas.text(12, 36, "one micro-batch", "bold")
     canvas.line(12, 140, 522, 140)
-    canvas.text(267, 160, "fails here: nothing has happened", "small", "middle")
+    canvas.text(267, 160, "a failure here: no effect", "small", "middle")
     canvas.line(540, 140, 786, 140)
-    canvas.text(663, 160, "fails here: done, given out again", "small", "middle")
+    canvas.text(663, 160, "a failure here: done, published again", "small", "middle")
     return canvas.svg()
 
 
