@@ -25,7 +25,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def commands() -> str:
-    """A section for each sub-command."""
+    """A section for each command."""
     import typer
 
     from streaming.cli.app import EXAMPLES, app
@@ -37,8 +37,8 @@ def commands() -> str:
 
 
 def _section(name: str, command: Any, example: str) -> str:
-    said = re.sub(r"\s*\n\s+", "\n", (command.help or "").strip())
-    lines = [f"## {name}", "", said, "", "```sh", example, "```", ""]
+    description = re.sub(r"\s*\n\s+", "\n", (command.help or "").strip())
+    lines = [f"## {name}", "", description, "", "```sh", example, "```", ""]
     rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
     if rows:
         lines += ["| | |", "| --- | --- |", *rows, ""]
@@ -47,15 +47,15 @@ def _section(name: str, command: Any, example: str) -> str:
 
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        words = f"`{parameter.metavar or parameter.name.upper()}`"
+        usage = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
         kind = parameter.metavar or ("N" if isinstance(parameter.default, int) else "TEXT")
         metavar = "" if getattr(parameter, "is_flag", False) else f" {kind}"
-        words = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
-    said = (parameter.help or "").strip()
+        usage = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
+    description = (parameter.help or "").strip()
     default = parameter.default
     if parameter.required:
-        said += " Needed."
+        description += " Required."
     elif default not in (None, False, "", ()) and not callable(default):
-        said += f" `{default}` when not given."
-    return f"| {words.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |"
+        description += f" `{default}` by default."
+    return f"| {usage.replace('|', chr(92) + '|')} | {description.replace('|', chr(92) + '|')} |"

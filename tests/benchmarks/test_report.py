@@ -11,9 +11,9 @@ import typer
 
 from benchmarks import report, result
 from benchmarks.charts import CHARTS, Chart, Mark
-from benchmarks.face import FACES, HEADLINES, Face, Headline
 from benchmarks.plots import LOWER_BOUND_HATCH, draw, is_drawn, names
 from benchmarks.result import Result, Row
+from benchmarks.selections import HEADLINES, PAGE_TABLES, Headline, Selection
 from benchmarks.styles import SYSTEMS, styles_of
 
 ROWS: list[Row] = [
@@ -75,7 +75,9 @@ def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "CHARTS", (LINES,))
-    monkeypatch.setattr(report, "FACES", (Face("live", "Times", "By system", ("graph", "ms")),))
+    monkeypatch.setattr(
+        report, "PAGE_TABLES", (Selection("live", "Times", "By system", ("graph", "ms")),)
+    )
     headline = Headline("a race", "live", "Times", {"ms": 10.0}, "the others")
     monkeypatch.setattr(report, "HEADLINES", (headline,))
     path = checkout / "benchmarks" / "results" / "live.json"
@@ -101,8 +103,8 @@ def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
 
     assert is_drawn(LINES, FOUND, tmp_path)
     assert not is_drawn(LINES, other, tmp_path)
-    assert report.unwanted(FOUND, tmp_path) == []
-    assert sorted(path.name for path in report.unwanted({}, tmp_path)) == sorted(names(LINES))
+    assert report.obsolete_plots(FOUND, tmp_path) == []
+    assert sorted(path.name for path in report.obsolete_plots({}, tmp_path)) == sorted(names(LINES))
 
 
 @pytest.mark.parametrize("chart", [LINES, BARS], ids=["lines", "bars"])
@@ -129,11 +131,11 @@ def test_a_chart_has_a_panel_for_each_graph_and_tells_lower_bounds() -> None:
 @pytest.fixture(scope="module")
 def found() -> dict[str, Result]:
     """The result files of this checkout."""
-    return report.everything(Path(report.__file__).parent / "results")
+    return report.read_results(Path(report.__file__).parent / "results")
 
 
 def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) -> None:
-    for chart in report.present(found):
+    for chart in report.charts_with_data(found):
         labels = {label for lines in chart.panels(found).values() for label in lines}
         styles = styles_of(labels).values()
 
@@ -147,7 +149,7 @@ def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) 
 def test_every_system_of_a_plot_has_its_own_style_in_all_plots(found: dict[str, Result]) -> None:
     systems = {
         label
-        for chart in report.present(found)
+        for chart in report.charts_with_data(found)
         if "system" in chart.lines
         for lines in chart.panels(found).values()
         for label in lines
@@ -171,7 +173,7 @@ def test_labels_that_are_no_system_differ_from_each_other_and_from_the_systems_o
 
 
 def test_no_panel_of_lines_has_a_single_point(found: dict[str, Result]) -> None:
-    for chart in report.present(found):
+    for chart in report.charts_with_data(found):
         for title, lines in chart.panels(found).items():
             points = {point.x for points in lines.values() for point in points}
             assert chart.kind == "bars" or len(points) > 1, (chart.name, title)
@@ -187,18 +189,18 @@ def test_a_panel_whose_lines_have_one_point_is_left_to_the_table() -> None:
 
 def test_charts_and_faces_of_what_is_not_there_show_nothing() -> None:
     none: dict[str, Result] = {}
-    other = {one.result: Result(one.result, "", {"Other": ROWS}) for one in (*CHARTS, *FACES)}
+    other = {one.result: Result(one.result, "", {"Other": ROWS}) for one in (*CHARTS, *PAGE_TABLES)}
 
     for found in (none, other):
-        assert report.present(found) == []
-        assert all(one.rows(found) == [] for one in FACES)
+        assert report.charts_with_data(found) == []
+        assert all(one.rows(found) == [] for one in PAGE_TABLES)
         assert all(one.rows(found) == [] for one in HEADLINES)
-        assert report.page(found) == report.headlines(found) == ""
+        assert report.page_tables(found) == report.readme_section(found) == ""
 
 
 def test_each_headline_of_the_readme_is_one_row(found: dict[str, Result]) -> None:
     assert [len(one.rows(found)) for one in HEADLINES] == [1] * len(HEADLINES)
-    assert report.headlines(found).count("<picture>") == 1
+    assert report.readme_section(found).count("<picture>") == 1
 
 
 def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
@@ -210,13 +212,13 @@ def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
 def test_long_tables_are_folded() -> None:
     found = {"race": Result("race", "Claim", {"Times": ROWS * 2})}
 
-    assert "<details><summary><b>Times</b>, 16 rows</summary>" in report.full(found)
-    assert "<details>" not in report.full(FOUND)
+    assert "<details><summary><b>Times</b>, 16 rows</summary>" in report.all_tables(found)
+    assert "<details>" not in report.all_tables(FOUND)
 
 
 def test_the_report_says_which_markers_are_missing() -> None:
     with pytest.raises(report.MarkerError, match="needs the lines '<!-- benchmarks: begin"):
-        report.replaced("no markers", "tables")
+        report.with_tables("no markers", "tables")
 
 
 def test_a_result_that_was_written_is_read_with_where_it_comes_from(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Selections of the result tables for readers: the README's five rows, and the page of tables.
 
-``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `FACES`, and README.md
-the chart `README_CHART` and one row for each of `HEADLINES`. A selection of a result file, table or
-column that does not exist is left out, so a selection can be written before its benchmark has run.
+``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `PAGE_TABLES`, and
+README.md the chart `README_CHART` and one row for each of `HEADLINES`. A selection of a result
+file, table or column that does not exist is left out, so it can be written before its benchmark has
+run.
 """
 
 from __future__ import annotations
@@ -14,18 +15,17 @@ from benchmarks.result import Cell, Result, Row, text
 
 
 @dataclass(frozen=True)
-class Face:
+class Selection:
     """A selection of one table.
 
     Args:
         result: Name of the result file, without its ending.
         table: Title of the table.
-        caption: What is to be seen, before the table.
-        columns: Those to show, in this order, by name; under a name of their own if they need one.
-            All, if none is named.
-        where: For some columns the values that a row must have one of.
+        caption: The sentence before the table.
+        columns: The columns to show, in this order; a mapping renames them; empty for all.
+        where: For some columns the accepted values.
         across: A column whose values become columns, ...
-        value: ... with the cells of this one; where there is none, the row's note on why.
+        value: ... with the cells of this column, or the row's note if there is no value.
     """
 
     result: str
@@ -41,7 +41,7 @@ class Face:
 
         >>> table = [{"n": n, "system": s, "ms": n * t} for n in (1, 2) for s, t in ("a2", "b3")]
         >>> found = {"race": Result("race", "Claim", {"Times": table})}
-        >>> Face("race", "Times", "", ("n",), across="system", value="ms").rows(found)
+        >>> Selection("race", "Times", "", ("n",), across="system", value="ms").rows(found)
         [{'n': 1, 'a': '2', 'b': '3'}, {'n': 2, 'a': '22', 'b': '33'}]
         """
         result = results.get(self.result)
@@ -52,9 +52,9 @@ class Face:
         present = {name: shown for name, shown in named.items() if any(name in r for r in chosen)}
         if self.across is None:
             return [{shown: row.get(name) for name, shown in present.items()} for row in chosen]
-        return self._turned(chosen, present)
+        return self._pivot(chosen, present)
 
-    def _turned(self, rows: list[Row], kept: Mapping[str, str]) -> list[Row]:
+    def _pivot(self, rows: list[Row], kept: Mapping[str, str]) -> list[Row]:
         """One row for each value of the kept columns."""
         across, value = self.across or "", self.value or ""
         if not any(across in row and value in row for row in rows):
@@ -64,14 +64,14 @@ class Face:
         for row in rows:
             key = tuple(row.get(name) for name in kept)
             empty = {**dict(zip(kept.values(), key, strict=True)), **dict.fromkeys(names)}
-            turned.setdefault(key, empty)[text(row[across])] = _noted(row, value)
+            turned.setdefault(key, empty)[text(row[across])] = _cell_or_note(row, value)
         return list(turned.values())
 
 
-def _noted(row: Row, value: str) -> Cell:
+def _cell_or_note(row: Row, value: str) -> Cell:
     """A cell; of a system that was stopped it is a lower bound, and one without says why.
 
-    >>> _noted({"times": 20.0, "note": "stopped after 9 s"}, "times")
+    >>> _cell_or_note({"times": 20.0, "note": "stopped after 9 s"}, "times")
     '> 20'
     """
     note = row.get("note")
@@ -117,7 +117,7 @@ class Headline:
             {
                 "task": self.task,
                 "compared with": self.against,
-                "times faster": _noted(row, "times faster"),
+                "times faster": _cell_or_note(row, "times faster"),
             }
             for row in chosen
         ]
@@ -193,8 +193,8 @@ SECTIONS: Mapping[str, str] = {
     "work": "Counted work",
 }
 
-FACES: tuple[Face, ...] = (
-    Face(
+PAGE_TABLES: tuple[Selection, ...] = (
+    Selection(
         "live",
         "LIVE",
         "Times faster than differential dataflow's delta query (Rust), by rows in a step",
@@ -202,13 +202,13 @@ FACES: tuple[Face, ...] = (
         across="batch",
         value="times faster",
     ),
-    Face(
+    Selection(
         "live",
         "Backfill and state",
         "Loading 90 % of the edges in one step",
         ("graph", "loaded", "seconds", "times faster", "bytes/edge"),
     ),
-    Face(
+    Selection(
         "peers",
         "BULK",
         "One count from scratch: times faster than each system, by wall time with as many threads",
@@ -216,7 +216,7 @@ FACES: tuple[Face, ...] = (
         across="system",
         value="times faster",
     ),
-    Face(
+    Selection(
         "peers",
         "LIVE",
         "The count maintained under inserts: times faster than each system, by rows in a step",
@@ -225,7 +225,7 @@ FACES: tuple[Face, ...] = (
         across="system",
         value="times faster",
     ),
-    Face(
+    Selection(
         "peers",
         "LSQB",
         "Milliseconds for a step of 100 rows of an LSQB query, one thread",
@@ -233,26 +233,26 @@ FACES: tuple[Face, ...] = (
         across="system",
         value="step ms",
     ),
-    Face(
+    Selection(
         "growth",
         "State",
         "Steps at fixed delta and degree while the state grows",
         ("graph", "rows", "batch", "step ms", "growth", "target", "met", "bytes/row"),
         where={"batch": (1_000,)},
     ),
-    Face(
+    Selection(
         "formulas",
         "Verdict",
         "Claims about the recursive formula, and the measurements",
         ("claim", "measured"),
     ),
-    Face(
+    Selection(
         "formulas",
         "Choice",
         "Time of a step relative to the fastest of the six formulas, over all cases",
         ("formula", "cases", "stopped", "within 10 %", "by the fastest, mean", "worst"),
     ),
-    Face(
+    Selection(
         "formulas",
         "Crossover",
         "Relations from which on a recursive formula is faster than `collapsed`, by rows in a step",
@@ -262,19 +262,19 @@ FACES: tuple[Face, ...] = (
         ),
         where={"batch": (1, 1_000, 100_000), "changed": ("one", "all")},
     ),
-    Face(
+    Selection(
         "circuits",
         "SQL views",
         "A step of 100 rows against DuckDB's query alone",
         ("query", "rows loaded", "step ms", "DuckDB query ms", "times faster"),
     ),
-    Face(
+    Selection(
         "recursion",
         "Median step against asking again",
         "A commit of Kafka's history: the closure of its imports kept up to date, and recomputed",
         ("system", "asked again CPU s", "step CPU ms", "times faster", "target", "met"),
     ),
-    Face(
+    Selection(
         "recursion",
         "Kept live by another system",
         "The same by pydbsp, for as many commits as it processes in a minute",
@@ -287,21 +287,21 @@ FACES: tuple[Face, ...] = (
             "times faster": "times faster",
         },
     ),
-    Face(
+    Selection(
         "sink",
         "Overhead of a durable sink",
         "A micro-batch through the durable sink, and through a function that only fetches the rows",
         ("rows/batch", "view keeps", "bare ms", "sink ms", "target ms", "met"),
         where={"on_delta": (None,)},
     ),
-    Face(
+    Selection(
         "sink",
         "Restart",
         "Restart from the state directory",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild from the rows s"},
     ),
-    Face(
+    Selection(
         "scale",
         "Cells",
         "Load of 8 cells, and copies of a row compared with theory",
@@ -311,7 +311,7 @@ FACES: tuple[Face, ...] = (
         ),
         where={"cells": (8,)},
     ),
-    Face(
+    Selection(
         "scale",
         "Micro-batches on two cores",
         "A micro-batch of new edges, embedded (without cells) and in cells on the same two cores",
