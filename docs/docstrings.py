@@ -87,11 +87,11 @@ def _raises(lines: list[str], indent: str) -> list[str]:
         else:
             items.append([line])
     named = [item for item in items if ERROR.match(item[0].strip())]
-    unnamed = [item for item in items if item not in named]
+    other = [item for item in items if item not in named]
     out = [f"{indent}Raises:", *(line for item in named for line in item)] if named else []
-    if unnamed:
+    if other:
         out += [""] * bool(named) + [
             f"{indent}Errors:",
-            *(line for item in unnamed for line in item),
+            *(line for item in other for line in item),
         ]
     return out
