@@ -40,7 +40,8 @@ test: lint $(VENV)/.java $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
-	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) $(PYTEST)
+	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) \
+		--spark-memory 6g $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

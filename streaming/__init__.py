@@ -141,10 +141,24 @@ _PLACES: Final = {name: module for module, names in _MODULES.items() for name in
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
+    """Import a name when it is first used.
+
+    Raises:
+        AttributeError: There is no such name.
+        ModuleNotFoundError: The name needs PySpark, which is not installed.
+    """
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    try:
+        found = getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise ModuleNotFoundError(
+            f"streaming.{name} needs PySpark, which is not installed: run pip install "
+            "'dbsp-wcoj[spark]', or use the PySpark of the cluster",
+            name=error.name,
+        ) from error
     globals()[name] = found
     return found
 

@@ -8,14 +8,15 @@ what it finds becomes an ``@example`` or a test of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
-from streaming import start_session
-from streaming.demo.command import QUICK
 from tests.support.databases import database, postgres, postgres_server
+
+if TYPE_CHECKING:  # the tests of dbsp_wcoj and circuits run without Spark
+    from pyspark.sql import SparkSession
 
 __all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 
@@ -30,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         metavar="N",
         help="draw N times as many examples in each property test, from random seeds",
+    )
+    parser.addoption(
+        "--spark-memory",
+        default="1g",
+        metavar="SIZE",
+        help="heap of the JVM of Spark; the slow tests of values of 10 MB need 6g",
     )
 
 
@@ -51,8 +58,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SparkSession]:
+    from streaming import start_session
+    from streaming.demo.command import QUICK
+
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = start_session("tests", cores=2, memory="1g", log=log, settings=QUICK)
+    session = start_session(
+        "tests", cores=2, memory=request.config.getoption("spark_memory"), log=log, settings=QUICK
+    )
     yield session
     session.stop()
