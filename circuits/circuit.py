@@ -269,7 +269,7 @@ class Circuit:
                 outputs = {}
                 for name in self.outputs:
                     number = self._graph.views[name]
-                    budget.begin(number)
+                    budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {

@@ -300,14 +300,14 @@ class Graph:
                     if found.horizon is not None and move is not None:
                         marks[mark] = found.horizon
                 delta = node.nothing if given is None else given
-                budget.give(len(delta), delta.arity)
+                budget.add_input_rows(len(delta), delta.arity)
             elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
                 # Of no change comes no change, but for what is there from the first step on.
                 delta = node.nothing
             else:
-                budget.begin(number)
+                budget.start_operator(number)
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                budget.end(len(delta), delta.arity)
+                budget.finish_operator(len(delta), delta.arity)
                 if state is not None and isinstance(node.operator, Integrate):
                     integrals[number] = state
                 elif state is not None:

@@ -270,9 +270,9 @@ class _Run:
             assert node.operator is not None
             start = self._clock()
             inputs = [found.get(i, nodes[i].nothing) for i in node.inputs]
-            budget.begin(number, self.rows[number])
+            budget.start_operator(number, self.rows[number])
             delta, state = node.operator.prepare(inputs, moment)
-            budget.end(self.rows[number] + len(delta), delta.arity, len(delta))
+            budget.finish_operator(self.rows[number] + len(delta), delta.arity, len(delta))
             if state is not None:
                 changes.extend(state.changes)
             if len(delta):

@@ -85,9 +85,9 @@ def published(
             differs[number] = True
             delta, state = node.nothing, None
             if moment.first or any(len(deltas[below]) for below in node.inputs):
-                moment.budget.begin(number)
+                moment.budget.start_operator(number)
                 delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                moment.budget.end(len(delta), delta.arity)
+                moment.budget.finish_operator(len(delta), delta.arity)
             if isinstance(node.operator, Integrate):
                 integrals[number] = state
         if node.arranged and len(delta):

@@ -189,8 +189,6 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Dictionary",
-    "Encoded",
     "Feed",
     "Output",
     "PreparedStep",
