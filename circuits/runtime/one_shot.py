@@ -130,7 +130,7 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
             value = generic_join(node.operator.query, views, budget=budget)
         else:
             assert node.operator is not None
-            value = node.operator.meaning([whole(number) for number in node.inputs])
+            value = node.operator.evaluate([whole(number) for number in node.inputs])
         budget.finish_operator(len(value), value.arity)
         values.append(value)
     budget.start_operator(graph.views[view])
