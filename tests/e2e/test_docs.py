@@ -190,7 +190,6 @@ INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
     "Feed",
-    "Output",
     "PreparedStep",
     "Published",
     "RejectedRows",
