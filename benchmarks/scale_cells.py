@@ -17,7 +17,7 @@ from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
 from streaming.distributed.execution.placement import Integers, hashed, placed, wanted
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 from streaming.distributed.planning.skew import counts_of, grid_of
 
 TARGET = 1.3  # of real graphs, with so many cells:
@@ -36,9 +36,9 @@ class Pattern:
     edges: tuple[str, ...]
 
     @property
-    def atoms(self) -> list[Atom]:
+    def atoms(self) -> list[JoinInput]:
         """Over the one relation ``e``."""
-        return [Atom("e", {x: 0, y: 1}) for x, y in self.edges]
+        return [JoinInput("e", {x: 0, y: 1}) for x, y in self.edges]
 
     @property
     def query(self) -> str:

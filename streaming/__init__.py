@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streaming.java import find_java
     from streaming.session import start_session
     from streaming.sink.metrics import BatchMetrics, observe
-    from streaming.sink.output_modes import Output, complete, delta, upsert
+    from streaming.sink.output import Output
     from streaming.sink.view_sink import Published, ViewSink
     from streaming.sources.change_feeds import Feed, feed_of
     from streaming.sources.tagged_union import merge
@@ -76,14 +76,11 @@ __all__ = [
     "UntaggedBatchError",
     "ViewDelta",
     "ViewSink",
-    "complete",
-    "delta",
     "feed_of",
     "find_java",
     "merge",
     "observe",
     "start_session",
-    "upsert",
 ]
 
 _MODULES: Final = {
@@ -115,12 +112,7 @@ _MODULES: Final = {
         "BatchMetrics",
         "observe",
     ),
-    "streaming.sink.output_modes": (
-        "Output",
-        "complete",
-        "delta",
-        "upsert",
-    ),
+    "streaming.sink.output": ("Output",),
     "streaming.session": ("start_session",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),

@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="draw N times as many examples in each property test, from random seeds",
     )
     parser.addoption(
+        "--quick",
+        action="store_true",
+        help="draw a tenth of the examples and leave out tests marked spark or thorough",
+    )
+    parser.addoption(
         "--spark-memory",
         default="1g",
         metavar="SIZE",
@@ -46,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     factor = config.getoption("examples")
+    if config.getoption("quick"):
+        factor = 0.1
+        left_out = [i for i in items if any(map(i.get_closest_marker, ("spark", "thorough")))]
+        config.hook.pytest_deselected(left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     done: set[object] = set()  # the items of a parametrized test share its function
     for item in items if factor else []:
         function = getattr(item, "obj", None)
@@ -53,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = getattr(function, "_hypothesis_internal_use_settings", None)
         if own is not None and function not in done:
             done.add(function)
-            more = settings(own, max_examples=factor * own.max_examples)
+            more = settings(own, max_examples=max(1, round(factor * own.max_examples)))
             function._hypothesis_internal_use_settings = more
 
 

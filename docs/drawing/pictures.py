@@ -10,7 +10,7 @@ from circuits import compile_sql
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 
 __all__ = ["PICTURES"]
 
@@ -268,9 +268,9 @@ def hypercube() -> str:
     """The cells of a triangle's grid, and those that a row of each atom is sent to."""
     cells = 8
     atoms = [
-        Atom("e1", {"a": 0, "b": 1}, 1),
-        Atom("e2", {"b": 0, "c": 1}, 1),
-        Atom("e3", {"a": 0, "c": 1}, 1),
+        JoinInput("e1", {"a": 0, "b": 1}, 1),
+        JoinInput("e2", {"b": 0, "c": 1}, 1),
+        JoinInput("e3", {"a": 0, "c": 1}, 1),
     ]
     shares = shares_of(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]

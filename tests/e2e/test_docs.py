@@ -232,10 +232,7 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Dictionary",
-    "Encoded",
     "Feed",
-    "Output",
     "PreparedStep",
     "Published",
     "RejectedRows",

@@ -22,7 +22,7 @@ from circuits.runtime.graph_profile import hooks_of, joins_of
 from dbsp_wcoj import warm_up
 from dbsp_wcoj.execution.profiler import Hook, Profiler
 from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
-from streaming.profiling.rows import Stream
+from streaming.cli.profiling.rows import Stream
 from streaming.state.store import Store
 
 __all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measured"]

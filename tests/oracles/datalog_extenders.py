@@ -51,7 +51,6 @@ from circuits.datalog.safety import check_safety, resolved
 from circuits.datalog.scope import assignment, bound, hygienic
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES
-from circuits.datalog.valuation import Null, Valuation, plain
 from dbsp_wcoj.errors import UnsafeVariableError
 from dbsp_wcoj.reference.connectives import And as AndExtender
 from dbsp_wcoj.reference.connectives import Filter as FilterExtender
@@ -59,6 +58,7 @@ from dbsp_wcoj.reference.connectives import Not as NotExtender
 from dbsp_wcoj.reference.connectives import Or as OrExtender
 from dbsp_wcoj.reference.extenders import Prefix, PrefixExtender, RelationExtender, Row
 from dbsp_wcoj.reference.join import solve
+from tests.oracles.datalog_values import Null, Valuation, plain
 
 __all__ = ["Absent", "Computed", "answers", "extenders"]
 

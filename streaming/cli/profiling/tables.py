@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dbsp_wcoj.execution.profiler import JOIN
-from streaming.profiling.measure import Profile
+from streaming.cli.profiling.measure import Profile
 
 __all__ = ["as_json", "show"]
 

@@ -1,4 +1,4 @@
-"""Output modes: what a target is told, against dictionaries of rows."""
+"""Output modes: the table that a target receives, against dictionaries of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.errors import TargetError
-from streaming.sink.output_modes import Output, PostStepTable, complete, delta, folded, upsert
+from streaming.targets.output_mode import OutputMode, PostStepTable, fold_upserts
 from tests.generators.view_histories import KEYS, ROWS, SCHEMA, counted, table_of
 
 BAGS = st.dictionaries(ROWS, st.integers(1, 2), max_size=6)
@@ -25,7 +25,7 @@ def unique(bag: dict) -> Counter:
 
 
 def of(rows, keys=("nr",), view="waiting"):
-    return lambda after: upsert(*keys).table(view, rows, PostStepTable(after))
+    return lambda after: OutputMode("upsert", keys).changes(view, rows, PostStepTable(after))
 
 
 @given(st.lists(BAGS.map(unique), min_size=1, max_size=5))
@@ -34,9 +34,11 @@ def test_upserts_folded_by_key_are_the_view(bags):
     given_out = []
     for after in bags:
         step = difference(after, before)
-        given_out.append(upsert(*KEYS).table("v", step, PostStepTable(table_of(after.items()))))
+        given_out.append(
+            OutputMode("upsert", KEYS).changes("v", step, PostStepTable(table_of(after.items())))
+        )
         before = after
-        assert counted(folded(given_out, KEYS)) == after
+        assert counted(fold_upserts(given_out, KEYS)) == after
         folded_by_hand = {row[:2]: (row, w) for t in given_out for row, w in weighted(t)}
         assert {row for row, w in folded_by_hand.values() if w > 0} == set(after)
 
@@ -49,7 +51,7 @@ def weighted(table: pa.Table) -> list:
 def test_an_upsert_has_each_touched_key_once_and_only_those(before, after):
     step = difference(after, before)
 
-    out = upsert(*KEYS).table("v", step, PostStepTable(table_of(after.items())))
+    out = OutputMode("upsert", KEYS).changes("v", step, PostStepTable(table_of(after.items())))
 
     touched = {row[:2] for row in {*before, *after} if before[row] != after[row]}
     assert sorted((row[:2] for row in counted(out)), key=repr) == sorted(touched, key=repr)
@@ -69,10 +71,10 @@ def test_a_step_after_which_a_touched_key_has_not_one_row_is_refused(before, aft
     state = PostStepTable(table_of(after.items()))
 
     if not broken:
-        upsert(*KEYS).table("v", step, state)
+        OutputMode("upsert", KEYS).changes("v", step, state)
         return
-    with pytest.raises(TargetError, match=r"every \(k, s\) has one row"):
-        upsert(*KEYS).table("v", step, state)
+    with pytest.raises(TargetError, match=r"one row for every \(k, s\)"):
+        OutputMode("upsert", KEYS).changes("v", step, state)
 
 
 def test_two_rows_of_a_key_are_named_with_the_view_the_key_and_the_way_out():
@@ -85,7 +87,7 @@ def test_two_rows_of_a_key_are_named_with_the_view_the_key_and_the_way_out():
     assert "view 'waiting'" in message
     assert "nr = 7" in message
     assert "'lamp'" in message and "'desk'" in message
-    assert "delta() or complete()" in message and "item" in message
+    assert "mode='delta' or mode='complete'" in message and "item" in message
 
 
 def test_two_rows_of_a_key_are_named_where_python_has_no_such_date():
@@ -119,22 +121,22 @@ def test_nan_and_null_are_keys_like_others():
 def test_delta_is_the_delta_and_complete_the_whole_view():
     step, whole = table_of([((1, "a", 0.5), 1)]), table_of([((1, "a", 0.5), 3)])
 
-    assert delta().table("v", step) is step
-    assert complete().table("v", step, PostStepTable(whole)).equals(whole)
-    assert not delta().needs_view
-    assert complete().needs_view and upsert("k").needs_view
+    assert OutputMode().changes("v", step) is step
+    assert OutputMode("complete").changes("v", step, PostStepTable(whole)).equals(whole)
+    assert not OutputMode().needs_view
+    assert OutputMode("complete").needs_view and OutputMode("upsert", ["k"]).needs_view
 
 
 def test_a_view_that_is_not_materialized_is_refused():
     with pytest.raises(TargetError, match=r"materialize=\['v'\]"):
-        complete().table("v", table_of([]))
+        OutputMode("complete").changes("v", table_of([]))
 
 
 def test_a_key_that_is_no_column_is_refused_with_the_columns():
-    upsert("k", "s").check("v", SCHEMA.names)
+    OutputMode("upsert", ["k", "s"]).check("v", SCHEMA.names)
 
     with pytest.raises(TargetError, match=r"'nr' .* columns are k, s, x"):
-        upsert("k", "nr").check("v", SCHEMA.names)
+        OutputMode("upsert", ["k", "nr"]).check("v", SCHEMA.names)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_key_that_is_no_column_is_refused_with_the_columns():
 )
 def test_modes_and_keys_that_do_not_go_together_are_refused(mode, keys):
     with pytest.raises(TargetError):
-        Output(mode, keys)
+        OutputMode(mode, keys)
 
 
 def test_only_touched_keys_are_looked_up():
@@ -164,7 +166,7 @@ def test_only_touched_keys_are_looked_up():
     view = pa.table([list(range(100)), [1] * 100, [1] * 100], schema)
     step = pa.table([[5, 5, 200], [0, 1, 1], [-1, 1, -1]], schema)
 
-    out = upsert("nr").table("v", step, After(view))
+    out = OutputMode("upsert", ["nr"]).changes("v", step, After(view))
 
     assert sorted(row["nr"] for row in asked) == [5, 200]
     assert out.to_pylist() == [
