@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("quick"):
         factor = 0.1
         left_out = [i for i in items if any(map(i.get_closest_marker, ("spark", "thorough")))]
-        config.hook.pytest_deselected(left_out)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
     done: set[object] = set()  # the items of a parametrized test share its function
     for item in items if factor else []:
