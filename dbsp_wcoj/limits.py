@@ -98,8 +98,8 @@ class Budget:
         clock: Returns a time in seconds; without a clock ``max_seconds`` is not checked.
 
     Attributes:
-        operator: The number of the running operator, for error messages; the caller of `start_operator`
-            chooses the numbers.
+        operator: The number of the running operator, for error messages; the caller of
+            `start_operator` chooses the numbers.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
     >>> budget.add_input_rows(rows=50, columns=2)

@@ -31,7 +31,7 @@ from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet, generic_join
-from dbsp_wcoj.generic_join import plain
+from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget
 
 __all__ = ["Engine", "Kept", "answered"]
@@ -106,7 +106,7 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
     solved: dict[int, Sequence[ZSet]] = {}
 
     def whole(number: int) -> ZSet:
-        return plain(values[number], len(graph.nodes[number].plan.fields))
+        return view_to_zset(values[number], len(graph.nodes[number].plan.fields))
 
     for number, node in enumerate(graph.nodes):
         if node.inner:
@@ -140,7 +140,7 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
 def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:
     """The rows of a relation as tuples of Python values, those of positive weight."""
     fields, trace = kept[name]
-    table = Schema(name, fields).to_table(plain(trace, len(fields)), codecs)
+    table = Schema(name, fields).to_table(view_to_zset(trace, len(fields)), codecs)
     *columns, weights = (column.to_pylist() for column in table.columns)
     rows = zip(*columns, strict=True) if columns else [()] * len(weights)
     return [row for row, weight in zip(rows, weights, strict=True) if weight > 0]
