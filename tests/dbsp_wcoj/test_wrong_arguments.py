@@ -222,8 +222,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Circuit.digests": (lambda tables: circuit().digests(tables), {"tables": {"e": ROWS}}),
     "Circuit.schema": (lambda name: circuit().schema(name), {"name": "e"}),
     "Circuit.query": (
-        lambda text, dialect, engine: kept().query(text, dialect=dialect, engine=engine),
-        {"text": "SELECT a FROM e", "dialect": "duckdb", "engine": "compiled"},
+        lambda text, dialect: kept().query(text, dialect=dialect),
+        {"text": "SELECT a FROM e", "dialect": "duckdb"},
     ),
     "Circuit.explain": (lambda format: circuit().explain(format), {"format": "text"}),
     "Circuit.restore": (lambda value: circuit().restore(value), {"value": 7}),
