@@ -62,7 +62,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -132,13 +132,13 @@ class Circuit:
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
         self.rules = check_options({} if rules is None else rules, self.inputs)
-        self._joining = JoinOptions(formula_of(formula), executor, parts, iterations)
+        self._joining = JoinOptions(parse_formula(formula), executor, parts, iterations)
         self.definition = CircuitSpec(
             self.plans,
             schemas,
             outputs=self.outputs,
             materialize=self.materialized,
-            formula=formula_of(formula),
+            formula=parse_formula(formula),
             parts=parts,
             iterations=iterations,
             rules=self.rules,
