@@ -160,7 +160,7 @@ class Circuit:
             self._graph, self._integrals = self._built(self._codecs)
             self._committed = CircuitVersion.of(self._graph)
             # The traces of what is materialized, whose names are those of any graph of these plans.
-            names = self._graph.holdings.names
+            names = self._graph.registry.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
@@ -269,7 +269,7 @@ class Circuit:
                 outputs = {}
                 for name in self.outputs:
                     number = self._graph.views[name]
-                    budget.begin(number)
+                    budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
@@ -280,7 +280,7 @@ class Circuit:
                     for name, many in step.refused.items()
                 }
         except BaseException:
-            self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.registry.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -289,7 +289,7 @@ class Circuit:
             self,
             self._version,
             given,
-            (known, self._graph.holdings.lengths()),
+            (known, self._graph.registry.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -297,12 +297,12 @@ class Circuit:
 
     def _known(self) -> dict[str, int]:
         """The lengths of the tables of codes; those of steps that were dropped are taken back."""
-        holdings = self._graph.holdings
-        lengths, committed = holdings.lengths(), self._committed.lengths
+        registry = self._graph.registry
+        lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
             return lengths
-        holdings.truncate(committed)
-        return holdings.lengths()
+        registry.truncate(committed)
+        return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.

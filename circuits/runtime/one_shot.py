@@ -91,10 +91,10 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
             continue
         if node.operator is None and node.loop is None:
             trace = kept[node.name][1]
-            budget.give(trace.rows, trace.arity)
+            budget.add_input_rows(trace.rows, trace.arity)
             values.append(trace)
             continue
-        budget.begin(number)
+        budget.start_operator(number)
         value: ZSet
         if node.loop is not None and isinstance(node.plan, Fixpoint):
             loop = node.loop
@@ -107,8 +107,8 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
             value = generic_join(node.operator.query, views, budget=budget)
         else:
             assert node.operator is not None
-            value = node.operator.meaning([whole(number) for number in node.inputs])
-        budget.end(len(value), value.arity)
+            value = node.operator.evaluate([whole(number) for number in node.inputs])
+        budget.finish_operator(len(value), value.arity)
         values.append(value)
-    budget.begin(graph.views[view])
+    budget.start_operator(graph.views[view])
     return whole(graph.views[view])

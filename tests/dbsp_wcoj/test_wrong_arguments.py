@@ -34,7 +34,6 @@ from dbsp_wcoj import (
     Budget,
     DbspWcojError,
     DeltaQuery,
-    Dictionary,
     Formula,
     Query,
     Relations,
@@ -165,7 +164,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Trace.prepare": (lambda delta: trace().prepare(delta), {"delta": EDGES}),
     "Trace.arrange": (lambda order: trace().arrange(order), {"order": (1, 0)}),
     "Trace.weights_of": (lambda rows: trace().weights_of(rows), {"rows": EDGES}),
-    "Dictionary.encode": (lambda values: Dictionary("str").encode(values), {"values": ["x"]}),
     "StepLimits": (
         StepLimits,
         {"max_step_rows": 1, "max_step_bytes": 1, "max_seconds": 1.0},
@@ -398,7 +396,6 @@ def test_every_public_function_is_given_nonsense() -> None:
     # What only the package makes, enumerations, and what takes nothing.
     made_inside = {
         "CircuitStep",
-        "Encoded",
         "PreparedStep",
         "RejectedRows",
         "RelationsStep",
