@@ -50,7 +50,7 @@ from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, JoinOptions, watermark_of
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.one_shot import Engine, answered
+from circuits.runtime.one_shot import answered
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import mermaid, tree
 from circuits.runtime.views import Views
@@ -162,7 +162,7 @@ class Circuit:
             self._graph, self._integrals = self._built(self._codecs)
             self._committed = CircuitVersion.of(self._graph)
             # The traces of what is materialized, whose names are those of any graph of these plans.
-            names = self._graph.holdings.names
+            names = self._graph.registry.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
@@ -273,7 +273,7 @@ class Circuit:
                 outputs = {}
                 for name in self.outputs:
                     number = self._graph.views[name]
-                    budget.begin(number)
+                    budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
@@ -284,7 +284,7 @@ class Circuit:
                     for name, many in step.refused.items()
                 }
         except BaseException:
-            self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.registry.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -293,7 +293,7 @@ class Circuit:
             self,
             self._version,
             given,
-            (known, self._graph.holdings.lengths()),
+            (known, self._graph.registry.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -301,12 +301,12 @@ class Circuit:
 
     def _known(self) -> dict[str, int]:
         """The lengths of the tables of codes; those of steps that were dropped are taken back."""
-        holdings = self._graph.holdings
-        lengths, committed = holdings.lengths(), self._committed.lengths
+        registry = self._graph.registry
+        lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
             return lengths
-        holdings.truncate(committed)
-        return holdings.lengths()
+        registry.truncate(committed)
+        return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
@@ -368,7 +368,7 @@ class Circuit:
         self._check_whole()
         return self._committed
 
-    def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
+    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         It reads the last committed version and leaves nothing behind: no codes, no arrangements.
@@ -377,15 +377,13 @@ class Circuit:
             text: A SELECT, or Datalog rules, of which the last head is the answer; over the
                 materialized views and inputs, and the inputs that a join reads whole.
             dialect: The dialect of a SELECT.
-            engine: "compiled", or "reference" for one Datalog rule without aggregates, answered by
-                the prefix extenders of its atoms, `or`, `and`, `not`, to compare with.
 
         Returns:
             A table of the rows, with ``weight``.
 
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
-            CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            CircuitError: A recursion does not end.
             StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
             BrokenCircuitError: An earlier commit failed half-way.
 
@@ -394,7 +392,6 @@ class Circuit:
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-        check_type("engine", engine, str, "'compiled' or 'reference'")
         state = self.committed
         kept = self._kept(state)
         try:
@@ -403,7 +400,6 @@ class Circuit:
                 kept,
                 state.codecs(),
                 dialect=dialect,
-                engine=engine,
                 joining=self._joining,
                 budget=Budget(self.limits, self._clock),
             )

@@ -66,7 +66,7 @@ class CircuitVersion:
         self.graph = graph
         self.steps = graph.steps
         self.marks = graph.marks
-        self.lengths: Mapping[str, int] = graph.holdings.lengths()
+        self.lengths: Mapping[str, int] = graph.registry.lengths()
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
@@ -80,7 +80,7 @@ class CircuitVersion:
     def after(self, step: GraphStep) -> CircuitVersion:
         """The version that follows this one; call it once the step is committed."""
         graph = step.graph
-        names = graph.holdings.names
+        names = graph.registry.names
         traces = dict(self.traces)
         for prepared in step.prepared:
             for change in prepared.changes:
@@ -111,7 +111,7 @@ class CircuitVersion:
 
     def tables(self) -> dict[str, Strings]:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
-        tables = self.graph.holdings.tables
+        tables = self.graph.registry.tables
         return {
             name: InternerOverlay(tables[name], length).arena()
             for name, length in self.lengths.items()

@@ -177,7 +177,7 @@ class StateImport:
             traces[name] = {order: [run_in_order(zset, order)]} if some and zset else {}
         tables = {
             name: [table.arena()]
-            for name, table in self._graph.holdings.tables.items()
+            for name, table in self._graph.registry.tables.items()
             if len(table)
         }
         self._circuit.load(State(max(self._steps - 1, 0), traces, tables, self._marks))
@@ -193,7 +193,7 @@ class StateImport:
         schema = _schema(fields)
         zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit._codecs)
         if isinstance(operator, RowIdEncodeOperator):
-            zset = operator.meaning([zset])
+            zset = operator.evaluate([zset])
         zset = stored(zset)
         known = self._traces.setdefault(name, zset)
         if known is not zset and known != zset:
@@ -216,7 +216,7 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1
-        zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).meaning([zset])
+        zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).evaluate([zset])
     return _schema(fields).to_table(zset, circuit._codecs)
 
 

@@ -239,7 +239,7 @@ class PhysicalTerm:
             if status == words.OVERFLOW:
                 raise _overflow(self.plan)
             if budget is not None:
-                budget.grow(written, len(self.plan.head))
+                budget.add_rows(written, len(self.plan.head))
             if written:
                 yield consolidated_rows(*stack.output(len(self.plan.head), written))
             resumed = 1

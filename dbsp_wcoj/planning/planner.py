@@ -79,7 +79,7 @@ def check_constants(query: Query) -> None:
         ):
             raise ColumnTypeError(
                 f"constant {constant} is not an int64, which columns hold; "
-                f"encode values with dbsp_wcoj.Dictionary and give their code"
+                f"encode the values of that column as integers and give the code"
             )
 
 

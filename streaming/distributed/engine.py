@@ -165,7 +165,7 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             f"{', '.join(circuit.materialized)}: to be materialized, and in mode 'distributed' "
             "nothing is kept whole in one place: compile the views without materialize=, and give "
-            "on_delta a target that holds them, or take mode='embedded'"
+            "outputs a target that holds them, or take mode='embedded'"
         )
 
 

@@ -55,7 +55,7 @@ def many(rows: int, key: int | None = None) -> pa.Table:
 def sizes(circuit: Circuit) -> tuple[object, ...]:
     """All that a refused step must leave as it was."""
     lengths = {name: (trace.rows, trace.orders) for name, trace in circuit._graph.traces.items()}
-    return lengths, circuit._graph.holdings.lengths(), circuit._version
+    return lengths, circuit._graph.registry.lengths(), circuit._version
 
 
 of_limits = pytest.mark.parametrize(
@@ -396,12 +396,12 @@ def test_a_query_has_the_limits_of_a_step() -> None:
         "SELECT a FROM e", SCHEMAS, materialize=["e"], limits=StepLimits(max_step_rows=100_000)
     )
     circuit.step({"e": many(1000)})
-    lengths = circuit._graph.holdings.lengths()
+    lengths = circuit._graph.registry.lengths()
 
     with pytest.raises(StepLimitError, match=r"join.*max_step_rows=100000"):
         circuit.query("SELECT x.a, y.b FROM e x, e y")
 
-    assert circuit._graph.holdings.lengths() == lengths
+    assert circuit._graph.registry.lengths() == lengths
     assert circuit.query("SELECT count(*) AS n FROM e x, e y").to_pylist()[0]["n"] == 1_000_000
 
 

@@ -46,7 +46,7 @@ class DistinctOperator:
         cut: `to_set` or `to_bag`.
 
     >>> zset = ZSet.from_rows([(7,), (7,), (8,)], [1, 1, -1])
-    >>> DistinctOperator(1, to_set).meaning([zset]), DistinctOperator(1, to_bag).meaning([zset])
+    >>> DistinctOperator(1, to_set).evaluate([zset]), DistinctOperator(1, to_bag).evaluate([zset])
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
@@ -55,12 +55,12 @@ class DistinctOperator:
         self.traces = (self.trace,)
         self._cut = cut
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Cut the weights of a Z-set."""
         (zset,) = inputs
         return _reweighted(zset, self._cut(zset.weights))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the cut weights of the delta's rows change.
 
         Raises:

@@ -42,11 +42,11 @@ class Integrate:
         self.trace = Trace(max(arity, 1))
         self.traces = (self.trace,)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The identity: a view, materialized, is the view."""
         return inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Hand the delta on; once committed it is part of the total.
 
         Raises:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
-from streaming.cli.arguments.sink import SinkArgument, check_places, routes_of_sinks, sinks_of
+from streaming.cli.arguments.sink import SinkArgument, check_places, outputs_of_sinks, sinks_of
 from streaming.cli.arguments.source import SourceArgument, sources_of
 from streaming.cli.arguments.views import circuit_of, without_weight
 from streaming.cli.command import text_of
@@ -33,6 +33,7 @@ from streaming.errors import (
     StateMismatchError,
 )
 from streaming.sink.engine import check_outputs
+from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import unordered
 from streaming.state.directory_identity import identity_of
 from streaming.state.files import files_of
@@ -197,7 +198,9 @@ def _check_forms(
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output.check(view, names)
     if cells is not None and not circuit.recursions:
-        check_outputs("distributed", {view: sink.output for view, sink in sinks.items()})
+        modes = {view: sink.output for view, sink in sinks.items()}
+        outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
+        check_outputs("distributed", outputs)
     folders = [one.path for one in sources.values() if one.path is not None]
     check_places(sinks, folders)
 
@@ -315,13 +318,12 @@ def check_targets(
     newest: int,
 ) -> None:
     """Check that targets can be reached, and that their tables and files fit the views."""
-    targets, _ = routes_of_sinks(sinks)
-    for view, sink in sinks.items():
-        target = targets[view]
+    for output in outputs_of_sinks(sinks):
+        view, target, sink = output.view, output.target, sinks[output.view]
         with checks.check(f"sink {view}", sink.text()):
             schema = circuit.schema(view).arrow
             delta = ViewDelta(
-                view, newest + 1, schema.empty_table(), sink.output.mode, sink.output.keys, state_id
+                view, newest + 1, schema.empty_table(), output.mode, tuple(output.keys), state_id
             )
             if isinstance(target, CheckedTarget) and sink.is_there():
                 target.check(delta)

@@ -34,16 +34,17 @@ from circuits.schema import WEIGHT
 from circuits.types.functions.text_formatting import readable
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.sink.output_modes import Output, complete, upsert
+from streaming.sink.output import Output
 from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.folder_checks import check_writable
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import Target, ViewDelta, place_of
 
-__all__ = ["KINDS", "JsonLines", "SinkArgument", "check_places", "routes_of_sinks", "sinks_of"]
+__all__ = ["KINDS", "JsonLines", "SinkArgument", "check_places", "outputs_of_sinks", "sinks_of"]
 
 KINDS: Final = ("console", "parquet", "delta", "sqlite", "postgres")
 PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg"}
@@ -70,7 +71,7 @@ class SinkArgument:
     kind: str
     place: str = ""
     view: str | None = None
-    output: Output = field(default_factory=Output)
+    output: OutputMode = field(default_factory=OutputMode)
     retry: Retry = field(default_factory=Retry, repr=False)
 
     @classmethod
@@ -82,7 +83,7 @@ class SinkArgument:
 
         >>> SinkArgument.parse("waiting=sqlite:shop.db#open,keys=nr")
         Sink(kind='sqlite', place='shop.db#open', view='waiting', \
-output=Output(mode='upsert', keys=('nr',)))
+output=OutputMode(mode='upsert', keys=('nr',)))
         >>> SinkArgument.parse("console").view
         """
         head, *options = _OPTION.split(text)
@@ -219,18 +220,17 @@ def sinks_of(texts: Sequence[str], circuit: Circuit) -> dict[str, SinkArgument]:
     return found | dict.fromkeys(rest, others[0]) if others else found
 
 
-def routes_of_sinks(
-    sinks: Mapping[str, SinkArgument], *, json: bool = False
-) -> tuple[dict[str, Target], dict[str, Output]]:
-    """Targets and output forms by view, as ``ViewSink`` takes them."""
+def outputs_of_sinks(sinks: Mapping[str, SinkArgument], *, json: bool = False) -> list[Output]:
+    """Return the outputs of the views, as ``ViewSink`` takes them."""
     made: dict[int, Target] = {}
     for sink in sinks.values():
         if id(sink) not in made:
             views = [view for view, other in sinks.items() if other is sink]
             made[id(sink)] = sink.target(views, json=json)
-    targets = {view: made[id(sink)] for view, sink in sinks.items()}
-    outputs = {view: sink.output for view, sink in sinks.items() if sink.output.mode != "delta"}
-    return targets, outputs
+    return [
+        Output(view, made[id(sink)], sink.output.mode, sink.output.keys)
+        for view, sink in sinks.items()
+    ]
 
 
 def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
@@ -273,14 +273,14 @@ def _given(text: str, options: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def _output(text: str, given: Mapping[str, str]) -> Output:
+def _output(text: str, given: Mapping[str, str]) -> OutputMode:
     mode = given.get("mode", "upsert" if "keys" in given else "delta")
     if "keys" in given and mode == "upsert":
-        return upsert(*re.split(r"[,\s]+", given["keys"].strip()))
+        return OutputMode("upsert", re.split(r"[,\s]+", given["keys"].strip()))
     if mode == "complete" and "keys" not in given:
-        return complete()
+        return OutputMode("complete")
     if mode == "delta" and "keys" not in given:
-        return Output()
+        return OutputMode()
     raise TargetError(
         f"--sink {text!r}: write mode=delta, mode=complete, or keys=COLUMN for one row per key"
     )

@@ -26,7 +26,7 @@ from streaming.cli.arguments.checks import (
 )
 from streaming.cli.arguments.frames import frame_of, schema_of, stream_of
 from streaming.cli.arguments.limits import limits_of
-from streaming.cli.arguments.sink import routes_of_sinks, sinks_of
+from streaming.cli.arguments.sink import outputs_of_sinks, sinks_of
 from streaming.cli.arguments.views import circuit_of, name_of
 from streaming.cli.streaming_query import interval_of, run_query, signals_deferred
 from streaming.cli.terminal.dashboard import Dashboard
@@ -38,10 +38,10 @@ from streaming.java import find_java
 from streaming.redacted import redacted
 from streaming.session import start_session
 from streaming.sink.dead_letters import check_policy
+from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.state.files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target
 from streaming.ui.access import find_token
 from streaming.ui.page import Page, check_servable, serve
 
@@ -160,11 +160,10 @@ def run(
         if state is not None:
             check_free(state, circuit)
         stream, options = stream_of(sources, frames, schemas)
-        targets, outputs = routes_of_sinks(sinks_of(sink or [], circuit), json=json)
+        outputs = outputs_of_sinks(sinks_of(sink or [], circuit), json=json)
         view_sink = ViewSink(
             circuit,
-            targets,
-            outputs=outputs,
+            outputs,
             state_dir=state,
             state_mode=mode,
             bad_rows=bad_rows,  # type: ignore[arg-type]
@@ -192,7 +191,7 @@ def run(
                 name=name_of(query),
                 every=interval,
                 once=once,
-                on_stop=lambda: _interrupt(targets.values()),
+                on_stop=lambda: _interrupt(outputs),
                 on_progress=_tell_offsets if verbose else None,
             )
         dashboard.tell_summary()
@@ -213,11 +212,11 @@ def _error_output() -> Iterator[int]:
         os.close(handle)
 
 
-def _interrupt(targets: Iterable[Target]) -> None:
+def _interrupt(outputs: Iterable[Output]) -> None:
     """Have targets that wait for a database wait no longer."""
-    for target in targets:
-        if isinstance(target, SqlTarget):
-            target.interrupt()
+    for output in outputs:
+        if isinstance(output.target, SqlTarget):
+            output.target.interrupt()
 
 
 def _tell_offsets(progress: Any) -> None:

@@ -106,7 +106,7 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
         apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart._codecs
     )
     inputs = {name: apart._integrals[name].total for name in apart.inputs}
-    for head, meant in graph.meaning(inputs).items():
+    for head, meant in graph.evaluate(inputs).items():
         assert meant == apart._integrals[head].total
 
 

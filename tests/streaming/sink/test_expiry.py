@@ -12,7 +12,7 @@ import pytest
 from circuits import Circuit, InputOptions, Retention, compile_sql
 from streaming import StreamingError, ViewSink
 from streaming.distributed.engine import check_distributable
-from streaming.sink.output_modes import upsert
+from streaming.sink.output import Output
 from streaming.targets.sql import SqlTarget
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
@@ -40,12 +40,13 @@ def batch(*rows: tuple[int, int]) -> Frame:
 @pytest.mark.parametrize(("on_expiry", "left"), [("keep", {1, 2, 3, 4}), ("retract", {3, 4})])
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
 def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, left, mode):
+    target = SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db"))
+
     def sink() -> ViewSink:
         return ViewSink(
             circuit(on_expiry=on_expiry),
-            SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db")),
+            [Output("shipped", target, mode, ["nr"] if mode == "upsert" else [])],
             state_dir=tmp_path / "state",
-            outputs={"shipped": upsert("nr")} if mode == "upsert" else {},
         )
 
     steps = [batch((1, 0)), batch((2, 3), (9, 1)), batch((3, 20), (4, 21)), batch((5, 2))]
