@@ -4,10 +4,10 @@ A query has its own circuit and does not need the file. A command that works on 
 without the query, such as `streaming.distributed.rescaling`, compiles the views from the file
 again::
 
-    {"format": 1,
+    {"format": 2,
      "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
      "schemas": {"e": <an Arrow IPC schema message in base64>},
-     "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
+     "options": {"outputs": [...], "formula": ..., "input_options": {...}, ...}}
 
 So nothing in a state directory is executable: no pickle is written or read. The compiled views must
 have the fingerprints that ``state.json`` contains; the caller compares them.
@@ -41,7 +41,7 @@ __all__ = ["read_definition", "write_definition"]
 
 NAME: Final = "views.json"
 FORMER: Final = "views.pickle"
-FORMAT: Final = 1
+FORMAT: Final = 2
 MICROSECOND: Final = timedelta(microseconds=1)
 #: Fields of a definition that are not options.
 APART: Final = ("plans", "schemas", "source")
@@ -148,8 +148,8 @@ def _option(name: str, value: Any) -> Any:
     """Convert a value of JSON to the type of the option's field."""
     if name in APART:
         raise ValueError(f"{name} is no option")
-    if name == "rules":
-        return {relation: _rules(given) for relation, given in value.items()}
+    if name == "input_options":
+        return {relation: _input_options(given) for relation, given in value.items()}
     if name == "formula":
         return parse_formula(value)
     if isinstance(value, list):
@@ -162,7 +162,7 @@ def _option(name: str, value: Any) -> Any:
     return value
 
 
-def _rules(given: Mapping[str, Any]) -> InputOptions:
+def _input_options(given: Mapping[str, Any]) -> InputOptions:
     values = dict(given)
     if values.get("retain") is not None:
         retain = dict(values["retain"])
