@@ -267,11 +267,26 @@ check_circuits()
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
+    """Import a name when it is first used.
+
+    Raises:
+        AttributeError: There is no such name.
+        ModuleNotFoundError: The name needs PySpark, which is not installed.
+        ImportError: Another distribution has replaced one of the packages.
+    """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         value = getattr(import_module(_MODULES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            check_packages()
+            raise
+        raise ModuleNotFoundError(
+            f"streaming.{name} needs PySpark, which is not installed: run pip install "
+            "'dbsp-wcoj[spark]', or use the PySpark of the cluster",
+            name=error.name,
+        ) from error
     except (ImportError, AttributeError):
         check_packages()
         raise

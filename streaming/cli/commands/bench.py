@@ -36,6 +36,7 @@ from streaming.cli.benchmark.report import (
     write_report,
 )
 from streaming.cli.commands.profile import tables_of
+from streaming.cli.profiling.rows import Stream, stream_of
 from streaming.cli.terminal.display import (
     amount,
     console,
@@ -46,7 +47,6 @@ from streaming.cli.terminal.display import (
     ready_kernels,
 )
 from streaming.errors import EventsError, FailedError
-from streaming.profiling.rows import Stream, stream_of
 
 __all__ = ["bench"]
 

@@ -14,11 +14,11 @@ from rich.console import Console
 from circuits import Circuit
 from streaming.cli.arguments.source import rows_of_plain_files, sources_of
 from streaming.cli.arguments.views import circuit_of
+from streaming.cli.profiling.measure import measured
+from streaming.cli.profiling.rows import generated, stream_of
+from streaming.cli.profiling.tables import as_json, show
 from streaming.cli.terminal.display import console, print_json
 from streaming.errors import EventsError
-from streaming.profiling.measure import measured
-from streaming.profiling.rows import generated, stream_of
-from streaming.profiling.tables import as_json, show
 from streaming.state.files import files_of
 from streaming.state.store import Store
 

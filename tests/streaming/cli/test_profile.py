@@ -15,9 +15,9 @@ from circuits import compile_datalog
 from streaming.cli import main
 from streaming.cli.app import app
 from streaming.cli.arguments.source import read_file
+from streaming.cli.profiling import measure
+from streaming.cli.profiling.rows import generated, stream_of
 from streaming.errors import EventsError
-from streaming.profiling import measure
-from streaming.profiling.rows import generated, stream_of
 
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)."
 SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
