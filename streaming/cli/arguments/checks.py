@@ -32,7 +32,7 @@ from streaming.errors import (
     StateLockedError,
     StateMismatchError,
 )
-from streaming.sink.engine import check_outputs
+from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import unordered
 from streaming.state.directory_identity import identity_of
