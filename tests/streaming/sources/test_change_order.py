@@ -153,7 +153,7 @@ def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, w
     ("words", "said"),
     [
         (("sequence=at",), "sequence=at orders the changes of a key: add keys=COLUMN"),
-        (("keys=nr", "sequence=att"), "sequence=att is no column of it; columns are nr, city, at"),
+        (("keys=nr", "sequence=att"), "sequence=att is not a column; columns are nr, city, at"),
         (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
     ],
 )
@@ -166,23 +166,30 @@ def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path,
 
 def test_a_sequence_is_a_column_of_the_relation_or_of_the_stream():
     kafka = f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence="
-    assert SourceArgument.parse(f"{kafka}at").rules() == InputOptions(keys=("nr",), sequence="at")
+    assert SourceArgument.parse(f"{kafka}at").input_options() == InputOptions(
+        keys=("nr",), sequence="at"
+    )
     of_stream = SourceArgument.parse(f"{kafka}timestamp")
-    assert of_stream.rules() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    assert (
+        of_stream.input_options() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    )
     flat = SourceArgument.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
-    assert flat.rules() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
-    assert SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
+    assert flat.input_options() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
+    assert (
+        SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").input_options().sequence
+        == "at"
+    )
 
 
 def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
     from types import SimpleNamespace
 
-    from streaming.cli.arguments.frames import stream_of
+    from streaming.cli.arguments.frames import merge_streams
 
     def feed(text):
         source = SourceArgument.parse(text)
         frame = SimpleNamespace(columns=["value"])
-        return stream_of({"orders": source}, {"orders": frame}, {})[1]["feed"]
+        return merge_streams({"orders": source}, {"orders": frame}, {})[1]["feed"]
 
     given = feed(f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence=timestamp")
     assert (given.sequence, given.relation) == ("timestamp", "orders")
