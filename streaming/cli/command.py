@@ -66,11 +66,21 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
         def imported(**words: Any) -> None:
             for word in GONE:
                 words.pop(word, None)
+            if (context := words.pop("context", None)) is not None:
+                words["explicit"] = _explicit_options(context)
             getattr(importlib.import_module(module), function.__name__)(**words)
 
         return report_errors(imported)
 
     return declared
+
+
+def _explicit_options(context: typer.Context) -> set[str]:
+    """The names of the options that are given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {
+        name for name, source in sources.items() if source and not source.name.startswith("DEFAULT")
+    }
 
 
 def report_errors(function: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import typer
 from pyspark.sql import SparkSession
 
 from circuits import Circuit
@@ -67,22 +66,25 @@ SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFi
 
 def run(
     *,
-    context: typer.Context,
+    explicit: Collection[str],
     query: str,
     source: list[str] | None,
     sink: list[str] | None,
     log_format: str,
     **others: Any,
 ) -> None:
-    """Keep views of a query up to date while its sources change."""
+    """Keep views of a query up to date while its sources change.
+
+    Args:
+        explicit: The options that are given on the command line; others have their defaults.
+        query: The query, or a job file.
+        source: The values of ``--source``.
+        sink: The values of ``--sink``.
+        log_format: The format of the log.
+        others: The other options, as in `RunOptions`.
+    """
     check_format(log_format)
     checks = Checks()
-    explicit = {
-        name
-        for name in others
-        if (origin := context.get_parameter_source(name)) is not None
-        and origin.name not in ("DEFAULT", "DEFAULT_MAP")
-    }
     options = RunOptions.of(
         query,
         source or [],
