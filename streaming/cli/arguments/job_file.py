@@ -45,8 +45,9 @@ ui              ``enabled``, ``port``, ``host``, ``token_file``
 =============== ==================================================================================
 
 Paths are relative to the folder of the job file, so a job means the same wherever it is started.
-All problems of a file are reported at once, each with the key, the value and how to fix it. Keep
-passwords out of the file; use PGPASSWORD or a password file.
+An option on the command line wins over the file (`RunOptions`). All problems of a file are reported
+at once, each with the key, the value and how to fix it. Keep passwords out of the file; use
+PGPASSWORD or a password file.
 """
 
 from __future__ import annotations

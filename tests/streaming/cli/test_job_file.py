@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from circuits import InputOptions, Retention
 from streaming.cli.app import app
+from streaming.cli.arguments import job_file
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import OPTIONS, read_job
 from streaming.cli.arguments.run_options import RunOptions
@@ -160,6 +161,17 @@ def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
         **{"max_step_rows": 0, "max_step_bytes": "4G", "max_seconds": 60.0},
         **{"ui": True, "ui_port": 0, "ui_host": "localhost", "ui_token_file": tmp_path / "token"},
     }
+
+
+@pytest.mark.parametrize("place", ["docstring", "docs/how-to/job-file.md"])
+def test_the_documented_jobs_are_valid(tmp_path: Path, place: str) -> None:
+    if place == "docstring":
+        lines = job_file.__doc__.partition("::\n")[2].partition("\n====")[0].splitlines()
+        text = "\n".join(line.removeprefix("    ") for line in lines)
+    else:
+        page = (Path(__file__).parents[3] / place).read_text()
+        text = page.partition("```toml\n")[2].partition("```")[0]
+    assert problems_of(tmp_path, text) == []
 
 
 def test_every_option_of_a_job_is_an_option_of_run() -> None:

@@ -126,7 +126,12 @@ def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
     ]
     put(tmp_path / "in", 1, (2, 3), weight=-1)
     put(tmp_path / "in", 2, (3, 2))
-    out, errors = run(*options)
+    (tmp_path / "job.toml").write_text(
+        'query = "rings.sql"\ninputs.e.path = "in"\nstate.path = "state"\nrun.once = true\n'
+        '[[outputs]]\nview = "rings"\ntarget = "console"\n'
+        '[[outputs]]\nview = "degrees"\ntarget = "sqlite"\npath = "d.db"\nkeys = ["src"]\n'
+    )
+    out, errors = run(tmp_path / "job.toml", "--json")
     assert [json.loads(line)["weight"] for line in out.splitlines()] == [-1]
     assert "1 micro-batch with 2 rows" in errors
     database = sqlite3.connect(tmp_path / "d.db")
