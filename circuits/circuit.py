@@ -50,7 +50,7 @@ from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, JoinOptions, watermark_of
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.one_shot import Engine, answered
+from circuits.runtime.one_shot import answered
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import mermaid, tree
 from circuits.runtime.views import Views
@@ -62,7 +62,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -87,9 +87,9 @@ class Circuit:
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
-        iterations: How often a recursion may go round in a step.
-        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.input_options`), by
-            name.
+        max_iterations: The limit of iterations of a recursion per step.
+        input_options: The options of inputs that are not plain Z-sets
+            (`circuits.inputs.input_options`), by name.
         source: The text that the plans were compiled from; None if there is none.
         limits: How many rows, bytes and seconds a step, or a query, may use.
         clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
@@ -112,8 +112,8 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
-        iterations: int = MAX_ITERATIONS,
-        rules: Mapping[str, InputOptions] | None = None,
+        max_iterations: int = MAX_ITERATIONS,
+        input_options: Mapping[str, InputOptions] | None = None,
         source: SourceText | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
@@ -122,7 +122,7 @@ class Circuit:
         self.inputs = schemas_of(schemas)
         check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         check_type("parts", parts, int, "a number of parts")
-        check_type("iterations", iterations, int, "a number of iterations")
+        check_type("max_iterations", max_iterations, int, "a number of iterations")
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
@@ -131,17 +131,19 @@ class Circuit:
             kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = check_options({} if rules is None else rules, self.inputs)
-        self._joining = JoinOptions(formula_of(formula), executor, parts, iterations)
+        self.input_options = check_options(
+            {} if input_options is None else input_options, self.inputs
+        )
+        self._joining = JoinOptions(parse_formula(formula), executor, parts, max_iterations)
         self.definition = CircuitSpec(
             self.plans,
             schemas,
             outputs=self.outputs,
             materialize=self.materialized,
-            formula=formula_of(formula),
+            formula=parse_formula(formula),
             parts=parts,
-            iterations=iterations,
-            rules=self.rules,
+            max_iterations=max_iterations,
+            input_options=self.input_options,
             source=source,
             limits=limits,
         )
@@ -155,12 +157,12 @@ class Circuit:
         self._turns = WriterLock()
         self._codecs = Codecs()
         try:
-            self._groups = group_functions(self.plans, self.inputs, self.rules)
+            self._groups = group_functions(self.plans, self.inputs, self.input_options)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
             self._committed = CircuitVersion.of(self._graph)
             # The traces of what is materialized, whose names are those of any graph of these plans.
-            names = self._graph.holdings.names
+            names = self._graph.registry.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
@@ -262,25 +264,27 @@ class Circuit:
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self._graph, budget):
-                given, moved = self._encoded(tables, watermarks, self._codecs, self._graph.rules)
+                given, moved = self._encoded(
+                    tables, watermarks, self._codecs, self._graph.checked_inputs
+                )
                 times.append(self._clock())
                 step = self._graph.prepare(given, moved, budget)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:
                     number = self._graph.views[name]
-                    budget.begin(number)
+                    budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
                     name: [
-                        self._graph.rules[name].told(rows, marks.get(watermark_of(name)))
+                        self._graph.checked_inputs[name].told(rows, marks.get(watermark_of(name)))
                         for rows in many
                     ]
                     for name, many in step.refused.items()
                 }
         except BaseException:
-            self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.registry.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -289,7 +293,7 @@ class Circuit:
             self,
             self._version,
             given,
-            (known, self._graph.holdings.lengths()),
+            (known, self._graph.registry.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -297,12 +301,12 @@ class Circuit:
 
     def _known(self) -> dict[str, int]:
         """The lengths of the tables of codes; those of steps that were dropped are taken back."""
-        holdings = self._graph.holdings
-        lengths, committed = holdings.lengths(), self._committed.lengths
+        registry = self._graph.registry
+        lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
             return lengths
-        holdings.truncate(committed)
-        return holdings.lengths()
+        registry.truncate(committed)
+        return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
@@ -313,7 +317,7 @@ class Circuit:
         codecs = self.committed.codecs()
         rules = {
             name: CheckedInput(self.inputs[name], rules, codecs, Relations())
-            for name, rules in self.rules.items()
+            for name, rules in self.input_options.items()
         }
         return digests_of(self._encoded(tables, {}, codecs, rules)[0])
 
@@ -364,7 +368,7 @@ class Circuit:
         self._check_whole()
         return self._committed
 
-    def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
+    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         It reads the last committed version and leaves nothing behind: no codes, no arrangements.
@@ -373,15 +377,13 @@ class Circuit:
             text: A SELECT, or Datalog rules, of which the last head is the answer; over the
                 materialized views and inputs, and the inputs that a join reads whole.
             dialect: The dialect of a SELECT.
-            engine: "compiled", or "reference" for one Datalog rule without aggregates, answered by
-                the prefix extenders of its atoms, `or`, `and`, `not`, to compare with.
 
         Returns:
             A table of the rows, with ``weight``.
 
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
-            CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            CircuitError: A recursion does not end.
             StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
             BrokenCircuitError: An earlier commit failed half-way.
 
@@ -390,7 +392,6 @@ class Circuit:
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-        check_type("engine", engine, str, "'compiled' or 'reference'")
         state = self.committed
         kept = self._kept(state)
         try:
@@ -399,7 +400,6 @@ class Circuit:
                 kept,
                 state.codecs(),
                 dialect=dialect,
-                engine=engine,
                 joining=self._joining,
                 budget=Budget(self.limits, self._clock),
             )
@@ -522,9 +522,9 @@ class Circuit:
             self.plans, fields, codecs=codecs, joining=self._joining, clock=self._clock
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
-        for name, rules in self.rules.items():
+        for name, rules in self.input_options.items():
             groups = self._groups.get(name, ())
-            graph.add_rules(
+            graph.add_checked_input(
                 name, CheckedInput(self.inputs[name], rules, codecs, graph.relations, groups)
             )
         numbers = {**inputs, **graph.views}

@@ -10,7 +10,6 @@ input or output, no clock, no threads of its own, no randomness.
 """
 
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
-from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
     ArgumentTypeError,
     ArityError,
@@ -41,8 +40,6 @@ __all__ = [
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
-    "Dictionary",
-    "Encoded",
     "Formula",
     "FormulaError",
     "LimitError",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from streaming.java import find_java
     from streaming.session import start_session
     from streaming.sink.metrics import BatchMetrics, observe
-    from streaming.sink.output_modes import Output, complete, delta, upsert
+    from streaming.sink.output import Output
     from streaming.sink.view_sink import Published, ViewSink
     from streaming.sources.change_feeds import Feed, feed_of
     from streaming.sources.tagged_union import merge
@@ -76,14 +76,11 @@ __all__ = [
     "UntaggedBatchError",
     "ViewDelta",
     "ViewSink",
-    "complete",
-    "delta",
     "feed_of",
     "find_java",
     "merge",
     "observe",
     "start_session",
-    "upsert",
 ]
 
 _MODULES: Final = {
@@ -115,12 +112,7 @@ _MODULES: Final = {
         "BatchMetrics",
         "observe",
     ),
-    "streaming.sink.output_modes": (
-        "Output",
-        "complete",
-        "delta",
-        "upsert",
-    ),
+    "streaming.sink.output": ("Output",),
     "streaming.session": ("start_session",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
@@ -141,10 +133,24 @@ _PLACES: Final = {name: module for module, names in _MODULES.items() for name in
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
+    """Import a name when it is first used.
+
+    Raises:
+        AttributeError: There is no such name.
+        ModuleNotFoundError: The name needs PySpark, which is not installed.
+    """
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    try:
+        found = getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise ModuleNotFoundError(
+            f"streaming.{name} needs PySpark, which is not installed: run pip install "
+            "'dbsp-wcoj[spark]', or use the PySpark of the cluster",
+            name=error.name,
+        ) from error
     globals()[name] = found
     return found
 

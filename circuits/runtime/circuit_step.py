@@ -124,8 +124,8 @@ class CircuitStep:
             return
         self._abandoned = True
         before, after = self.lengths
-        if before != after and circuit._graph.holdings.lengths() == after:
-            circuit._graph.holdings.truncate(before)
+        if before != after and circuit._graph.registry.lengths() == after:
+            circuit._graph.registry.truncate(before)
         circuit._turns.end(self.turn)
 
     @property

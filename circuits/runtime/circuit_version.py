@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
-from dbsp_wcoj.storage.trace_version import TraceVersion
+from dbsp_wcoj.storage.trace import TraceVersion
 from dbsp_wcoj.values.overlay import InternerOverlay
 
 if TYPE_CHECKING:
@@ -66,11 +66,11 @@ class CircuitVersion:
         self.graph = graph
         self.steps = graph.steps
         self.marks = graph.marks
-        self.lengths: Mapping[str, int] = graph.holdings.lengths()
+        self.lengths: Mapping[str, int] = graph.registry.lengths()
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
-        self._rearranged = graph.relations.rearranged
+        self._rearranged = graph.relations.arrangement_drops
 
     @staticmethod
     def of(graph: Graph) -> CircuitVersion:
@@ -80,13 +80,13 @@ class CircuitVersion:
     def after(self, step: GraphStep) -> CircuitVersion:
         """The version that follows this one; call it once the step is committed."""
         graph = step.graph
-        names = graph.holdings.names
+        names = graph.registry.names
         traces = dict(self.traces)
         for prepared in step.prepared:
             for change in prepared.changes:
                 trace = change.trace
                 traces[names[id(trace)]] = TraceVersion(trace)
-        if graph.relations.rearranged != self._rearranged:
+        if graph.relations.arrangement_drops != self._rearranged:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
@@ -111,7 +111,7 @@ class CircuitVersion:
 
     def tables(self) -> dict[str, Strings]:
         """The values of each dictionary that has any, in the order of their codes; O(bytes)."""
-        tables = self.graph.holdings.tables
+        tables = self.graph.registry.tables
         return {
             name: InternerOverlay(tables[name], length).arena()
             for name, length in self.lengths.items()

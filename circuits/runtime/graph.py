@@ -69,7 +69,7 @@ from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Graph", "GraphStep", "JoinOptions", "Node", "watermark_of"]
 
@@ -83,7 +83,7 @@ class JoinOptions:
     formula: Formula | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
-    iterations: int = MAX_ITERATIONS
+    max_iterations: int = MAX_ITERATIONS
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Graph:
     steps: int = 0
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
-    rules: dict[str, CheckedInput] = field(default_factory=dict)
+    checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
@@ -171,7 +171,7 @@ class Graph:
     _feeds: dict[str, int] = field(default_factory=dict)
     # Called with the number of each node before it is evaluated.
     observer: Callable[[int], object] | None = None
-    _holdings: StateRegistry | None = None
+    _registry: StateRegistry | None = None
     _size: tuple[int, int] = (0, 0)
     _found_witnesses: DeletionWitnesses | None = None
 
@@ -179,9 +179,9 @@ class Graph:
         """An input relation."""
         return self._add(("input", name), name, Scan(name, fields), ())
 
-    def add_rules(self, name: str, ruled: CheckedInput) -> None:
-        """The rules of an input, which read its relation's trace."""
-        self.rules[name] = ruled
+    def add_checked_input(self, name: str, ruled: CheckedInput) -> None:
+        """Add the checks of an input, which read the trace of its relation."""
+        self.checked_inputs[name] = ruled
         self.nodes[self._numbers["input", name]].arranged = True
 
     def add_view(self, name: str, plan: Plan) -> int:
@@ -228,7 +228,7 @@ class Graph:
                 feed = RecursiveReference(name, (*body.fields, ITERATION))
                 self._feeds[name] = self._add(("recur", len(self.nodes)), self._fresh(), feed, ())
             feeds = tuple(self._feeds.values())
-            loop = NestedCircuit(plan.names, feeds, self.joining.iterations, self.views)
+            loop = NestedCircuit(plan.names, feeds, self.joining.max_iterations, self.views)
             self._loops[id(plan.bodies)] = loop
             bodies = zip(plan.bodies, plan.cuts, strict=True)
             settles = [self.add(rewrite_plan(iterated(body, cut))) for body, cut in bodies]
@@ -271,7 +271,7 @@ class Graph:
         marks = dict(self.marks)
         refused: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
-        moment = StepContext(self.steps == 0, shared, budget)
+        context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
@@ -285,10 +285,10 @@ class Graph:
             if node.inner:
                 delta = node.nothing
             elif node.loop is not None:
-                delta = self._looped(node, deltas, moment, looped)
+                delta = self._looped(node, deltas, context, looped)
             elif node.operator is None:
                 given = inputs.get(node.name)
-                ruled = self.rules.get(node.name)
+                ruled = self.checked_inputs.get(node.name)
                 if ruled is not None and (given is not None or node.name in moved):
                     mark, move = watermark_of(node.name), moved.get(node.name)
                     found = ruled.prepare(given, self.marks.get(mark), move)
@@ -300,14 +300,14 @@ class Graph:
                     if found.horizon is not None and move is not None:
                         marks[mark] = found.horizon
                 delta = node.nothing if given is None else given
-                budget.give(len(delta), delta.arity)
-            elif not moment.first and not any([len(deltas[i]) for i in node.inputs]):
+                budget.add_input_rows(len(delta), delta.arity)
+            elif not context.first and not any([len(deltas[i]) for i in node.inputs]):
                 # Of no change comes no change, but for what is there from the first step on.
                 delta = node.nothing
             else:
-                budget.begin(number)
-                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                budget.end(len(delta), delta.arity)
+                budget.start_operator(number)
+                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], context)
+                budget.finish_operator(len(delta), delta.arity)
                 if state is not None and isinstance(node.operator, Integrate):
                     integrals[number] = state
                 elif state is not None:
@@ -317,7 +317,7 @@ class Graph:
             deltas.append(delta)
             spent.append(self.clock() - start)
         if unexpired:
-            publication = published(self, deltas, unexpired, moment)
+            publication = published(self, deltas, unexpired, context)
             deltas = list(publication.deltas)
             spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
             for number, change in publication.integrals.items():
@@ -337,7 +337,7 @@ class Graph:
     def _witnesses(self) -> DeletionWitnesses:
         """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
-            keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
+            keyed = [name for name, ruled in self.checked_inputs.items() if ruled.options.keys]
             self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._found_witnesses
 
@@ -345,16 +345,16 @@ class Graph:
         self,
         node: Node,
         deltas: Sequence[ZSet],
-        moment: StepContext,
+        context: StepContext,
         looped: dict[int, NestedCircuitStep],
     ) -> ZSet:
         """The delta of a relation of a loop, which is run for the first one asked for."""
         loop = node.loop
         assert loop is not None and isinstance(node.plan, Fixpoint)
         if id(loop) not in looped:
-            shared = moment.shared
+            shared = context.shared
             looped[id(loop)] = loop.prepare(
-                self.nodes, deltas, self.relations, shared, moment.budget, self.clock
+                self.nodes, deltas, self.relations, shared, context.budget, self.clock
             )
         return looped[id(loop)].outputs[node.plan.index]
 
@@ -372,18 +372,18 @@ class Graph:
                 found[number].append(view)
         return list(map(tuple, found))
 
-    def meaning(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
+    def evaluate(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
         """The views of whole inputs, by what the operators mean; no state is used or changed."""
         values: list[ZSet] = []
         for node in self.nodes:
             if node.inner:
                 value = node.nothing
             elif node.loop is not None and isinstance(node.plan, Fixpoint):
-                value = node.loop.meaning(self.nodes, values)[node.plan.index]
+                value = node.loop.evaluate(self.nodes, values)[node.plan.index]
             elif node.operator is None:
                 value = inputs.get(node.name, ZSet.empty(len(node.plan.fields)))
             else:
-                value = node.operator.meaning([values[i] for i in node.inputs])
+                value = node.operator.evaluate([values[i] for i in node.inputs])
             values.append(value)
         return {name: values[number] for name, number in self.views.items()}
 
@@ -393,21 +393,21 @@ class Graph:
         return tuple(self._loops.values())
 
     @property
-    def holdings(self) -> StateRegistry:
+    def registry(self) -> StateRegistry:
         """What holds the state, by name; found once."""
         size = len(self.nodes), len(self.relations.traces)
-        if self._holdings is None or self._size != size:
+        if self._registry is None or self._size != size:
             operators = {node.name: node.operator for node in self.nodes}
             self._size = size
-            self._holdings = StateRegistry(
-                operators, self.relations, self.codecs, formula_of(self.joining.formula)
+            self._registry = StateRegistry(
+                operators, self.relations, self.codecs, parse_formula(self.joining.formula)
             )
-        return self._holdings
+        return self._registry
 
     @property
     def traces(self) -> Mapping[str, Trace]:
         """The joined relations' traces and those of the operators, by name."""
-        return self.holdings.traces
+        return self.registry.traces
 
     def _fresh(self) -> str:
         """The name of the next operator, which is that of no input."""

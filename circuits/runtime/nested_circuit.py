@@ -47,7 +47,7 @@ from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.runtime.operators.recursive_distinct import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.trace import Overlaid, TraceStep
+from dbsp_wcoj.storage.trace import PoppedOverlay, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class NestedCircuit:
                 shared.add(name, values[number])
         return self.prepare(nodes, values, relations, shared, budget).outputs
 
-    def meaning(self, nodes: Sequence[Node], values: Sequence[ZSet]) -> list[ZSet]:
+    def evaluate(self, nodes: Sequence[Node], values: Sequence[ZSet]) -> list[ZSet]:
         """The relations by iteration from nothing, as the operators mean; no state is used.
 
         Args:
@@ -204,7 +204,7 @@ class NestedCircuit:
             for number in self.order:
                 node = nodes[number]
                 assert node.operator is not None
-                found[number] = node.operator.meaning([found[i] for i in node.inputs])
+                found[number] = node.operator.evaluate([found[i] for i in node.inputs])
             after = [found[number] for number in self.settles]
             if after == now:
                 return [_without_iteration(zset) for zset in now]
@@ -224,7 +224,7 @@ class NestedCircuit:
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.most:,} iterations; "
             "nothing was changed: bound it in the query (a depth, a limit of a sum), or allow more "
-            "by iterations="
+            "by max_iterations="
         )
 
 
@@ -257,7 +257,7 @@ class _Run:
         shared = self._relations.stage({})
         shared.by_name.update(outside)
         budget = self._budget
-        moment = StepContext(False, shared, budget)
+        context = StepContext(False, shared, budget)
         found = dict(given)
         changes: list[TraceStep] = []
         for number, delta in given.items():
@@ -270,9 +270,9 @@ class _Run:
             assert node.operator is not None
             start = self._clock()
             inputs = [found.get(i, nodes[i].nothing) for i in node.inputs]
-            budget.begin(number, self.rows[number])
-            delta, state = node.operator.prepare(inputs, moment)
-            budget.end(self.rows[number] + len(delta), delta.arity, len(delta))
+            budget.start_operator(number, self.rows[number])
+            delta, state = node.operator.prepare(inputs, context)
+            budget.finish_operator(self.rows[number] + len(delta), delta.arity, len(delta))
             if state is not None:
                 changes.extend(state.changes)
             if len(delta):
@@ -294,7 +294,7 @@ class _Run:
             self._laid.setdefault(id(step.trace), (step.trace, None))
             step.trace.push_overlay(step)
 
-    def pop_overlay(self) -> list[tuple[str | None, Overlaid]]:
+    def pop_overlay(self) -> list[tuple[str | None, PoppedOverlay]]:
         """Make all traces as they were; gives what was laid within the loop, and its name."""
         for trace in self._borrowed:
             trace.pop_overlay()

@@ -50,7 +50,7 @@ class Publication:
 
 
 def published(
-    graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], moment: StepContext
+    graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], context: StepContext
 ) -> Publication:
     """Compute the deltas of all nodes as if no row of the ``given`` inputs expired.
 
@@ -58,7 +58,7 @@ def published(
         graph: The operators; they do not change.
         committed: The delta of each node, including the deletions of expired rows.
         given: The deltas of some inputs, without the deletions of expired rows, by node.
-        moment: The context of the step, in which ``committed`` was computed.
+        context: The context of the step, in which ``committed`` was computed.
 
     Raises:
         LimitError: The published deltas exceed the limits of the step.
@@ -67,7 +67,7 @@ def published(
         That of one step of the operators above the ``given`` inputs.
     """
     shared = graph.relations.stage({})
-    moment = replace(moment, shared=shared)
+    context = replace(context, shared=shared)
     clock: Callable[[], float] = graph.clock
     differs = [False] * len(graph.nodes)
     deltas: list[ZSet] = []
@@ -84,10 +84,10 @@ def published(
         else:
             differs[number] = True
             delta, state = node.nothing, None
-            if moment.first or any(len(deltas[below]) for below in node.inputs):
-                moment.budget.begin(number)
-                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], moment)
-                moment.budget.end(len(delta), delta.arity)
+            if context.first or any(len(deltas[below]) for below in node.inputs):
+                context.budget.start_operator(number)
+                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], context)
+                context.budget.finish_operator(len(delta), delta.arity)
             if isinstance(node.operator, Integrate):
                 integrals[number] = state
         if node.arranged and len(delta):

@@ -106,7 +106,7 @@ class State:
 def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     """The state that a computed step adds; see `CircuitStep.state`."""
     graph = step.graph
-    names = graph.holdings.names
+    names = graph.registry.names
     changes = [change for prepared in step.prepared for change in prepared.changes]
     runs: dict[str, dict[ColumnOrder, Run]] = {}
     compacted: set[str] = set()
@@ -114,7 +114,7 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         name = names[id(change.trace)]
         # An arrangement may have come after the step was prepared.
         runs[name] = {order: change.run(order) for order in change.trace.orders}
-        if change.compact:
+        if change.must_compact:
             compacted.add(name)
     return StateStep(
         steps=graph.steps + 1,
@@ -123,7 +123,7 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         compacted=frozenset(compacted),
         tables=_added(graph, stored),
         marks=step.marks,
-        plans=graph.holdings.plans,
+        plans=graph.registry.plans,
         _graph=graph,
     )
 
@@ -137,7 +137,7 @@ def staged_whole(graph: Graph) -> StateStep:
         compacted=frozenset(),
         tables=_added(graph, {}),
         marks=graph.marks,
-        plans=graph.holdings.plans,
+        plans=graph.registry.plans,
         _graph=graph,
     )
 
@@ -169,13 +169,13 @@ def fill(graph: Graph, state: State) -> None:
         _check_names(graph, state)
         for name, pieces in state.tables.items():
             if is_payload(name):
-                _append(graph.holdings.tables[name], name, pieces)
+                _append(graph.registry.tables[name], name, pieces)
         for name, arrangements in state.traces.items():
             try:
                 graph.traces[name].load(arrangements)
             except ArityError as error:
                 raise SnapshotError(f"trace {name!r}: {error}") from error
-        graph.holdings.resume(state.plans)
+        graph.registry.resume(state.plans)
     graph.steps = state.steps
     graph.marks = dict(state.marks)
 
@@ -185,7 +185,7 @@ def _check_names(graph: Graph, state: State) -> None:
     # A trace without arrangements keeps nothing, so nothing may be stored of it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
     other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
-    other |= payloads - graph.holdings.tables.keys()
+    other |= payloads - graph.registry.tables.keys()
     if other:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "
@@ -213,7 +213,7 @@ def _append(table: Interner, name: str, pieces: Sequence[Strings]) -> None:
 def _added(graph: Graph, stored: Mapping[str, int]) -> dict[str, Strings]:
     """The values of the tables beyond the given lengths."""
     added = {}
-    tables = graph.holdings.tables
+    tables = graph.registry.tables
     for name, length in stored.items():
         size = len(tables[name]) if name in tables else 0
         if not 0 <= length <= size:

@@ -15,7 +15,7 @@ views give for it, writes that as the next version and commits the step.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -24,14 +24,15 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import StateError, StreamingError, TargetError
-from streaming.sink.output_modes import Output, PostStepReader
+from streaming.sink.output import Output
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import files_of
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.store import Store
+from streaming.targets.output_mode import PostStepReader
 
 __all__ = [
-    "MODES",
+    "EXECUTION_MODES",
     "EmbeddedEngine",
     "Engine",
     "ExecutionMode",
@@ -44,7 +45,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 ExecutionMode = Literal["embedded", "distributed"]
-MODES: Final = ("embedded", "distributed")
+EXECUTION_MODES: Final = ("embedded", "distributed")
 
 
 @dataclass(frozen=True)
@@ -111,18 +112,18 @@ class EmbeddedEngine:
         return self.circuit.explain()
 
 
-def check_outputs(mode: ExecutionMode, outputs: Mapping[str, Output]) -> None:
-    """Refuse output modes that a mode of execution has not.
+def check_outputs(mode: ExecutionMode, outputs: Iterable[Output]) -> None:
+    """Refuse output modes that the execution mode does not support.
 
     Raises:
-        TargetError: A view is to be given out by its whole, and is nowhere whole.
+        TargetError: An output needs the whole view, and the cells keep only parts of it.
     """
-    for view, output in outputs.items():
-        if mode == "distributed" and output.needs_view:
+    for output in outputs:
+        if mode == "distributed" and output.output_mode.needs_view:
             raise TargetError(
-                f"view {view!r} is to be given out by {output.mode}(), which needs all of it, and "
-                "in mode 'distributed' no view is whole in one place: give it out as its delta, to "
-                "a target that holds it, or take mode='embedded'"
+                f"view {output.view!r}: output mode {output.mode!r} needs the whole view, and in "
+                "mode 'distributed' no view is whole in one place: use output mode 'delta' with a "
+                "target that keeps the view, or ViewSink(mode='embedded')"
             )
 
 
@@ -159,8 +160,8 @@ def engine_of(
         StateError: ``keep`` or the location are not what they should be, or the state is
             distributed and has no place.
     """
-    if mode not in MODES:
-        raise StreamingError(f"mode={mode!r} is none of {', '.join(MODES)}")
+    if mode not in EXECUTION_MODES:
+        raise StreamingError(f"mode={mode!r} is none of {', '.join(EXECUTION_MODES)}")
     if mode == "distributed":
         from streaming.distributed.engine import DistributedEngine  # only where it is needed
 

@@ -3,7 +3,7 @@
 ::
 
     circuit = compile_sql("SELECT city, count(*) AS n FROM r GROUP BY city", {"r": schema})
-    sink = ViewSink(circuit, on_delta, state_dir="state/")
+    sink = ViewSink(circuit, [Output("r", target)], state_dir="state/")
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
 
 Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without holes, at least
@@ -18,8 +18,8 @@ once each. The sink makes that exactly once:
 
 An error before the commit leaves the state as it was, and the micro-batch may come again. Targets
 get every delta at least once, with the same rows, and the ones that come with this package write
-it once (`streaming.targets`). A plain function ``on_delta(frame, batch_id)`` has to see to that
-itself, by the batch id.
+it once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
+the batch id.
 
 The micro-batch is read on a replay, too: Spark notes a micro-batch as done when the function
 returns, whether its rows were looked at or not, and rows that differ would be lost unseen.
@@ -42,7 +42,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from threading import RLock
-from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -53,8 +52,7 @@ from streaming.errors import StateError
 from streaming.sink.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sink.engine import ExecutionMode, check_outputs, engine_of, place_of
 from streaming.sink.metrics import BatchMetrics, Stopwatch
-from streaming.sink.output_modes import Output
-from streaming.sink.output_routing import OnDelta, routes_of
+from streaming.sink.output import Outputs, route_outputs
 from streaming.sink.preparing import prepare_batch
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import Feed, feed_of
@@ -63,7 +61,7 @@ from streaming.sources.envelope import Changes, changes_of
 from streaming.state.files import STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
-from streaming.targets.target import Target, ViewDelta
+from streaming.targets.target import ViewDelta
 
 __all__ = ["Published", "ViewSink", "Watcher"]
 
@@ -96,17 +94,15 @@ class ViewSink:
 
     Args:
         circuit: The views; from now on only this sink may step it.
-        on_delta: Where the deltas go: a function ``(frame, batch_id)``, a `Target`, or a mapping
-            from the names of outputs to either. One function or target takes the deltas of all
-            outputs of the circuit, one after another.
+        outputs: The target and the output mode of each view, a list of `Output`. Short form: one
+            `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
+            the circuit, one view after another.
         state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
             system and path, or `Files`. Without it, in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
             bits, its files, dead letters among them, when they are created on a local disk. What
             exists keeps its own. Only the user of this process may read them by default.
         keep: How many versions of the state stay in the directory, at least 2.
-        outputs: How the changes of a view are given out, where not as its delta
-            (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
         feed: How the rows become changes: a `Feed`, or its name
@@ -127,8 +123,8 @@ class ViewSink:
     Raises:
         StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
         UnknownInputError: ``relation`` is no input of the circuit.
-        UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
-        TargetError: A mode does not go with its view.
+        UnknownViewError: An output names a view that is not an output of the circuit.
+        TargetError: An output mode does not fit its view or ``mode``.
         FeedError: There is no such feed.
         StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
             place for files, or there is none to keep dead letters in.
@@ -137,12 +133,11 @@ class ViewSink:
     def __init__(
         self,
         circuit: Circuit,
-        on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None = None,
+        outputs: Outputs = None,
         *,
         state_dir: Any = None,
         state_mode: int = STATE_MODE,
         keep: int = 3,
-        outputs: Mapping[str, Output] = MappingProxyType({}),
         relation: str | None = None,
         feed: Feed | str | None = None,
         bad_rows: BadRows = "fail",
@@ -164,10 +159,10 @@ class ViewSink:
                 "ViewSink(state_dir=...)"
             )
         mode, cells = place_of(circuit, mode, cells)
-        check_outputs(mode, outputs)
         _tell_expiry(circuit)
         self._circuit = circuit
-        self._routes = routes_of(circuit, on_delta, outputs)
+        self._routing = route_outputs(circuit, outputs)
+        check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
         self._feed = None if feed is None else feed_of(feed)
         self._bad_rows: BadRows = bad_rows
@@ -196,7 +191,7 @@ class ViewSink:
         # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
         self._is_current = False
         self._watchers: list[Watcher] = []
-        rules = self._circuit.rules.items()
+        rules = self._circuit.input_options.items()
         # Inputs of which it was said that they delete what is not there.
         self._missed: set[str] = set()
         self._order = OrderCheck(
@@ -269,7 +264,7 @@ class ViewSink:
                     table,
                     self._circuit.inputs,
                     relation=self._relation,
-                    rules=self._circuit.rules,
+                    input_options=self._circuit.input_options,
                 )
             if done is None:
                 now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
@@ -309,7 +304,7 @@ class ViewSink:
         """As `view`, as an Arrow table, without Spark."""
         if self._mode == "distributed":
             raise UnknownViewError(
-                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give on_delta a "
+                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
                 "target that holds the view"
             )
         while not self._is_current:
@@ -365,7 +360,9 @@ class ViewSink:
     @property
     def _keys(self) -> dict[str, tuple[str, ...]]:
         """The keys of the inputs whose rows are upserts."""
-        return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
+        return {
+            name: rules.keys for name, rules in self._circuit.input_options.items() if rules.keys
+        }
 
     def _stepped(
         self,
@@ -386,7 +383,7 @@ class ViewSink:
                 changes.letters,
                 bad_rows=self._bad_rows,
                 batch_id=batch_id,
-                watermarks=self._origin.watermarks(circuit.inputs, circuit.rules, batch_id),
+                watermarks=self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id),
             )
         step, letters = batch.step, batch.letters.table
         watch.split("step", step.seconds)
@@ -398,7 +395,7 @@ class ViewSink:
                     batch_id,
                     query_id,
                     step,
-                    outputs=self._routes.tables(answer.deltas, answer.after),
+                    outputs=self._routing.tables(answer.deltas, answer.after),
                     digests=batch.digests,
                     letters=letters if letters.num_rows else None,
                     cells=answer.cells,
@@ -423,8 +420,9 @@ class ViewSink:
 
     def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():
-            watch.subject(f"{self._routes.kind_of(view)} of view {view}, {table.num_rows:,} rows")
-            self._routes.publish(
+            target = self._routing.output_of(view).target_name
+            watch.subject(f"{target} of view {view}, {table.num_rows:,} rows")
+            self._routing.publish(
                 view,
                 done.batch_id,
                 table,
@@ -478,7 +476,7 @@ class ViewSink:
 
 def _tell_expiry(circuit: Circuit) -> None:
     """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
-    for name, rules in circuit.rules.items():
+    for name, rules in circuit.input_options.items():
         retain = rules.retain
         if retain is not None and not retain.chosen:
             log.warning(

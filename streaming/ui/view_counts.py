@@ -62,7 +62,7 @@ class ViewCounts:
         Args:
             table: What the view gave out; its step is committed.
             weights: Its weights.
-            mode: In which form (`streaming.sink.output_modes`).
+            mode: In which form (`streaming.targets.output_mode`).
             batch_id: The micro-batch.
             replayed: Whether it had been given out before.
 

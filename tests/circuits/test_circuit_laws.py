@@ -57,7 +57,7 @@ def test_summed_deltas_of_a_random_circuit_are_its_meaning(data):
             inputs[name] += delta
         expected = evaluate_plan(plan, history.lists())
         assert decoded(total) == Counter({r: w for r, w in expected.items() if w})
-        assert total == graph.meaning(inputs)["view"]
+        assert total == graph.evaluate(inputs)["view"]
 
 
 @settings(LAW, max_examples=60)

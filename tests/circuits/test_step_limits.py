@@ -55,7 +55,7 @@ def many(rows: int, key: int | None = None) -> pa.Table:
 def sizes(circuit: Circuit) -> tuple[object, ...]:
     """All that a refused step must leave as it was."""
     lengths = {name: (trace.rows, trace.orders) for name, trace in circuit._graph.traces.items()}
-    return lengths, circuit._graph.holdings.lengths(), circuit._version
+    return lengths, circuit._graph.registry.lengths(), circuit._version
 
 
 of_limits = pytest.mark.parametrize(
@@ -206,7 +206,7 @@ WITHOUT_END = "d(x, min(k)) :- e(x, y), k = 0.\nd(y, min(k - 1)) :- d(x, k), e(x
 def test_a_recursion_that_has_no_end_is_refused_in_seconds(
     iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    circuit = compile_datalog(WITHOUT_END, {"e": PAIRS}, iterations=iterations)
+    circuit = compile_datalog(WITHOUT_END, {"e": PAIRS}, max_iterations=iterations)
     before = sizes(circuit)
     read = 0
 
@@ -396,17 +396,17 @@ def test_a_query_has_the_limits_of_a_step() -> None:
         "SELECT a FROM e", SCHEMAS, materialize=["e"], limits=StepLimits(max_step_rows=100_000)
     )
     circuit.step({"e": many(1000)})
-    lengths = circuit._graph.holdings.lengths()
+    lengths = circuit._graph.registry.lengths()
 
     with pytest.raises(StepLimitError, match=r"join.*max_step_rows=100000"):
         circuit.query("SELECT x.a, y.b FROM e x, e y")
 
-    assert circuit._graph.holdings.lengths() == lengths
+    assert circuit._graph.registry.lengths() == lengths
     assert circuit.query("SELECT count(*) AS n FROM e x, e y").to_pylist()[0]["n"] == 1_000_000
 
 
 def test_a_query_that_recurs_without_end_is_refused() -> None:
-    circuit = compile_sql("SELECT a FROM e", SCHEMAS, materialize=["e"], iterations=100)
+    circuit = compile_sql("SELECT a FROM e", SCHEMAS, materialize=["e"], max_iterations=100)
     circuit.step({"e": table([(1, 2), (2, 1)])})
 
     with pytest.raises(IterationError):
@@ -509,7 +509,7 @@ def test_results_that_are_published_before_their_rows_expire_count():
         "SELECT a.v + b.v AS x, a.v AS y FROM e a JOIN e b"
         " ON a.k = b.k AND a.at >= b.at - 50 AND b.at >= a.at - 50",
         {"e": pa.schema({"k": pa.int64(), "v": pa.int64(), "at": pa.int64()})},
-        rules={"e": InputOptions(retain=Retention("at", 1, on_expiry="keep"))},
+        input_options={"e": InputOptions(retain=Retention("at", 1, on_expiry="keep"))},
         limits=StepLimits(max_step_rows=1000),
     )
     rows = {"k": [1] * 100 + [2], "v": [*range(101)], "at": [0] * 100 + [1000]}

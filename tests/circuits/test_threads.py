@@ -215,7 +215,7 @@ def test_a_step_that_is_dropped_keeps_nobody_out_and_leaves_no_codes(circuit, po
     del step
     gc.collect()
     second.result(PATIENCE).abandon()
-    assert circuit._graph.holdings.lengths() == lengths
+    assert circuit._graph.registry.lengths() == lengths
     circuit.prepare({"e": edges("xy")})
     circuit.step({"e": edges("zz")})
     assert circuit.committed.lengths["text"] == lengths["text"] + 1
@@ -407,12 +407,12 @@ def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
     )
     s, d, b = zip(*ROWS, strict=True)
     circuit.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
-    lengths = circuit._graph.holdings.lengths()
+    lengths = circuit._graph.registry.lengths()
     orders = {name: trace.orders for name, trace in circuit._graph.traces.items()}
     first = bag_of(circuit.query(asked))
     assert bag_of(circuit.query(asked)) == first
     circuit.digests({"r": pa.table({"s": ["new"], "d": [Decimal(10**27)], "b": [b"n"]}, NUMBERS)})
-    assert circuit._graph.holdings.lengths() == lengths
+    assert circuit._graph.registry.lengths() == lengths
     assert {name: trace.orders for name, trace in circuit._graph.traces.items()} == orders
     # The same of a circuit in which all the strings have codes: what is asked for is a view.
     steady = compile_sql(asked, {"r": NUMBERS}, materialize=True)
@@ -430,12 +430,12 @@ def test_digests_are_those_that_the_step_has_whatever_the_rules():
     circuit = compile_sql(
         "SELECT e.a FROM e JOIN t ON e.a = t.s",
         schemas,
-        rules=rules,
+        input_options=rules,
     )
     times = pa.table({"at": pa.array([50, 61], pa.timestamp("s")), "s": ["x", "new"]}, schemas["t"])
     for tables in ({"e": edges("xy", "uv")}, {"t": times}, {"e": edges("xz", "wv"), "t": times}):
         digests = circuit.digests(tables)
-        lengths = circuit._graph.holdings.lengths()
+        lengths = circuit._graph.registry.lengths()
         step = circuit.prepare(tables)
         assert step.digests == digests
         assert lengths == circuit.committed.lengths

@@ -61,7 +61,7 @@ def ended(world: World) -> None:
     assert reader.seen == world.high == world.low
     lengths = world.circuit.committed.lengths
     world.circuit.prepare({}).abandon()
-    assert world.circuit._graph.holdings.lengths() == lengths
+    assert world.circuit._graph.registry.lengths() == lengths
     world.circuit._graph.codecs.interners["text"]._check()
 
 

@@ -18,8 +18,6 @@ PUBLIC = [
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
-    "Dictionary",
-    "Encoded",
     "Formula",
     "FormulaError",
     "LimitError",

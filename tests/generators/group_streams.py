@@ -92,15 +92,15 @@ def run_stream(make, plan, stream):
     for number, changes in enumerate(stream):
         delta = encoded(changes, types, codecs)
         total = total + delta
-        moment = StepContext(number == 0, Relations().stage({}))
-        change, prepared = operator.prepare([delta], moment)
-        again, _ = operator.prepare([delta], moment)
+        context = StepContext(number == 0, Relations().stage({}))
+        change, prepared = operator.prepare([delta], context)
+        again, _ = operator.prepare([delta], context)
         assert change == again
         change._check()
         if prepared is not None:
             prepared.commit()
         output = output + change
-        assert output == operator.meaning([total])
+        assert output == operator.evaluate([total])
         given = decoded(total, types, codecs)
         expected = evaluate_plan(plan, {plan.input.relation: given})
         assert decoded(output, out_types, codecs) == Counter(expected)
@@ -128,4 +128,4 @@ def run_window(make, plan, *, steps=24, size=3000, groups=40):
         )
         prepared.commit()
         output = output + change
-        assert output == operator.meaning([total])
+        assert output == operator.evaluate([total])

@@ -64,7 +64,7 @@ class AggregateOperator:
     ...         AggregateCall("min", 1, number, "least"),
     ...     ),
     ... )
-    >>> AggregateOperator(plan, Codecs()).meaning([ZSet.from_rows([(7, 3), (7, 5)])])
+    >>> AggregateOperator(plan, Codecs()).evaluate([ZSet.from_rows([(7, 3), (7, 5)])])
     ZSet({(7, 2, 3): 1})
     """
 
@@ -98,11 +98,11 @@ class AggregateOperator:
             *(keys | one.coded for one in self._extremes.values() for _ in one.rows.traces),
         )
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The rows of all groups of a whole Z-set."""
         (zset,) = inputs
         sets = {
-            column: cut.meaning([self._values(zset, column)]) for column, cut in self._sets.items()
+            column: cut.evaluate([self._values(zset, column)]) for column, cut in self._sets.items()
         }
         sources = [self._linear.spread(zset, sets)]
         sources += [_positive(extreme.arranged(zset)) for extreme in self._extremes.values()]
@@ -120,7 +120,7 @@ class AggregateOperator:
         rows = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the rows of the touched groups change; without keys the first step brings the row.
 
         Raises:
@@ -128,13 +128,13 @@ class AggregateOperator:
             EvaluationError: A sum is beyond the type of the result.
         """
         (delta,) = deltas
-        initial = moment.first and not self.keys
+        initial = context.first and not self.keys
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         staged: list[Prepared] = []
         sets = {}
         for column, cut in self._sets.items():
-            sets[column], step = cut.prepare([self._values(delta, column)], moment)
+            sets[column], step = cut.prepare([self._values(delta, column)], context)
             if step is not None:
                 staged.append(step)
         prefixes = touched(delta, self.keys)

@@ -30,7 +30,7 @@ import numpy as np
 
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.zset import Int64Array, stored
+from dbsp_wcoj.zset import Int64Array, to_storable
 
 __all__ = ["DistinctOperator", "to_bag", "to_set"]
 
@@ -46,7 +46,7 @@ class DistinctOperator:
         cut: `to_set` or `to_bag`.
 
     >>> zset = ZSet.from_rows([(7,), (7,), (8,)], [1, 1, -1])
-    >>> DistinctOperator(1, to_set).meaning([zset]), DistinctOperator(1, to_bag).meaning([zset])
+    >>> DistinctOperator(1, to_set).evaluate([zset]), DistinctOperator(1, to_bag).evaluate([zset])
     (ZSet({(7,): 1}), ZSet({(7,): 2}))
     """
 
@@ -55,12 +55,12 @@ class DistinctOperator:
         self.traces = (self.trace,)
         self._cut = cut
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Cut the weights of a Z-set."""
         (zset,) = inputs
         return _reweighted(zset, self._cut(zset.weights))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the cut weights of the delta's rows change.
 
         Raises:
@@ -69,7 +69,7 @@ class DistinctOperator:
         (delta,) = deltas
         if not len(delta):
             return delta, None
-        rows = stored(delta)
+        rows = to_storable(delta)
         staged = self.trace.prepare(rows)  # and so the sums below cannot wrap around
         old = self.trace.weights_of(rows)
         return _reweighted(delta, self._cut(old + delta.weights) - self._cut(old)), staged

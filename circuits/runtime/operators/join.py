@@ -55,15 +55,15 @@ class JoinOperator:
             self.query, formula=formula, executor=executor, parts=parts, relations=relations
         )
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Join whole Z-sets."""
         return generic_join(self.query, list(inputs))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
-        """Join what has changed with the rest; the inputs' deltas are in ``moment.shared``."""
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Join what has changed with the rest; the inputs' deltas are in ``context.shared``."""
         if not any(len(delta) for delta in deltas):
             return ZSet.empty(len(self.query.head)), None
-        return self.delta_query.evaluate(moment.shared, moment.budget), None
+        return self.delta_query.evaluate(context.shared, context.budget), None
 
 
 def query_of(plan: Join, names: Sequence[str]) -> Query:

@@ -37,10 +37,10 @@ class RowIdEncodeOperator:
 
     >>> pack = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
-    >>> packed = pack.meaning([zset])
+    >>> packed = pack.evaluate([zset])
     >>> packed.to_dict()
     {(1, 0): 1, (1, 1): 1, (2, 0): 1}
-    >>> RowIdDecodeOperator([(1, pack)]).meaning([packed]) == zset
+    >>> RowIdDecodeOperator([(1, pack)]).evaluate([packed]) == zset
     True
     """
 
@@ -48,7 +48,7 @@ class RowIdEncodeOperator:
         self.kept = kept
         self.table = Interner(words=words)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Pack a Z-set."""
         (zset,) = inputs
         if not len(zset):
@@ -58,9 +58,9 @@ class RowIdEncodeOperator:
         rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset._rows[self.kept :]))
         return consolidated_rows(rows, zset._weights.copy())
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Pack a delta."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None
 
 
 class RowIdDecodeOperator:
@@ -75,7 +75,7 @@ class RowIdDecodeOperator:
         self._payloads = dict(payloads)
         self._width = width
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Unpack a Z-set."""
         (zset,) = inputs
         if not len(zset):
@@ -86,6 +86,6 @@ class RowIdDecodeOperator:
             parts.append(codes[np.newaxis] if pack is None else pack.table.rows(codes))
         return consolidated_rows(np.concatenate(parts), zset._weights.copy())
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Unpack a delta."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None

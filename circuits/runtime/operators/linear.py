@@ -50,7 +50,7 @@ class FilterOperator:
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Filter a Z-set."""
         (zset,) = inputs
         if not len(zset):
@@ -61,9 +61,9 @@ class FilterOperator:
             return zset
         return ZSet(np.ascontiguousarray(zset._rows[:, kept]), zset._weights[kept])
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Filter a delta."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None
 
 
 class MapOperator:
@@ -74,19 +74,19 @@ class MapOperator:
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Map a Z-set."""
         (zset,) = inputs
         return self._mapped(zset, None)
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Map a delta.
 
         Raises:
             LimitError: The values take more bytes than the step may use.
         """
         (delta,) = deltas
-        return self._mapped(delta, moment.budget), None
+        return self._mapped(delta, context.budget), None
 
     def _mapped(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
@@ -115,7 +115,7 @@ class MapOperator:
                 return reduce(np.maximum, codes)
         values = evaluate(expression, batch, batch.rows)
         if budget is not None:
-            budget.hold(values.nbytes)
+            budget.add_bytes(values.nbytes)
         return self._codecs.codec(expression.type).encode(values)
 
     def _compares(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:
@@ -129,22 +129,22 @@ class UnionOperator:
     def __init__(self, arity: int) -> None:
         self._arity = arity
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Add Z-sets up."""
         return accumulate([zset for zset in inputs if len(zset)], self._arity)
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Add deltas up."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None
 
 
 class NegateOperator:
     """The Z-set with every weight negated."""
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Negate a Z-set."""
         return -inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Negate a delta."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None

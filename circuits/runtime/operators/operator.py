@@ -1,11 +1,11 @@
-"""Operator: a node of a circuit, with its meaning Q and its incremental form Q^Δ = D ∘ Q ∘ I.
+"""Operator: a non-incremental form Q, and the incremental form Q^Δ = D ∘ Q ∘ I.
 
-``meaning`` takes whole Z-sets and has no state. ``prepare`` takes the deltas of one step, returns
-the delta of the output and, if the operator has state, what commits its change; until then nothing
-has changed, so that a step is all or nothing. The law between the two, which every operator's test
-checks after every step::
+``evaluate`` applies Q to whole Z-sets and has no state. ``prepare`` takes the deltas of one step.
+It returns the delta of the output and, if the operator has state, a `Prepared` that commits the
+change. Until then nothing has changed, so a step is all or nothing. The test of every operator
+checks the law between the two after every step::
 
-    Σ prepare(deltas of step t).delta  =  meaning(Σ deltas of step t)
+    Σ prepare(deltas of step t).delta  =  evaluate(Σ deltas of step t)
 
 By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremental operators is incremental.
 """
@@ -55,10 +55,10 @@ class StepContext:
 class Operator(Protocol):
     """A node of a circuit."""
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Apply Q to whole Z-sets."""
         ...
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The output's delta for these deltas of the inputs, and what commits it."""
         ...

@@ -44,13 +44,13 @@ class PartialAggregateOperator:
     def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
         self._linear = _linear(plan, range(plan.kept), codecs)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Spread a Z-set."""
         return self._linear.spread(inputs[0], {})
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Spread a delta."""
-        return self.meaning(deltas), None
+        return self.evaluate(deltas), None
 
 
 class FinalAggregateOperator:
@@ -63,7 +63,7 @@ class FinalAggregateOperator:
         self.traces = (self._linear.trace,)
         self.coded = (tabled([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The rows of all groups."""
         (zset,) = inputs
         groups, (places,) = grouped([zset], len(self._keys))
@@ -75,7 +75,7 @@ class FinalAggregateOperator:
         ]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the rows of the touched groups change; without keys the first step brings the row.
 
         Raises:
@@ -83,7 +83,7 @@ class FinalAggregateOperator:
             EvaluationError: A sum is beyond the type of the result.
         """
         (delta,) = deltas
-        initial = moment.first and not self._keys
+        initial = context.first and not self._keys
         if not len(delta) and not initial:
             return ZSet.empty(self._arity), None
         groups = touched(delta, self._keys)

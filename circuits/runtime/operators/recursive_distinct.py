@@ -43,7 +43,7 @@ class RecursiveSetOperator:
         arity: The number of columns, the iteration among them.
 
     >>> settle = RecursiveSetOperator(2)
-    >>> settle.meaning([ZSet.from_rows([(7, 2), (7, 5), (8, 1)], [1, 1, 3])]).to_dict()
+    >>> settle.evaluate([ZSet.from_rows([(7, 2), (7, 5), (8, 1)], [1, 1, 3])]).to_dict()
     {(7, 2): 1, (8, 1): 1}
     """
 
@@ -51,12 +51,12 @@ class RecursiveSetOperator:
         self.trace = Trace(arity)
         self.traces = (self.trace,)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The first iteration of each row."""
         (zset,) = inputs
         return RecursiveSetOperator(zset.arity)._prepared(zset)[0] if len(zset) else zset
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the histories of the delta's rows change.
 
         Raises:
@@ -96,11 +96,11 @@ class RecursiveBagOperator:
 
     traces = ()
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The rows."""
         return inputs[0]
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """The delta."""
         return deltas[0], None
 

@@ -54,7 +54,7 @@ class RecursiveMinMaxOperator:
         least: Whether the least is the best.
 
     >>> settle = RecursiveMinMaxOperator(3, 1, least=True)
-    >>> settle.meaning([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
+    >>> settle.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
     {(7, 4, 3): 1, (7, 9, 1): 1, (7, 9, 3): -1}
     """
 
@@ -66,13 +66,13 @@ class RecursiveMinMaxOperator:
         others = [place for place in range(arity - 1) if place != column]
         self._order = [*others, column, arity - 1]
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The best values of a Z-set, iteration by iteration."""
         (zset,) = inputs
         fresh = RecursiveMinMaxOperator(zset.arity, self._column, least=self._least)
         return fresh._prepared(zset)[0] if len(zset) else zset
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the best values of the delta's keys change.
 
         Raises:

@@ -50,7 +50,7 @@ class TopKOperator:
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Field, Order, Scan
     >>> least = TopK(Scan("r", (Field("x", pa.int64()),)), keys=(), order=(Order(0),), limit=2)
-    >>> TopKOperator(least, Codecs()).meaning([ZSet.from_rows([(3,), (5,), (5,)])])
+    >>> TopKOperator(least, Codecs()).evaluate([ZSet.from_rows([(3,), (5,), (5,)])])
     ZSet({(3,): 1, (5,): 1})
     """
 
@@ -90,7 +90,7 @@ class TopKOperator:
         kept = {self._first_kept + place: columns[c] for place, c in enumerate(self._kept)}
         self.coded = (tabled([columns[key] for key in self.keys]) | kept,) * len(self.traces)
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The chosen rows of a whole Z-set, by sorting all of it."""
         (zset,) = inputs
         laid = self._laid_out(zset)
@@ -100,7 +100,7 @@ class TopKOperator:
         rows, places = laid._rows[:, order], places[order]
         return self._original(rows, self._chosen(places, laid._weights[order]))
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the chosen rows of the touched groups change.
 
         Raises:

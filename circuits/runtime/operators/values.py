@@ -33,10 +33,10 @@ class ValuesOperator:
         else:
             self._rows = ZSet.scalar(len(plan.rows))
 
-    def meaning(self, inputs: Sequence[ZSet]) -> ZSet:
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """All rows."""
         return self._rows
 
-    def prepare(self, deltas: Sequence[ZSet], moment: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """All rows, once."""
-        return (self._rows if moment.first else ZSet.empty(self._rows.arity)), None
+        return (self._rows if context.first else ZSet.empty(self._rows.arity)), None

@@ -22,7 +22,7 @@ from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.sink import (
     SinkArgument,
     assign_sinks,
-    build_targets,
+    build_outputs,
     check_places,
 )
 from streaming.cli.arguments.source import SourceArgument
@@ -38,6 +38,7 @@ from streaming.errors import (
     StateMismatchError,
 )
 from streaming.sink.engine import check_outputs
+from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import unordered
 from streaming.state.directory_identity import identity_of
 from streaming.state.files import files_of
@@ -170,10 +171,12 @@ def check_views(
         rules = {
             name: rule for name, one in sources.items() if (rule := one.input_options()) is not None
         }
-        circuit = compile_query(query, columns, rules=rules, formula=formula)
+        circuit = compile_query(query, columns, input_options=rules, formula=formula)
         kept = views_kept(assign_sinks(sinks, circuit))
         if kept:  # compiled again, since the state of a circuit depends on its materialized views
-            circuit = compile_query(query, columns, rules=rules, formula=formula, materialize=kept)
+            circuit = compile_query(
+                query, columns, input_options=rules, formula=formula, materialize=kept
+            )
         views = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
     if circuit is not None:
@@ -205,7 +208,9 @@ def _check_forms(
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output.check(view, names)
     if cells is not None and not circuit.recursions:
-        check_outputs("distributed", {view: sink.output for view, sink in sinks.items()})
+        modes = {view: sink.output for view, sink in sinks.items()}
+        outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
+        check_outputs("distributed", outputs)
     folders = [one.path for one in sources.values() if one.path is not None]
     check_places(sinks, folders)
 
@@ -334,13 +339,12 @@ def check_targets(
     newest: int,
 ) -> None:
     """Check that targets can be reached, and that their tables and files fit the views."""
-    targets, _ = build_targets(sinks)
-    for view, sink in sinks.items():
-        target = targets[view]
+    for output in build_outputs(sinks):
+        view, target, sink = output.view, output.target, sinks[output.view]
         with checks.check(f"sink {view}", sink.text()):
             schema = circuit.schema(view).arrow
             delta = ViewDelta(
-                view, newest + 1, schema.empty_table(), sink.output.mode, sink.output.keys, state_id
+                view, newest + 1, schema.empty_table(), output.mode, tuple(output.keys), state_id
             )
             if isinstance(target, CheckedTarget) and sink.exists():
                 target.check(delta)

@@ -35,10 +35,11 @@ from circuits.schema import WEIGHT
 from circuits.types.functions.text_formatting import readable
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.sink.output_modes import Output, complete, upsert
+from streaming.sink.output import Output
 from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.folder_checks import check_writable
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
@@ -50,7 +51,7 @@ __all__ = [
     "JsonLines",
     "SinkArgument",
     "assign_sinks",
-    "build_targets",
+    "build_outputs",
     "check_places",
     "output_of",
     "retry_of",
@@ -85,7 +86,7 @@ class SinkArgument:
     place: str = ""
     table: str = ""
     view: str | None = None
-    output: Output = field(default_factory=Output)
+    output: OutputMode = field(default_factory=OutputMode)
     retry: Retry = field(default_factory=Retry, repr=False)
     label: str = field(default="--sink", repr=False, compare=False)
 
@@ -115,7 +116,7 @@ class SinkArgument:
 
         >>> SinkArgument.parse("waiting=sqlite:shop.db#open,keys=nr")
         SinkArgument(kind='sqlite', place='shop.db', table='open', view='waiting', \
-output=Output(mode='upsert', keys=('nr',)))
+output=OutputMode(mode='upsert', keys=('nr',)))
         >>> SinkArgument.parse("console").view
         """
         label = f"--sink {text!r}"
@@ -260,18 +261,17 @@ def assign_sinks(sinks: Sequence[SinkArgument], circuit: Circuit) -> dict[str, S
     return found | dict.fromkeys(rest, others[0]) if others else found
 
 
-def build_targets(
-    sinks: Mapping[str, SinkArgument], *, json: bool = False
-) -> tuple[dict[str, Target], dict[str, Output]]:
-    """Create the targets; return targets and output modes by view, for ``ViewSink``."""
+def build_outputs(sinks: Mapping[str, SinkArgument], *, json: bool = False) -> list[Output]:
+    """Create the targets; return the outputs of the views, for ``ViewSink``."""
     made: dict[int, Target] = {}
     for sink in sinks.values():
         if id(sink) not in made:
             views = [view for view, other in sinks.items() if other is sink]
             made[id(sink)] = sink.target(views, json=json)
-    targets = {view: made[id(sink)] for view, sink in sinks.items()}
-    outputs = {view: sink.output for view, sink in sinks.items() if sink.output.mode != "delta"}
-    return targets, outputs
+    return [
+        Output(view, made[id(sink)], sink.output.mode, sink.output.keys)
+        for view, sink in sinks.items()
+    ]
 
 
 def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> None:
@@ -304,7 +304,7 @@ def check_places(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) -> 
                     )
 
 
-def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> Output:
+def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> OutputMode:
     """Return the output mode; the default is ``upsert`` with keys, and ``delta`` without.
 
     Raises:
@@ -312,11 +312,11 @@ def output_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> Ou
     """
     mode = mode or ("delta" if keys is None else "upsert")
     if mode == "upsert" and keys is not None:
-        return upsert(*keys)
+        return OutputMode("upsert", keys)
     if mode == "complete" and keys is None:
-        return complete()
+        return OutputMode("complete")
     if mode == "delta" and keys is None:
-        return Output()
+        return OutputMode()
     raise TargetError(
         f"{label}: write mode=delta, mode=complete, or keys=COLUMN for one row per key"
     )

@@ -38,7 +38,7 @@ def explain(
         query,
         schemas,
         formula=formula,
-        rules={name: rule for name, rule in rules.items() if rule is not None},
+        input_options={name: rule for name, rule in rules.items() if rule is not None},
     )
     if analyze:
         with show_compilation(console(stderr=True)):  # of those that this step needs

@@ -86,7 +86,7 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
-                rules=given.rules_by_name(),
+                input_options=given.rules_by_name(),
                 limits=limits,
             )
         except DbspWcojError as error:

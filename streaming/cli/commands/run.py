@@ -37,7 +37,7 @@ from streaming.cli.arguments.checks import (
 from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
 from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.run_options import RunOptions
-from streaming.cli.arguments.sink import assign_sinks, build_targets
+from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.views import compile_query, view_name
 from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
 from streaming.cli.terminal.dashboard import Dashboard
@@ -52,7 +52,6 @@ from streaming.sink.dead_letters import check_policy
 from streaming.sink.view_sink import ViewSink
 from streaming.state.files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target
 from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve
 
@@ -200,11 +199,10 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
         check_free(state, circuit, options.label("state"))
     stream, stream_options = merge_streams(options.sources, frames, schemas)
     sinks = assign_sinks(options.sinks, circuit)
-    targets, outputs = build_targets(sinks, json=options.json)
+    outputs = build_outputs(sinks, json=options.json)
     view_sink = ViewSink(
         circuit,
-        targets,
-        outputs=outputs,
+        outputs,
         state_dir=state,
         state_mode=settings.state_mode,
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
@@ -238,7 +236,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
             name=name,
             every=settings.interval,
             once=options.once,
-            on_stop=lambda: _interrupt(targets.values()),
+            on_stop=lambda: _interrupt(outputs),
             on_progress=_log_offsets if options.verbose else None,
         )
     dashboard.tell_summary()
@@ -286,7 +284,7 @@ def _compile(
         formula=options.formula,
         executor=executor,
         threads=threads,
-        rules={name: rule for name, rule in rules.items() if rule is not None},
+        input_options={name: one for name, one in rules.items() if one is not None},
         materialize=views_kept(sinks),
         limits=settings.limits,
     )
@@ -302,11 +300,11 @@ def _error_output() -> Iterator[int]:
         os.close(handle)
 
 
-def _interrupt(targets: Iterable[Target]) -> None:
+def _interrupt(outputs: Iterable[Output]) -> None:
     """Interrupt the targets that wait for a database."""
-    for target in targets:
-        if isinstance(target, SqlTarget):
-            target.interrupt()
+    for output in outputs:
+        if isinstance(output.target, SqlTarget):
+            output.target.interrupt()
 
 
 def _log_offsets(progress: Any) -> None:

@@ -44,7 +44,7 @@ def test_summed_output_deltas_are_the_cut_of_the_summed_inputs(cut, stream):
         total = total + delta
         output = output + step(rows, delta)
         assert output.to_dict() == naive(cut, total)
-        assert rows.meaning([total]) == output
+        assert rows.evaluate([total]) == output
 
 
 @of_both

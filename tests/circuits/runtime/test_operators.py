@@ -84,7 +84,7 @@ class Definition:
         for integrate, number in zip(self.integrated, self.inputs, strict=True):
             integrate.step(deltas[number])
         whole = [integrate.total for integrate in self.integrated]
-        return self.differentiate.step(self.operator.meaning(whole))
+        return self.differentiate.step(self.operator.evaluate(whole))
 
 
 def assert_incremental(graph: Graph, stream) -> set[type]:
@@ -206,19 +206,19 @@ LINEAR = {
 @given(ZSETS, ZSETS)
 def test_linear_operators_keep_sums_zero_and_no_state(name, one, other):
     operator = LINEAR[name]
-    moment = StepContext(False, Relations().stage({}))
-    meaning = operator.meaning([one + other])
-    assert meaning == operator.meaning([one]) + operator.meaning([other])
-    assert not len(operator.meaning([ZSet.empty(2)]))
-    assert operator.prepare([one], moment) == (operator.meaning([one]), None)
+    context = StepContext(False, Relations().stage({}))
+    meaning = operator.evaluate([one + other])
+    assert meaning == operator.evaluate([one]) + operator.evaluate([other])
+    assert not len(operator.evaluate([ZSet.empty(2)]))
+    assert operator.prepare([one], context) == (operator.evaluate([one]), None)
     meaning._check()
 
 
 @given(ZSETS, ZSETS, ZSETS)
 def test_a_union_is_the_sum_and_of_nothing_nothing(one, two, three):
     union = UnionOperator(2)
-    assert union.meaning([one, two, three]) == one + two + three
-    assert union.meaning([]) == ZSet.empty(2)
+    assert union.evaluate([one, two, three]) == one + two + three
+    assert union.evaluate([]) == ZSet.empty(2)
 
 
 @given(ZSETS)
@@ -230,46 +230,46 @@ def test_filters_and_maps_are_what_they_say_row_by_row(zset):
         return a is None or (b is not None and a < b)
 
     kept = {row: weight for row, weight in zset if stays(*python(row))}
-    assert LINEAR["filter"].meaning([zset]).to_dict() == kept
+    assert LINEAR["filter"].evaluate([zset]).to_dict() == kept
     found = {}
     for row, weight in zset:
         a, b = python(row)
         code = next((value for value in (a, b) if value is not None), NULL)
         found[code,] = found.get((code,), 0) + weight
-    mapped = LINEAR["map to one column"].meaning([zset])
+    mapped = LINEAR["map to one column"].evaluate([zset])
     assert mapped.to_dict() == {row: weight for row, weight in found.items() if weight}
-    assert LINEAR["map to none"].meaning([zset]) == ZSet.scalar(sum(w for _, w in zset))
-    assert LINEAR["negate"].meaning([zset]).to_dict() == {row: -w for row, w in zset}
+    assert LINEAR["map to none"].evaluate([zset]) == ZSet.scalar(sum(w for _, w in zset))
+    assert LINEAR["negate"].evaluate([zset]).to_dict() == {row: -w for row, w in zset}
 
 
 @pytest.mark.parametrize("expressions", [[], [Literal(1, INT)]])
 def test_a_map_whose_sums_overflow_is_an_error(expressions):
     zset = ZSet.from_rows([(0, 0), (1, 0)], [2**62, 2**62])
     with pytest.raises(WeightOverflowError):
-        MapOperator(expressions, FIELDS, CODECS).meaning([zset])
+        MapOperator(expressions, FIELDS, CODECS).evaluate([zset])
 
 
 def test_a_count_of_rows_is_exact_where_sums_on_the_way_leave_int64():
     zset = ZSet.from_rows([(0, 0), (1, 0), (2, 0)], [2**62, 2**62, -(2**62)])
-    assert MapOperator([], FIELDS, CODECS).meaning([zset]) == ZSet.scalar(2**62)
+    assert MapOperator([], FIELDS, CODECS).evaluate([zset]) == ZSet.scalar(2**62)
 
 
 @given(STREAMS, st.integers(0, 2))
 def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
     pack = RowIdEncodeOperator(kept)
     unpack = RowIdDecodeOperator([(kept, pack)], 2)
-    first = [pack.meaning([zset]) for zset in stream]
-    assert [unpack.meaning([packed]) for packed in first] == stream
-    assert [pack.meaning([zset]) for zset in stream] == first
+    first = [pack.evaluate([zset]) for zset in stream]
+    assert [unpack.evaluate([packed]) for packed in first] == stream
+    assert [pack.evaluate([zset]) for zset in stream] == first
     assert all(packed.arity == kept + 1 for packed in first)
 
 
 def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
     pack = RowIdEncodeOperator(1)
-    pack.meaning([ZSet.from_rows([(1, 5, 6)])])
+    pack.evaluate([ZSet.from_rows([(1, 5, 6)])])
     unpack = RowIdDecodeOperator([(1, pack)], 3)
     padded = ZSet.from_rows([(1, 0), (2, NULL)])
-    assert unpack.meaning([padded]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
+    assert unpack.evaluate([padded]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column(
 def test_constants_are_there_from_the_first_step_on_and_only_once(fields, rows, expected):
     constants = ValuesOperator(Values(fields, rows), Codecs())
     shared = Relations().stage({})
-    assert constants.meaning([]).to_dict() == expected
+    assert constants.evaluate([]).to_dict() == expected
     assert constants.prepare([], StepContext(True, shared))[0].to_dict() == expected
     assert constants.prepare([], StepContext(False, shared)) == (ZSet.empty(len(fields)), None)
 
@@ -299,5 +299,5 @@ def test_a_map_of_many_rows_equals_the_map_of_its_parts():
         for part in (slice(half), slice(half, None))
     ]
     for operator in LINEAR.values():
-        found = [operator.meaning([part]) for part in parts]
-        assert operator.meaning([whole]) == found[0] + found[1]
+        found = [operator.evaluate([part]) for part in parts]
+        assert operator.evaluate([whole]) == found[0] + found[1]

@@ -81,7 +81,7 @@ def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
         expected = {row: weight for row, weight in settled(rows).items() if weight}
         assert total.to_dict() == expected
         whole = ZSet.from_rows(rows.keys(), rows.values(), arity=3)
-        assert settle.meaning([whole]) == total
+        assert settle.evaluate([whole]) == total
 
 
 @settings(max_examples=60)
@@ -108,7 +108,7 @@ def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(s
         total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
         expected = {row: weight for row, weight in best(rows, least).items() if weight}
         assert total.to_dict() == expected
-        assert settle.meaning([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
+        assert settle.evaluate([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
 
 
 def test_null_is_no_candidate():
@@ -125,7 +125,7 @@ def test_rows_without_columns_of_their_own_settle_as_well():
 
 def test_all_rows_may_stay():
     zset = ZSet.from_rows([(7, 2), (7, 5)], [2, -1])
-    assert RecursiveBagOperator().meaning([zset]) == zset
+    assert RecursiveBagOperator().evaluate([zset]) == zset
     assert step(RecursiveBagOperator(), zset) == zset
 
 

@@ -93,7 +93,7 @@ def test_positions_beyond_int64_are_counted_right():
     assert step(operator, rows) == {(2,): heavy - 1, (3,): heavy}
     operator, _ = operator_of([INT], (), [Order(0)], 2**63 - 1, 2**63 - 1)
     assert step(operator, rows) == {(2,): 1, (3,): heavy}
-    assert operator.meaning([rows]).to_dict() == {(2,): 1, (3,): heavy}
+    assert operator.evaluate([rows]).to_dict() == {(2,): 1, (3,): heavy}
 
 
 def test_an_overflowing_weight_is_an_error_and_changes_nothing():

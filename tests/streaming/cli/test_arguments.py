@@ -11,11 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from circuits import DatalogError, InputOptions, Retention, SqlError, compile_sql
-from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
+from streaming import EventsError, SqlTarget, TargetError, ViewDelta
 from streaming.cli.arguments.changes_file import ChangesFile
-from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_targets
+from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_outputs
 from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
 from streaming.cli.arguments.views import compile_query
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from tests.support.tables import EDGE
 
@@ -111,8 +112,9 @@ def test_files_that_tell_nothing_are_refused(tmp_path, text, said):
 
 def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE})
-    targets, outputs = build_targets(sinks_by_view([f"parquet:{tmp_path}/out"], circuit))
-    assert outputs == {}
+    outputs = build_outputs(sinks_by_view([f"parquet:{tmp_path}/out"], circuit))
+    assert {output.mode for output in outputs} == {"delta"}
+    targets = {output.view: output.target for output in outputs}
     assert targets["a"] is targets["b"]
     assert isinstance(targets["a"], ParquetTarget)
     for view in ("a", "b"):
@@ -123,8 +125,10 @@ def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
 def test_a_view_has_its_own_sink_and_form(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["a"])
     sinks = sinks_by_view([f"a=sqlite:{tmp_path}/shop.db#people,keys=src", "console"], circuit)
-    targets, outputs = build_targets(sinks, json=True)
-    assert outputs == {"a": upsert("src")}
+    outputs = {output.view: output for output in build_outputs(sinks, json=True)}
+    targets = {view: output.target for view, output in outputs.items()}
+    assert outputs["a"].output_mode == OutputMode("upsert", ["src"])
+    assert outputs["b"].mode == "delta"
     assert isinstance(targets["a"], SqlTarget) and isinstance(targets["b"], JsonLines)
     table = pa.table({"src": [1], "weight": [1]})
     targets["a"].write(ViewDelta("a", 0, table, "upsert", ("src",)))

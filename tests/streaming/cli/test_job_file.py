@@ -17,7 +17,7 @@ from streaming.cli.arguments.job_file import OPTIONS, read_job
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import SinkArgument
 from streaming.errors import EventsError
-from streaming.sink.output_modes import complete, upsert
+from streaming.targets.output_mode import OutputMode
 from tests.support.tables import edges
 
 JOB = """
@@ -154,7 +154,7 @@ def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
     assert postgres == SinkArgument.parse(
         "a=postgres:host=db,mode=complete,retry_attempts=3,retry_seconds=60"
     )
-    assert (postgres.output, parquet.place) == (complete(), f"{tmp_path}/out/{{view}}")
+    assert (postgres.output, parquet.place) == (OutputMode("complete"), f"{tmp_path}/out/{{view}}")
     assert job.options == {
         **{"once": True, "every": "5 seconds", "bad_rows": "dead_letter", "cells": 4},
         **{"formula": "auto", "threads": 2, "memory": "4g"},
@@ -287,7 +287,7 @@ def test_the_command_line_overrides_a_job(tmp_path: Path) -> None:
 
 def test_keys_of_a_job_give_one_row_per_key(tmp_path: Path) -> None:
     job = read_job(write_job(tmp_path), Checks())
-    assert job.sinks[0].output == upsert("src")
+    assert job.sinks[0].output == OutputMode("upsert", ["src"])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from circuits import (
 from circuits.circuit_spec import CircuitSpec
 from streaming import (
     BatchOrderError,
+    Output,
     ReplayError,
     RowError,
     StateDamagedError,
@@ -32,7 +33,6 @@ from streaming import (
     StreamingError,
     TargetError,
     ViewSink,
-    upsert,
 )
 from streaming.distributed import pipeline
 from streaming.distributed.engine import newest_cells, stages_in
@@ -108,7 +108,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
 
 
 def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, rules=RULES).definition
+    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).definition
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:
@@ -318,8 +318,10 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(StreamingError, match=r"names: to be materialized"):
         whole = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
         ViewSink(whole, state_dir=tmp_path, **options)
-    with pytest.raises(TargetError, match=r"'names' is to be given out by upsert\(\)"):
-        ViewSink(circuit, state_dir=tmp_path, outputs={"names": upsert("name")}, **options)
+    with pytest.raises(TargetError, match=r"'names': output mode 'upsert' needs the whole view"):
+        ViewSink(
+            circuit, [Output("names", mode="upsert", keys=["name"])], state_dir=tmp_path, **options
+        )
     with pytest.raises(UnknownViewError, match="'names' is not kept whole"):
         ViewSink(circuit, state_dir=tmp_path, **options).table("names")
     assert not list(tmp_path.iterdir())

@@ -20,7 +20,7 @@ from streaming.distributed.planning.grid_planning import (
     counts_of_tables,
     stage_grid,
 )
-from streaming.distributed.planning.shares import Atom, shares_of, weighed
+from streaming.distributed.planning.shares import JoinInput, shares_of, weighed
 from streaming.distributed.planning.stages import Stages, atom_name, stages_of
 from streaming.errors import StreamingError
 
@@ -118,7 +118,11 @@ def test_a_group_by_two_keys_is_as_even_as_the_pairs():
 
 
 def test_what_changes_counts_as_much_as_what_is_kept():
-    atoms = [Atom("fact", {"k": 0, "x": 1}), Atom("dim", {"x": 0}), Atom("other", {"k": 0})]
+    atoms = [
+        JoinInput("fact", {"k": 0, "x": 1}),
+        JoinInput("dim", {"x": 0}),
+        JoinInput("other", {"k": 0}),
+    ]
     kept = shares_of(weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
     assert kept.parts["k"] == 8
     rates = {"fact": 0, "dim": 90, "other": 1}

@@ -16,7 +16,7 @@ from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 from streaming.distributed.planning.stages import Relation, Stage, atom_name, stages_of
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
 from tests.generators.sql_generator import selects
@@ -44,7 +44,7 @@ class Distributed:
             return Grid(shares_of(stage.atoms, cells))
         (relation,) = stage.relations
         assert relation.keys is not None
-        atom = Atom(relation.name, {f"k{key}": key for key in relation.keys})
+        atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
         return Grid(shares_of([atom], cells))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:

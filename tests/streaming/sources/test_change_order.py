@@ -57,7 +57,7 @@ def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, 
 
 def sink_of(**rules):
     rules = {"orders": InputOptions(**rules)}
-    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, rules=rules))
+    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, input_options=rules))
 
 
 def orders(**more):
