@@ -49,6 +49,7 @@ from streaming.java import find_java
 from streaming.redacted import redacted
 from streaming.session import start_session
 from streaming.sink.dead_letters import check_policy
+from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.state.files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
