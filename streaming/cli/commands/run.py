@@ -228,7 +228,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     has_console = any(sink.kind == "console" for sink in options.sinks)
     is_live = logs.is_plain and not (has_console and console().is_terminal)
     dashboard = Dashboard(remarks, circuit, is_live=is_live)
-    view_sink.watch(dashboard.take)
+    view_sink.watch(dashboard.update)
     with _report_end(page), dashboard:
         has_ended = run_query(
             stream,
@@ -240,7 +240,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
             on_stop=lambda: _interrupt(outputs),
             on_progress=_log_offsets if options.verbose else None,
         )
-    dashboard.tell_summary()
+    dashboard.log_summary()
     if options.json and not has_console:
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:
