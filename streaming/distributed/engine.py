@@ -68,7 +68,7 @@ class DistributedEngine:
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._made_for = ""
-        self.circuit = feeds_of(circuit.definition, self._stages).circuit()
+        self.circuit = Circuit(feeds_of(circuit.definition, self._stages))
         self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
 
     def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
