@@ -66,7 +66,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -134,7 +134,7 @@ class Circuit:
         self.limits = options.limits
         self._schemas = {name: Schema(name, plan.fields) for name, plan in self.plans.items()}
         self._join_options = JoinOptions(
-            formula_of(options.formula), executor, options.parts, options.max_iterations
+            parse_formula(options.formula), executor, options.parts, options.max_iterations
         )
         self._clock = clock
         self._version = 0

@@ -16,7 +16,7 @@ from circuits.plan.fixpoint import MAX_ITERATIONS
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
-from dbsp_wcoj.planning.formula_candidates import FormulaName, formula_of
+from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 
 __all__ = ["CircuitOptions"]
 
@@ -56,7 +56,7 @@ class CircuitOptions:
         check_type("limits", self.limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         check_type("parts", self.parts, int, "a number of parts")
         check_type("max_iterations", self.max_iterations, int, "a number of iterations")
-        object.__setattr__(self, "formula", formula_of(self.formula))
+        object.__setattr__(self, "formula", parse_formula(self.formula))
 
     def resolve(self, inputs: Collection[str], views: Collection[str]) -> CircuitOptions:
         """Return the same options with every name checked and every default spelled out.

@@ -105,7 +105,7 @@ class CheckedInput:
         orders = orders or list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
         for order in orders:
             self.trace.arrange(order)
-        relations.read_by(lambda: {schema.relation: orders})
+        relations.add_reader(lambda: {schema.relation: orders})
 
     def read(self, table: pa.Table) -> tuple[ZSet, int | None]:
         """The rows of a table, or their events, and the horizon that they move to.

@@ -69,7 +69,7 @@ from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Graph", "GraphStep", "JoinOptions", "Node", "watermark_of"]
 
@@ -400,7 +400,7 @@ class Graph:
             operators = {node.name: node.operator for node in self.nodes}
             self._size = size
             self._registry = StateRegistry(
-                operators, self.relations, self.codecs, formula_of(self.joining.formula)
+                operators, self.relations, self.codecs, parse_formula(self.joining.formula)
             )
         return self._registry
 

@@ -34,7 +34,7 @@ from circuits.compile import plans_of
 from circuits.inputs.input_options import InputOptions, Retention
 from circuits.options import CircuitOptions
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
@@ -144,7 +144,7 @@ def _option(name: str, value: Any) -> Any:
     if name == "input_options":
         return {relation: _input_options(given) for relation, given in value.items()}
     if name == "formula":
-        return formula_of(value)
+        return parse_formula(value)
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict):
