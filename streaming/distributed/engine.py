@@ -70,7 +70,7 @@ class DistributedEngine(Engine):
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._made_for = ""
-        driver = feeds_of(circuit.definition, self._stages).circuit()
+        driver = Circuit(feeds_of(circuit.definition, self._stages))
         self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
         super().__init__(driver, self._store)
 

@@ -351,7 +351,7 @@ class ViewSink:
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         """Make the sink from its settings, without state."""
-        self._circuit = settings.pop("definition").circuit()
+        self._circuit = Circuit(settings.pop("definition"))
         vars(self).update(settings)
         self._begin()
 

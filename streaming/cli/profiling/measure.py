@@ -202,7 +202,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
 
 def _state(circuit: Circuit) -> list[ArrangementProfile]:
     found = []
-    for name, trace in circuit._graph.traces.items():
+    for name, trace in circuit.graph.traces.items():
         for arrangement in trace.arrangements:
             spine = arrangement.spine
             order = ",".join(map(str, arrangement.order))
