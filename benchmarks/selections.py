@@ -127,7 +127,7 @@ README_CHART = "peers-live"
 
 HEADLINES: tuple[Headline, ...] = (
     Headline(
-        "triangles of a graph, kept up to date: 100 new edges",
+        "triangles of the graph email-Eu-core, kept up to date: 100 new edges",
         "peers",
         "LIVE",
         {
@@ -153,14 +153,14 @@ HEADLINES: tuple[Headline, ...] = (
         "Pathway 0.33",
     ),
     Headline(
-        "triangles of a graph of 3 million edges: 1,000 new edges",
+        "triangles of a web graph of 3 million edges, kept up to date: 1,000 new edges",
         "live",
         "LIVE",
         {"graph": "uk-2007-05-100000", "change": "insert", "batch": 1_000},
         "differential dataflow's delta query (Rust), published figures",
     ),
     Headline(
-        "triangles of the same graph, counted once, 2 threads",
+        "triangles of the same web graph, counted once, 2 threads",
         "peers",
         "BULK",
         {

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 
 import pytest
@@ -114,6 +115,14 @@ def test_a_page_is_no_longer_than_ten_screens(name):
 
 def test_the_readme_is_two_screens_long():
     assert 150 <= len(README.read_text().splitlines()) <= 200
+
+
+def test_the_page_install_lists_every_extra():
+    extras = tomllib.loads(PROJECT)["project"]["optional-dependencies"]
+    first_cells = re.findall(r"^\|([^|]*)\|", NAMED["install.md"].read_text(), re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(first_cells))
+
+    assert sorted(listed) == sorted(extras)
 
 
 def test_every_page_is_in_the_navigation():
