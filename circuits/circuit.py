@@ -62,7 +62,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -87,9 +87,9 @@ class Circuit:
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
-        iterations: How often a recursion may go round in a step.
-        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.input_options`), by
-            name.
+        max_iterations: The limit of iterations of a recursion per step.
+        input_options: The options of inputs that are not plain Z-sets
+            (`circuits.inputs.input_options`), by name.
         source: The text that the plans were compiled from; None if there is none.
         limits: How many rows, bytes and seconds a step, or a query, may use.
         clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
@@ -112,8 +112,8 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
-        iterations: int = MAX_ITERATIONS,
-        rules: Mapping[str, InputOptions] | None = None,
+        max_iterations: int = MAX_ITERATIONS,
+        input_options: Mapping[str, InputOptions] | None = None,
         source: SourceText | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
@@ -122,7 +122,7 @@ class Circuit:
         self.inputs = schemas_of(schemas)
         check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         check_type("parts", parts, int, "a number of parts")
-        check_type("iterations", iterations, int, "a number of iterations")
+        check_type("max_iterations", max_iterations, int, "a number of iterations")
         self.plans = dict(plans)
         known = [*self.inputs, *self.plans]
         self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
@@ -131,17 +131,19 @@ class Circuit:
             kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = check_options({} if rules is None else rules, self.inputs)
-        self._joining = JoinOptions(formula_of(formula), executor, parts, iterations)
+        self.input_options = check_options(
+            {} if input_options is None else input_options, self.inputs
+        )
+        self._joining = JoinOptions(parse_formula(formula), executor, parts, max_iterations)
         self.definition = CircuitSpec(
             self.plans,
             schemas,
             outputs=self.outputs,
             materialize=self.materialized,
-            formula=formula_of(formula),
+            formula=parse_formula(formula),
             parts=parts,
-            iterations=iterations,
-            rules=self.rules,
+            max_iterations=max_iterations,
+            input_options=self.input_options,
             source=source,
             limits=limits,
         )
@@ -155,7 +157,7 @@ class Circuit:
         self._turns = WriterLock()
         self._codecs = Codecs()
         try:
-            self._groups = group_functions(self.plans, self.inputs, self.rules)
+            self._groups = group_functions(self.plans, self.inputs, self.input_options)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
             self._committed = CircuitVersion.of(self._graph)
@@ -262,7 +264,9 @@ class Circuit:
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self._graph, budget):
-                given, moved = self._encoded(tables, watermarks, self._codecs, self._graph.rules)
+                given, moved = self._encoded(
+                    tables, watermarks, self._codecs, self._graph.checked_inputs
+                )
                 times.append(self._clock())
                 step = self._graph.prepare(given, moved, budget)
                 times.append(self._clock())
@@ -274,7 +278,7 @@ class Circuit:
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
                     name: [
-                        self._graph.rules[name].told(rows, marks.get(watermark_of(name)))
+                        self._graph.checked_inputs[name].told(rows, marks.get(watermark_of(name)))
                         for rows in many
                     ]
                     for name, many in step.refused.items()
@@ -313,7 +317,7 @@ class Circuit:
         codecs = self.committed.codecs()
         rules = {
             name: CheckedInput(self.inputs[name], rules, codecs, Relations())
-            for name, rules in self.rules.items()
+            for name, rules in self.input_options.items()
         }
         return digests_of(self._encoded(tables, {}, codecs, rules)[0])
 
@@ -518,9 +522,9 @@ class Circuit:
             self.plans, fields, codecs=codecs, joining=self._joining, clock=self._clock
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
-        for name, rules in self.rules.items():
+        for name, rules in self.input_options.items():
             groups = self._groups.get(name, ())
-            graph.add_rules(
+            graph.add_checked_input(
                 name, CheckedInput(self.inputs[name], rules, codecs, graph.relations, groups)
             )
         numbers = {**inputs, **graph.views}

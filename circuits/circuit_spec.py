@@ -87,8 +87,8 @@ class CircuitSpec:
     materialize: tuple[str, ...] = ()
     formula: FormulaName = Formula.collapsed
     parts: int = 1
-    iterations: int = MAX_ITERATIONS
-    rules: Mapping[str, InputOptions] = field(default_factory=dict)
+    max_iterations: int = MAX_ITERATIONS
+    input_options: Mapping[str, InputOptions] = field(default_factory=dict)
     source: SourceText | None = field(default=None, compare=False)
     limits: StepLimits = DEFAULT_LIMITS
 
@@ -108,8 +108,8 @@ class CircuitSpec:
             formula=self.formula,
             executor=executor,
             parts=self.parts,
-            iterations=self.iterations,
-            rules=self.rules,
+            max_iterations=self.max_iterations,
+            input_options=self.input_options,
             source=self.source,
             limits=self.limits,
         )
@@ -121,7 +121,7 @@ class CircuitSpec:
         found = {}
         for name, schema in self.schemas.items():
             given = Schema.of(name, schema)
-            rules = self.rules.get(name)
+            rules = self.input_options.get(name)
             found[f"input {name}"] = _digest(repr((given, rules) if rules else given))
         found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
         return found | {"materialized": _digest(repr(sorted(self.materialize)))}

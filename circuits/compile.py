@@ -31,8 +31,8 @@ def compile_sql(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
-    iterations: int = MAX_ITERATIONS,
-    rules: Mapping[str, InputOptions] | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
@@ -49,8 +49,10 @@ def compile_sql(
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
-        iterations: How often a recursion may go round in a step; one that still changes is refused.
-        rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        max_iterations: The limit of iterations of a recursion per step. A recursion that has not
+            converged by then raises `IterationError`.
+        input_options: Per input: whether its rows are upserts, whether deletes are strict, and how
+            long rows are kept.
         limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
@@ -58,7 +60,7 @@ def compile_sql(
         UnsupportedSqlError: It uses what is not supported; the message says what and where.
         ArgumentTypeError: An argument is of the wrong Python type.
         SchemaError: A schema has a column of a type that does not exist or cannot be held.
-        InputOptionsError: Rules do not go with the schema of their input.
+        InputOptionsError: The options of an input do not fit its schema.
 
     >>> import pyarrow as pa
     >>> circuit = compile_sql(
@@ -79,13 +81,13 @@ def compile_sql(
     >>> circuit.step({"people": [{"name": "ann", "city": "Rome"}]})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': 1}]
 
-    With rules an input takes the last row of each key, or forgets rows by their time:
+    With options, an input takes the last row of each key, or forgets rows by their time:
 
     >>> orders = pa.schema([("nr", pa.int64()), ("city", pa.string())])
     >>> circuit = compile_sql(
     ...     "SELECT city, count(*) AS n FROM orders GROUP BY city",
     ...     {"orders": orders},
-    ...     rules={"orders": InputOptions(keys=("nr",))},
+    ...     input_options={"orders": InputOptions(keys=("nr",))},
     ... )
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Rome"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': 1}]
@@ -105,8 +107,8 @@ def compile_sql(
         formula=formula,
         executor=executor,
         parts=parts,
-        iterations=iterations,
-        rules=rules,
+        max_iterations=max_iterations,
+        input_options=input_options,
         source=source,
         limits=limits,
     )
@@ -121,8 +123,8 @@ def compile_datalog(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
-    iterations: int = MAX_ITERATIONS,
-    rules: Mapping[str, InputOptions] | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
@@ -135,8 +137,10 @@ def compile_datalog(
         formula: The delta formula of every join; or "auto", by which each join chooses for itself.
         executor: Threads for large steps; none by default.
         parts: Into how many parts a delta is split over the executor.
-        iterations: How often a recursion may go round in a step; one that still changes is refused.
-        rules: By input: whether its rows are upserts, strict, and for how long they are kept.
+        max_iterations: The limit of iterations of a recursion per step. A recursion that has not
+            converged by then raises `IterationError`.
+        input_options: Per input: whether its rows are upserts, whether deletes are strict, and how
+            long rows are kept.
         limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
 
     Raises:
@@ -144,7 +148,7 @@ def compile_datalog(
             and not monotone.
         ArgumentTypeError: An argument is of the wrong Python type.
         SchemaError: A schema has a column of a type that does not exist or cannot be held.
-        InputOptionsError: Rules do not go with the schema of their input.
+        InputOptionsError: The options of an input do not fit its schema.
 
     >>> import pyarrow as pa
     >>> circuit = compile_datalog(
@@ -167,8 +171,8 @@ def compile_datalog(
         formula=formula,
         executor=executor,
         parts=parts,
-        iterations=iterations,
-        rules=rules,
+        max_iterations=max_iterations,
+        input_options=input_options,
         source=source,
         limits=limits,
     )

@@ -47,7 +47,7 @@ from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.runtime.operators.recursive_distinct import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.trace import Overlaid, TraceStep
+from dbsp_wcoj.storage.trace import PoppedOverlay, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class NestedCircuit:
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.most:,} iterations; "
             "nothing was changed: bound it in the query (a depth, a limit of a sum), or allow more "
-            "by iterations="
+            "by max_iterations="
         )
 
 
@@ -294,7 +294,7 @@ class _Run:
             self._laid.setdefault(id(step.trace), (step.trace, None))
             step.trace.push_overlay(step)
 
-    def pop_overlay(self) -> list[tuple[str | None, Overlaid]]:
+    def pop_overlay(self) -> list[tuple[str | None, PoppedOverlay]]:
         """Make all traces as they were; gives what was laid within the loop, and its name."""
         for trace in self._borrowed:
             trace.pop_overlay()

@@ -25,7 +25,7 @@ from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet, generic_join
-from dbsp_wcoj.generic_join import plain
+from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget
 
 __all__ = ["Kept", "answered"]
@@ -83,7 +83,7 @@ def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
     solved: dict[int, Sequence[ZSet]] = {}
 
     def whole(number: int) -> ZSet:
-        return plain(values[number], len(graph.nodes[number].plan.fields))
+        return view_to_zset(values[number], len(graph.nodes[number].plan.fields))
 
     for number, node in enumerate(graph.nodes):
         if node.inner:

@@ -31,9 +31,9 @@ from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
 from circuits.types.codecs.codec import Codec, tabled
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.generic_join import plain
-from dbsp_wcoj.storage.trace import run_in_order
-from dbsp_wcoj.zset import consolidated_rows, stored
+from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.storage.trace import build_run
+from dbsp_wcoj.zset import consolidated_rows, to_storable
 
 __all__ = [
     "OperatorState",
@@ -174,7 +174,7 @@ class StateImport:
             zset = self._traces.get(name)
             some = zset is not None and len(zset) and self._graph.traces[name].orders
             order = tuple(range(self._graph.traces[name].arity))
-            traces[name] = {order: [run_in_order(zset, order)]} if some and zset else {}
+            traces[name] = {order: [build_run(zset, order)]} if some and zset else {}
         tables = {
             name: [table.arena()]
             for name, table in self._graph.registry.tables.items()
@@ -194,7 +194,7 @@ class StateImport:
         zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit._codecs)
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
-        zset = stored(zset)
+        zset = to_storable(zset)
         known = self._traces.setdefault(name, zset)
         if known is not zset and known != zset:
             raise SnapshotError(
@@ -212,7 +212,7 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     trace = graph.traces.get(f"relation {node.name}")
     if trace is None or not trace.orders:
         return None
-    zset, fields = plain(trace, len(node.plan.fields)), node.plan.fields
+    zset, fields = view_to_zset(trace, len(node.plan.fields)), node.plan.fields
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1

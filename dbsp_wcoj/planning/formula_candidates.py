@@ -32,7 +32,7 @@ from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 
-__all__ = ["AUTO", "FormulaName", "formula_candidates", "formula_of", "told"]
+__all__ = ["AUTO", "FormulaName", "describe_choice", "formula_candidates", "parse_formula"]
 
 FormulaName = Formula | Literal["auto"]
 
@@ -41,15 +41,15 @@ AUTO: Final = "auto"
 FEWEST_ATOMS: Final = 3
 
 
-def formula_of(name: str) -> FormulaName:
+def parse_formula(name: str) -> FormulaName:
     """The formula of that name, or `AUTO`.
 
     Raises:
         FormulaError: There is no such formula; the message lists them.
 
-    >>> formula_of("auto"), formula_of("flipped")
+    >>> parse_formula("auto"), parse_formula("flipped")
     ('auto', <Formula.flipped: 'flipped'>)
-    >>> formula_of("best")
+    >>> parse_formula("best")
     Traceback (most recent call last):
     ...
     dbsp_wcoj.errors.FormulaError: unknown formula 'best'; use one of auto, expanded, collapsed, \
@@ -93,7 +93,7 @@ def formula_candidates(
     return (Formula.collapsed, Formula.recursive_collapsed), ""
 
 
-def told(
+def describe_choice(
     name: FormulaName,
     formulas: Sequence[Formula],
     reason: str,
@@ -101,7 +101,7 @@ def told(
 ) -> str:
     """For `explain`: the formula; of ``auto`` which one, and why.
 
-    >>> told("auto", [Formula.collapsed], "of the sake of an example", [])
+    >>> describe_choice("auto", [Formula.collapsed], "of the sake of an example", [])
     'auto: collapsed, because of the sake of an example'
     """
     if name != AUTO:

@@ -148,7 +148,9 @@ def check_distributable(circuit: Circuit) -> None:
         StreamingError: Views or inputs are to be kept whole, a view is recursive, or the results of
             an input's rows are kept when these expire.
     """
-    kept = [name for name, rules in circuit.rules.items() if rules.retain and rules.retain.keeps]
+    kept = [
+        name for name, rules in circuit.input_options.items() if rules.retain and rules.retain.keeps
+    ]
     if kept:
         raise StreamingError(
             f"input {kept[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "

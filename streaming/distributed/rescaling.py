@@ -202,7 +202,7 @@ class _Move:
         return self._rewritten(
             import_states(self._driver, tables_of(circuit)),
             {},
-            {name: relation_of(circuit, name) for name in circuit.rules},
+            {name: relation_of(circuit, name) for name in circuit.input_options},
             CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
         )
 
@@ -218,7 +218,7 @@ class _Move:
         return self._rewritten(
             import_states(self._circuit, tables_of(driver)),
             states,
-            {name: relation_of(driver, name) for name in driver.rules},
+            {name: relation_of(driver, name) for name in driver.input_options},
             None,
         )
 

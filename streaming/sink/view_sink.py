@@ -191,7 +191,7 @@ class ViewSink:
         # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
         self._is_current = False
         self._watchers: list[Watcher] = []
-        rules = self._circuit.rules.items()
+        rules = self._circuit.input_options.items()
         # Inputs of which it was said that they delete what is not there.
         self._missed: set[str] = set()
         self._order = OrderCheck(
@@ -264,7 +264,7 @@ class ViewSink:
                     table,
                     self._circuit.inputs,
                     relation=self._relation,
-                    rules=self._circuit.rules,
+                    input_options=self._circuit.input_options,
                 )
             if done is None:
                 now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
@@ -360,7 +360,9 @@ class ViewSink:
     @property
     def _keys(self) -> dict[str, tuple[str, ...]]:
         """The keys of the inputs whose rows are upserts."""
-        return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
+        return {
+            name: rules.keys for name, rules in self._circuit.input_options.items() if rules.keys
+        }
 
     def _stepped(
         self,
@@ -381,7 +383,7 @@ class ViewSink:
                 changes.letters,
                 bad_rows=self._bad_rows,
                 batch_id=batch_id,
-                watermarks=self._origin.watermarks(circuit.inputs, circuit.rules, batch_id),
+                watermarks=self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id),
             )
         step, letters = batch.step, batch.letters.table
         watch.split("step", step.seconds)
@@ -474,7 +476,7 @@ class ViewSink:
 
 def _tell_expiry(circuit: Circuit) -> None:
     """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
-    for name, rules in circuit.rules.items():
+    for name, rules in circuit.input_options.items():
         retain = rules.retain
         if retain is not None and not retain.chosen:
             log.warning(

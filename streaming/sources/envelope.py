@@ -67,7 +67,7 @@ def changes_of(
     inputs: Mapping[str, Schema],
     *,
     relation: str | None = None,
-    rules: Mapping[str, Keyed] | None = None,
+    input_options: Mapping[str, Keyed] | None = None,
 ) -> Changes:
     """Take a micro-batch apart.
 
@@ -75,7 +75,7 @@ def changes_of(
         table: The micro-batch.
         inputs: The inputs of the circuit.
         relation: The input that rows without a tag belong to; not needed when there is one.
-        rules: The rules of inputs, as the circuit has them.
+        input_options: The options of inputs, as the circuit has them.
 
     Raises:
         UntaggedBatchError: The rows do not say to which relation they belong.
@@ -91,8 +91,8 @@ def changes_of(
     >>> changes.letters.table.select(["row", "reason"]).to_pylist()
     [{'row': '{"n": 300}', 'reason': "column 'n' holds a value that is no int8"}]
     """
-    keys = {name: tuple(rule.keys or ()) for name, rule in (rules or {}).items()}
-    orders = {name: getattr(rule, "sequence", None) for name, rule in (rules or {}).items()}
+    keys = {name: tuple(rule.keys or ()) for name, rule in (input_options or {}).items()}
+    orders = {name: getattr(rule, "sequence", None) for name, rule in (input_options or {}).items()}
     if relation is None and len(inputs) == 1:
         relation = next(iter(inputs))
     names = table.column_names

@@ -4,10 +4,10 @@ A query has its own circuit and does not need the file. A command that works on 
 without the query, such as `streaming.distributed.rescaling`, compiles the views from the file
 again::
 
-    {"format": 1,
+    {"format": 2,
      "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
      "schemas": {"e": <an Arrow IPC schema message in base64>},
-     "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
+     "options": {"outputs": [...], "formula": ..., "input_options": {...}, ...}}
 
 So nothing in a state directory is executable: no pickle is written or read. The compiled views must
 have the fingerprints that ``state.json`` contains; the caller compares them.
@@ -32,7 +32,7 @@ from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
 from circuits.inputs.input_options import InputOptions, Retention
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
@@ -41,7 +41,7 @@ __all__ = ["read_definition", "write_definition"]
 
 NAME: Final = "views.json"
 FORMER: Final = "views.pickle"
-FORMAT: Final = 1
+FORMAT: Final = 2
 MICROSECOND: Final = timedelta(microseconds=1)
 #: Fields of a definition that are not options.
 APART: Final = ("plans", "schemas", "source")
@@ -148,10 +148,10 @@ def _option(name: str, value: Any) -> Any:
     """Convert a value of JSON to the type of the option's field."""
     if name in APART:
         raise ValueError(f"{name} is no option")
-    if name == "rules":
-        return {relation: _rules(given) for relation, given in value.items()}
+    if name == "input_options":
+        return {relation: _input_options(given) for relation, given in value.items()}
     if name == "formula":
-        return formula_of(value)
+        return parse_formula(value)
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict):
@@ -162,7 +162,7 @@ def _option(name: str, value: Any) -> Any:
     return value
 
 
-def _rules(given: Mapping[str, Any]) -> InputOptions:
+def _input_options(given: Mapping[str, Any]) -> InputOptions:
     values = dict(given)
     if values.get("retain") is not None:
         retain = dict(values["retain"])

@@ -63,7 +63,7 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
         "outputs": ["groups"],
         "formula": "auto",
         "parts": 3,
-        "iterations": 77,
+        "max_iterations": 77,
         "limits": StepLimits(max_step_rows=1000, max_step_bytes=None, max_seconds=9.5),
     }
     inputs = {
@@ -77,8 +77,8 @@ def test_a_definition_is_stored_as_text_with_all_its_options_and_compiled_again(
     datalog = "total(id) :- person(id, n), knows(id, b). groups(id) :- total(id)."
     for number, circuit in enumerate(
         (
-            compile_sql(sql, inputs, dialect="postgres", rules=rules, **options),
-            compile_datalog(datalog, inputs, rules=rules, **options),
+            compile_sql(sql, inputs, dialect="postgres", input_options=rules, **options),
+            compile_datalog(datalog, inputs, input_options=rules, **options),
         )
     ):
         files = LocalFiles(tmp_path / str(number))
@@ -114,8 +114,8 @@ FINGERPRINTS = """
 import json
 from circuits import InputOptions, compile_sql
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS
-rules = {"person": InputOptions(keys=("id",)), "knows": InputOptions(strict=True)}
-circuit = compile_sql(VIEWS, INPUTS, materialize=["total", "groups"], rules=rules)
+input_options = {"person": InputOptions(keys=("id",)), "knows": InputOptions(strict=True)}
+circuit = compile_sql(VIEWS, INPUTS, materialize=["total", "groups"], input_options=input_options)
 print(json.dumps(circuit.fingerprints))
 """
 

@@ -160,7 +160,7 @@ def test_rows_of_nothing_change_nothing() -> None:
 
 def test_inputs_with_rules_read_frames_and_dicts() -> None:
     for kind in (pd.DataFrame, list):
-        found = circuit("nr int, city text", rules={"p": InputOptions(keys=("nr",))})
+        found = circuit("nr int, city text", input_options={"p": InputOptions(keys=("nr",))})
         rows = [{"nr": 1, "city": "Oslo", "sequence": 2}, {"nr": 1, "city": "Rome", "sequence": 1}]
         assert found.step({"p": kind(rows)})["view"]["city"].to_pylist() == ["Oslo"]
 

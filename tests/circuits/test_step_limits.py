@@ -206,7 +206,7 @@ WITHOUT_END = "d(x, min(k)) :- e(x, y), k = 0.\nd(y, min(k - 1)) :- d(x, k), e(x
 def test_a_recursion_that_has_no_end_is_refused_in_seconds(
     iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    circuit = compile_datalog(WITHOUT_END, {"e": PAIRS}, iterations=iterations)
+    circuit = compile_datalog(WITHOUT_END, {"e": PAIRS}, max_iterations=iterations)
     before = sizes(circuit)
     read = 0
 
@@ -406,7 +406,7 @@ def test_a_query_has_the_limits_of_a_step() -> None:
 
 
 def test_a_query_that_recurs_without_end_is_refused() -> None:
-    circuit = compile_sql("SELECT a FROM e", SCHEMAS, materialize=["e"], iterations=100)
+    circuit = compile_sql("SELECT a FROM e", SCHEMAS, materialize=["e"], max_iterations=100)
     circuit.step({"e": table([(1, 2), (2, 1)])})
 
     with pytest.raises(IterationError):
@@ -509,7 +509,7 @@ def test_results_that_are_published_before_their_rows_expire_count():
         "SELECT a.v + b.v AS x, a.v AS y FROM e a JOIN e b"
         " ON a.k = b.k AND a.at >= b.at - 50 AND b.at >= a.at - 50",
         {"e": pa.schema({"k": pa.int64(), "v": pa.int64(), "at": pa.int64()})},
-        rules={"e": InputOptions(retain=Retention("at", 1, on_expiry="keep"))},
+        input_options={"e": InputOptions(retain=Retention("at", 1, on_expiry="keep"))},
         limits=StepLimits(max_step_rows=1000),
     )
     rows = {"k": [1] * 100 + [2], "v": [*range(101)], "at": [0] * 100 + [1000]}

@@ -430,7 +430,7 @@ def test_digests_are_those_that_the_step_has_whatever_the_rules():
     circuit = compile_sql(
         "SELECT e.a FROM e JOIN t ON e.a = t.s",
         schemas,
-        rules=rules,
+        input_options=rules,
     )
     times = pa.table({"at": pa.array([50, 61], pa.timestamp("s")), "s": ["x", "new"]}, schemas["t"])
     for tables in ({"e": edges("xy", "uv")}, {"t": times}, {"e": edges("xz", "wv"), "t": times}):

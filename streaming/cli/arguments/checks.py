@@ -157,11 +157,15 @@ def check_views(
     circuit = None
     with checks.check():
         columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
-        rules = {name: rule for name, one in sources.items() if (rule := one.rules()) is not None}
-        circuit = circuit_of(query, columns, rules=rules, formula=formula)
+        rules = {
+            name: rule for name, one in sources.items() if (rule := one.input_options()) is not None
+        }
+        circuit = circuit_of(query, columns, input_options=rules, formula=formula)
         kept = views_kept(sinks_of(sinks, circuit))
         if kept:  # compiled again, since the state of a circuit depends on its materialized views
-            circuit = circuit_of(query, columns, rules=rules, formula=formula, materialize=kept)
+            circuit = circuit_of(
+                query, columns, input_options=rules, formula=formula, materialize=kept
+            )
         views = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
     if circuit is not None:
@@ -172,7 +176,7 @@ def check_views(
 
 def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
     """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
-    rules = source.rules()
+    rules = source.input_options()
     if rules is None or schema is None or "select" in source.own:
         return
     for key in source.keys:

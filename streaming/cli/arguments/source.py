@@ -270,7 +270,7 @@ class SourceArgument:
                 "format=csv and schema=... if it is something else"
             )
 
-    def rules(self) -> InputOptions | None:
+    def input_options(self) -> InputOptions | None:
         """The rules of the input; None for a plain one.
 
         Raises:
@@ -418,7 +418,7 @@ def rows_of_plain_files(source: SourceArgument) -> pa.Table:
         EventsError: It has, or its files cannot be read.
     """
     source.check_plain("this command")
-    if source.rules() is not None:
+    if source.input_options() is not None:
         raise EventsError(
             f"--source {source.name}: this command inserts and deletes rows as they are: leave "
             "keys=, strict= and retain= out"

@@ -27,7 +27,7 @@ def circuit_of(
     executor: Executor | None = None,
     threads: int = 1,
     materialize: bool | Collection[str] = False,
-    rules: Mapping[str, InputOptions] | None = None,
+    input_options: Mapping[str, InputOptions] | None = None,
     outputs: Collection[str] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
@@ -44,7 +44,7 @@ def circuit_of(
         "executor": executor,
         "parts": parts,
         "materialize": materialize,
-        "rules": rules,
+        "input_options": input_options,
         "outputs": outputs,
         "limits": limits,
     }

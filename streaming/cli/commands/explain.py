@@ -33,12 +33,12 @@ def explain(
         raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
     sources = sources_of(source)
     schemas = {name: _schema(one) for name, one in sources.items()}
-    rules = {name: one.rules() for name, one in sources.items()}
+    rules = {name: one.input_options() for name, one in sources.items()}
     circuit = circuit_of(
         query,
         schemas,
         formula=formula,
-        rules={name: rule for name, rule in rules.items() if rule is not None},
+        input_options={name: rule for name, rule in rules.items() if rule is not None},
     )
     if analyze:
         with compilation_shown(console(stderr=True)):  # of those that this step needs

@@ -86,7 +86,7 @@ def replay(
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
-                rules=given.rules_by_name(),
+                input_options=given.rules_by_name(),
                 limits=limits,
             )
         except DbspWcojError as error:
@@ -134,7 +134,7 @@ class _Given:
 
     def rules_by_name(self) -> dict[str, InputOptions]:
         """The rules of the input, if it has any."""
-        rules = self.source.rules()
+        rules = self.source.input_options()
         return {} if rules is None else {self.source.name: rules}
 
 
@@ -165,7 +165,11 @@ def _changes_of(
         )
     (file,) = files
     table = rows_of_files(source)
-    if is_named_after_file and RELATION in table.column_names and source.rules() is not None:
+    if (
+        is_named_after_file
+        and RELATION in table.column_names
+        and source.input_options() is not None
+    ):
         raise EventsError(
             f"--source {file}: keys, strict and retain are of one relation, and the file has a "
             "column relation: name the relation, NAME=FILE, or leave them out"

@@ -146,14 +146,14 @@ def run(
         schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
         for name, one in sources.items():
             one.check_sequence(schemas[name])
-        rules = {name: one.rules() for name, one in sources.items()}
+        rules = {name: one.input_options() for name, one in sources.items()}
         circuit = circuit_of(
             query,
             schemas,
             formula=formula,
             executor=executor,
             threads=threads,
-            rules={name: rule for name, rule in rules.items() if rule is not None},
+            input_options={name: rule for name, rule in rules.items() if rule is not None},
             materialize=_to_materialize(query, schemas, sink or []),
             limits=limits,
         )

@@ -188,9 +188,9 @@ def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
 def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     """The terms that ran, by join; of those that were planned anew since, nothing but that."""
     known = {
-        id(bound.product): (name, str(bound.term))
+        id(bound.physical): (name, str(bound.term))
         for name, view in joins_of(circuit).items()
-        for bound in view._schedule.terms
+        for bound in view._plan_cache.terms
     }
     found = []
     for key, term in profiler.terms.items():

@@ -125,7 +125,7 @@ def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
         plans,
         definition.schemas,
         outputs=tuple(plans),
-        rules=definition.rules,
+        input_options=definition.input_options,
         limits=definition.limits,
     )
 

@@ -171,7 +171,7 @@ class Upsert:
         if not any(keys.get(name) for name in chosen):
             raise FeedError(
                 f"{self} is for inputs with keys, and {', '.join(chosen)} has none: declare "
-                "rules={...: InputOptions(keys=...)}, or feed it with weights"
+                "input_options={...: InputOptions(keys=...)}, or feed it with weights"
             )
         return flat_envelope(self, df, inputs, weight, order, error=F.coalesce(*errors))
 

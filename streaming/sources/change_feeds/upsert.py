@@ -67,7 +67,7 @@ class Compacted:
         if relation is None or not keys.get(relation):
             raise FeedError(
                 f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
-                "rules={...: InputOptions(keys=...)}"
+                "input_options={...: InputOptions(keys=...)}"
             )
         key, value = (f"CAST({quoted(name)} AS STRING)" for name in (self.key, self.value))
         order = sequence_of(self, df, self.sequence)

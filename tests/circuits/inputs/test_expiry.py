@@ -67,7 +67,7 @@ def circuit_of(query: str, retention: dict[str, int], on_expiry: OnExpiry, **opt
         name: InputOptions(retain=Retention("ts", length, on_expiry=on_expiry))
         for name, length in retention.items()
     }
-    return compile_sql(query, SCHEMAS, rules=rules, **options)
+    return compile_sql(query, SCHEMAS, input_options=rules, **options)
 
 
 def tables_of(events: Sequence[Event]) -> dict[str, pa.Table]:
@@ -314,7 +314,7 @@ def test_what_a_view_is_after_a_step_includes_results_of_rows_that_expire_in_it(
 
 def test_keys_with_the_event_time_are_corrected_until_they_expire():
     rules = {"a": InputOptions(keys=("k", "ts"), retain=Retention("ts", 5, on_expiry="keep"))}
-    circuit = compile_sql("SELECT k, n FROM a", SCHEMAS, rules=rules)
+    circuit = compile_sql("SELECT k, n FROM a", SCHEMAS, input_options=rules)
 
     def step(*rows):
         table = pa.table([pa.array(c, INT) for c in zip(*rows, strict=True)], ["k", "ts", "n"])

@@ -31,7 +31,7 @@ NOON = datetime(2024, 2, 29, 12)
 def circuit_of(type: pa.DataType, retain: Retention, **more) -> Circuit:
     schema = pa.schema([("n", INT), ("t", type)])
     rules = {"r": InputOptions(retain=retain, **more)}
-    return compile_sql("SELECT * FROM r", {"r": schema}, rules=rules, materialize=["r"])
+    return compile_sql("SELECT * FROM r", {"r": schema}, input_options=rules, materialize=["r"])
 
 
 def table_of(type: pa.DataType, *times: object) -> pa.Table:
@@ -235,8 +235,8 @@ def test_rules_in_a_definition_make_the_same_circuit():
     again = circuit.definition.circuit()
     assert isinstance(again, CircuitClass)
     assert (
-        again.rules
-        == circuit.rules
+        again.input_options
+        == circuit.input_options
         == {"r": InputOptions(keys=("n",), strict=True, retain=Retention("t", 3))}
     )
 

@@ -165,7 +165,7 @@ def test_a_cycle_that_loses_its_support_vanishes_at_once():
 
 
 def test_a_chain_is_as_long_as_the_iterations_allow():
-    circuit = World(CLOSURE).circuit(iterations=20)
+    circuit = World(CLOSURE).circuit(max_iterations=20)
     assert circuit.step(changed([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
     with pytest.raises(IterationError, match="after 20 iterations"):
         circuit.step(changed([(20, 21)], 1))
@@ -173,7 +173,9 @@ def test_a_chain_is_as_long_as_the_iterations_allow():
 
 def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
     for iterations in (19, 20):
-        circuit = World("all(x, y) :- e(x, y).").circuit(materialize=True, iterations=iterations)
+        circuit = World("all(x, y) :- e(x, y).").circuit(
+            materialize=True, max_iterations=iterations
+        )
         circuit.step(changed([(n, n + 1) for n in range(20)], 1))
         if iterations == 20:
             assert circuit.query(CLOSURE).num_rows == 210
@@ -184,7 +186,7 @@ def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
 
 def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
     text = "n(x) :- d(x). n(x + 1) :- n(x), on(). on() :- e(1, 1)."
-    circuit = World(text).circuit(iterations=50, materialize=True)
+    circuit = World(text).circuit(max_iterations=50, materialize=True)
     circuit.step({"d": table(SCHEMAS["d"], [((5,), 1)])})
     before = circuit.snapshot()
     with pytest.raises(IterationError, match=r"recursion of 'n' still changes 'n' after 50 iter"):
@@ -196,7 +198,7 @@ def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
 
 
 def test_a_negative_cycle_of_costs_is_refused():
-    circuit = World(PROGRAMS["shortest paths"]).circuit(iterations=30)
+    circuit = World(PROGRAMS["shortest paths"]).circuit(max_iterations=30)
     costs = [(1, 2, 1), (2, 1, -2)]
     with pytest.raises(IterationError, match="'sp'"):
         circuit.step({

@@ -212,7 +212,7 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
     circuit = compile_sql(
         "SELECT item, count(*) AS n FROM orders GROUP BY item",
         {"orders": orders},
-        rules={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
+        input_options={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
         materialize=["orders"],
     )
     steady, store, rng = circuit.definition.circuit(), Store(), np.random.default_rng(2)

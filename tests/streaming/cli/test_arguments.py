@@ -38,25 +38,27 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     )
     assert (source.name, source.path) == ("e", Path("in/e"))
     assert source.options == {"maxFilesPerTrigger": "1"}
-    assert source.rules() == InputOptions(
+    assert source.input_options() == InputOptions(
         keys=["a", "b"], strict=True, retain=Retention("ts", "7 days")
     )
     kafka = SourceArgument.parse("e=format=kafka,kafka.bootstrap.servers=a:1,b:2,subscribe=t")
     assert (kafka.path, kafka.format) == (None, "kafka")
     assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
-    assert kafka.rules() is None and kafka.schema() is None
+    assert kafka.input_options() is None and kafka.schema() is None
 
 
 def test_a_source_says_what_becomes_of_results_whose_rows_expire():
     for on_expiry in ("keep", "retract"):
-        rules = SourceArgument.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        rules = SourceArgument.parse(
+            f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}"
+        ).input_options()
         assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
         assert rules.retain.chosen
-    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").input_options().retain.chosen
     with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
-        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").input_options()
     with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
-        SourceArgument.parse("e=in/e,on_expiry=keep").rules()
+        SourceArgument.parse("e=in/e,on_expiry=keep").input_options()
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
 
 
 def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, rules=RULES).definition
+    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).definition
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:

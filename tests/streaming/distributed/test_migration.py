@@ -96,7 +96,7 @@ class Cells:
     def embedded(self) -> Circuit:
         circuit = import_states(self.circuit.definition.circuit(), tables_of(self.driver))
         filling = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
-        for name in circuit.rules:
+        for name in circuit.input_options:
             filling.give_relation(name, relation_of(self.driver, name))
         for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
             filling.give(stage.node, whole)
@@ -110,7 +110,7 @@ def cells_of(circuit: Circuit, count: int) -> Cells:
     cells.fill([state_of(circuit, stage.node) for stage in cells.stages.stages], count)
     import_states(cells.driver, tables_of(circuit))
     filling = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
-    for name in circuit.rules:
+    for name in circuit.input_options:
         filling.give_relation(name, relation_of(circuit, name))
     filling.filled()
     return cells
@@ -215,12 +215,12 @@ def people(count: int, seed: int) -> list[dict[str, pa.Table]]:
 
 
 def test_all_kinds_of_state_and_rules_move_to_and_fro():
-    definition = compile_sql(ALL, PEOPLE, rules=RULES).definition
+    definition = compile_sql(ALL, PEOPLE, input_options=RULES).definition
     follow(definition, people(6, 1), [0, 4, 3, 0, 2, 0])
 
 
 def test_state_that_is_not_where_its_grid_wants_it_is_refused():
-    circuit = compile_sql(ALL, PEOPLE, rules=RULES).definition.circuit()
+    circuit = compile_sql(ALL, PEOPLE, input_options=RULES).definition.circuit()
     circuit.step(people(1, 2)[0])
     cells = cells_of(circuit, 4)
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
@@ -237,7 +237,7 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
 
 
 def test_parts_of_different_moments_are_refused():
-    definition = compile_sql(ALL, PEOPLE, rules=RULES).definition
+    definition = compile_sql(ALL, PEOPLE, input_options=RULES).definition
     circuits = [definition.circuit() for _ in range(2)]
     for circuit, tables in zip(circuits, people(2, 3), strict=True):
         circuit.step(tables)

@@ -56,7 +56,7 @@ def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, 
 
 def sink_of(**rules):
     rules = {"orders": InputOptions(**rules)}
-    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, rules=rules))
+    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, input_options=rules))
 
 
 def orders(**more):
@@ -166,12 +166,19 @@ def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path,
 
 def test_a_sequence_is_a_column_of_the_relation_or_of_the_stream():
     kafka = f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence="
-    assert SourceArgument.parse(f"{kafka}at").rules() == InputOptions(keys=("nr",), sequence="at")
+    assert SourceArgument.parse(f"{kafka}at").input_options() == InputOptions(
+        keys=("nr",), sequence="at"
+    )
     of_stream = SourceArgument.parse(f"{kafka}timestamp")
-    assert of_stream.rules() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    assert (
+        of_stream.input_options() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    )
     flat = SourceArgument.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
-    assert flat.rules() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
-    assert SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
+    assert flat.input_options() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
+    assert (
+        SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").input_options().sequence
+        == "at"
+    )
 
 
 def test_a_feed_takes_the_column_of_the_stream_or_is_refused():

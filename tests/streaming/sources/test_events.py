@@ -127,7 +127,7 @@ def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
 
 def test_an_update_that_changes_the_key_takes_the_old_key_out(reader):
     table = reader(Debezium(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
-    rows = changes_of(table, INPUTS, rules=RULES).tables["r"].to_pylist()
+    rows = changes_of(table, INPUTS, input_options=RULES).tables["r"].to_pylist()
     assert [(row["id"], row["weight"]) for row in rows] == [(1, -1), (2, 1)]
 
 

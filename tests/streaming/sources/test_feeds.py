@@ -173,7 +173,7 @@ def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
                 # An update without the row before, as of a table that does not log it.
                 texts.append(text.replace('"before": {', '"unlogged": {') if after else text)
     feed = Compacted("r", sequence="seq") if format == "compacted" else TOLD[format][0]
-    changes = changes_of(reader(feed, texts, keys=KEYS), INPUTS, rules=RULES)
+    changes = changes_of(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
     assert not len(changes.letters), changes.letters.table.to_pylist()[:3]
     for relation, table in changes.tables.items():
         left = {key: row for key, row in expected[relation].items() if row is not None}

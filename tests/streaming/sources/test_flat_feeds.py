@@ -44,7 +44,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
         changes = changes_of(
             feed.envelope(frame, one, keys=keys or {}).toArrow(),
             inputs,
-            rules=RULES if keys else None,
+            input_options=RULES if keys else None,
         )
         rows = changes.tables["r"].to_pylist() if "r" in changes.tables else []
         return [tuple(row.values()) for row in rows], changes.letters.table.to_pylist()
@@ -99,7 +99,7 @@ def read(feed, frame, schemas=PAIR):
     """Rows with their weights and sequences, and letters."""
     table = feed.envelope(frame, schemas, keys=KEYED).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
-    changes = changes_of(table, inputs, rules={"r": RULES["r"]})
+    changes = changes_of(table, inputs, input_options={"r": RULES["r"]})
     return changes.tables.get("r", pa.table({})).to_pylist(), changes.letters.table.to_pylist()
 
 
