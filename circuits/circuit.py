@@ -62,7 +62,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -109,7 +109,7 @@ class Circuit:
         *,
         outputs: Collection[str] | None = None,
         materialize: bool | Collection[str] = False,
-        formula: Formula | str = Formula.collapsed,
+        formula: FormulaName | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
         iterations: int = MAX_ITERATIONS,

@@ -16,6 +16,7 @@ from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 
 __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
@@ -28,7 +29,7 @@ def compile_sql(
     dialect: str = "duckdb",
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     iterations: int = MAX_ITERATIONS,
@@ -118,7 +119,7 @@ def compile_datalog(
     *,
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     iterations: int = MAX_ITERATIONS,
