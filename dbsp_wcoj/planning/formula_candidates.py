@@ -122,7 +122,8 @@ def describe_choice(
         return str(name)
     if len(formulas) == 1:
         return f"auto: {formulas[0]}, because {reason}"
-    lines = [f"auto: {' or '.join(map(str, formulas))}, by proposals and intersections per changed row"]
+    names = " or ".join(map(str, formulas))
+    lines = [f"auto: {names}, by proposals and intersections per changed row"]
     for changed, alternatives in chosen:
         for digits, counted in tuple(alternatives.known.items()):
             found = [
