@@ -5,10 +5,9 @@ of them and adds up their totals.
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import HIGHEST, LOWEST
 from dbsp_wcoj.kernels.join import join
 from dbsp_wcoj.kernels.memory import load, store
@@ -34,7 +33,7 @@ RUNS = 5  # address of the count of its runs
 TERM_WORDS = 6
 
 
-@njit(nogil=True)
+@subroutine
 def is_zero(sources, factors, deltas):
     """Return whether a factor of a product reads no run at all."""
     for factor in range(factors):
@@ -48,7 +47,7 @@ def is_zero(sources, factors, deltas):
     return False
 
 
-@njit(nogil=True)
+@subroutine
 def total_of(batch, state, marks, sums):
     """Add up the totals of all products of a batch; see `join_totals`."""
     deltas = load(batch, DELTAS)

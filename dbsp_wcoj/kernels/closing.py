@@ -15,12 +15,12 @@ join of whole relations gets ``m`` packed and takes it word by word (`dbsp_wcoj.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, multiply
-from dbsp_wcoj.kernels.cursors import count_up, excluded, fetch, subtree_weight
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.cursors import excluded, fetch, subtree_weight
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.packed import sum_packed
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
@@ -48,7 +48,7 @@ from dbsp_wcoj.kernels.search import root_seek, seek
 from dbsp_wcoj.kernels.sums import choose_marked, multiply_lists, set_marks
 
 
-@njit(nogil=True)
+@subroutine
 def only_cell(state, cells, depths, atom, depth):
     """Return the cell of the only run of an atom at a depth, 0 when it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
@@ -57,7 +57,7 @@ def only_cell(state, cells, depths, atom, depth):
     return cells + CELL_BYTES * (slot * depths + depth)
 
 
-@njit(nogil=True)
+@subroutine
 def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, marks, counters):
     """`sum_closing` where the atom that goes on is packed, and each atom one run of one weight.
 
@@ -113,7 +113,7 @@ def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth
     return True, multiply(total, load(fixed_run, layout.UNIFORM))
 
 
-@njit(nogil=True)
+@subroutine
 def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
     depths = load(program, DEPTHS)

@@ -1,4 +1,4 @@
-"""The decorator of the kernels that Python calls: compiled once, without the GIL, kept on disk.
+"""The decorators of kernels: compiled once, without the GIL, those that Python calls kept on disk.
 
 numba invalidates a cached kernel when the file that it stands in changes, not when a file that it
 calls into does. So the stamp of every cached kernel is made of all kernel sources.
@@ -14,10 +14,18 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from numba import njit
+from numba import njit, types
 from numba.core import event
+from numba.core.registry import CPUDispatcher
 
-__all__ = ["CompilationObserver", "compiled", "observe_compilation"]
+__all__ = [
+    "CompilationObserver",
+    "address_of",
+    "compiled",
+    "inlined",
+    "observe_compilation",
+    "subroutine",
+]
 
 
 class CompilationObserver(Protocol):
@@ -94,6 +102,36 @@ def observe_compilation(observer: CompilationObserver) -> CompilationObserver:
     """Tell this observer of kernels that are compiled from now on; return the one before."""
     before, _LISTENER.observer = _LISTENER.observer, observer
     return before
+
+
+class _Subroutine(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """A function for kernels only: numba compiles no way into it from Python, which takes time."""
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.py_func.__qualname__} is called by kernels only")
+
+
+def subroutine(function: Callable[..., Any], **options: Any) -> Any:
+    """Let kernels call ``function``, which is compiled with each kernel that does."""
+    options |= {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _Subroutine(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """As `subroutine`, for a small function that is called for every value."""
+    return subroutine(function, forceinline=True)
+
+
+def address_of(kernel: Any) -> int:
+    """Return the address at which a kernel of int64 arguments is called by another one.
+
+    The kernel is compiled, or loaded from the cache. A kernel that is called so is compiled once
+    and not with each that calls it, and only where a plan needs it.
+    """
+    arguments = (types.int64,) * kernel.py_func.__code__.co_argcount
+    kernel.compile(arguments)
+    address: int = types.CompileResultWAP(kernel.overloads[arguments]).address
+    return address
 
 
 def compiled(function: Callable[..., Any]) -> Any:

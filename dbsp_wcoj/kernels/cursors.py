@@ -8,11 +8,11 @@ sum of its slots: it proposes the union of their values, and a value's weight is
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, difference, fits, multiply
-from dbsp_wcoj.kernels.memory import load, prefetch, store
+from dbsp_wcoj.kernels.compiled import inlined, subroutine
+from dbsp_wcoj.kernels.memory import count_up, load, prefetch, store
 from dbsp_wcoj.kernels.program import (
     AT_LEAST,
     AT_MOST,
@@ -56,16 +56,6 @@ HIGHEST = np.int64(2**63 - 1)
 AHEAD = 4
 LINE_WORDS = 8
 
-# Small functions that the walk calls for every value.
-inlined = njit(nogil=True, forceinline=True)
-
-
-@inlined
-def count_up(counters, counter, amount):
-    """Add to a counter."""
-    store(counters, counter, load(counters, counter) + amount)
-
-
 @inlined
 def advance(state, cell, depth, low, value):
     """Return the first position from ``low`` on whose value is at least ``value``."""
@@ -74,7 +64,7 @@ def advance(state, cell, depth, low, value):
     return seek(load(cell, VALUES), low, load(cell, END), value)
 
 
-@njit(nogil=True)
+@subroutine
 def subtree_weight(run, depth, first, last):
     """Return the weight of the rows under the nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
@@ -94,7 +84,7 @@ def subtree_weight(run, depth, first, last):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def bind_run(state, cells, slot, depths, run):
     """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
     arity = load(run, layout.ARITY)
@@ -111,7 +101,7 @@ def bind_run(state, cells, slot, depths, run):
                 store(cell, HIGH, load(run, entry + layout.LEVEL_SIZE))
 
 
-@njit(nogil=True)
+@subroutine
 def open_join(program, sources, deltas, state, cells, levels):
     """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
     depths = load(program, DEPTHS)
@@ -141,7 +131,7 @@ def open_join(program, sources, deltas, state, cells, levels):
     store(state, levels + WEIGHT, weight)
 
 
-@njit(nogil=True)
+@subroutine
 def value_range(program, state, block, levels, low, high):
     """Return the inclusive range of values that the comparisons of a level allow."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
@@ -184,7 +174,7 @@ def excluded(program, state, block, levels, value):
     return False
 
 
-@njit(nogil=True)
+@subroutine
 def enter(program, state, cells, block, low, high):
     """Count: set every participant's cursors to ``[low, high]``.
 
@@ -268,7 +258,7 @@ def bucket_of(run, value):
     return distance if 0 <= distance < load(run, layout.DIRECTORY_SIZE) - 1 else np.int64(-1)
 
 
-@njit(nogil=True)
+@subroutine
 def fetch(run, cell, values, position, last, goes_on):
     """Ask for what the values some places ahead will be looked up in, in three stages.
 
@@ -292,7 +282,7 @@ def fetch(run, cell, values, position, last, goes_on):
             prefetch(load(cell + CELL_BYTES, VALUES), first + LINE_WORDS)
 
 
-@njit(nogil=True)
+@subroutine
 def look_ahead(program, state, cells, block, proposer):
     """Fetch what the next values of the proposer will be looked up in.
 
@@ -323,7 +313,7 @@ def look_ahead(program, state, cells, block, proposer):
             fetch(run, cell, values, position, last, load(program, word + 2) == 0)
 
 
-@njit(nogil=True)
+@subroutine
 def next_value(program, state, cells, block, proposer, counters):
     """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
     depths = load(program, DEPTHS)
@@ -358,7 +348,7 @@ def next_value(program, state, cells, block, proposer, counters):
             return True, value
 
 
-@njit(nogil=True)
+@subroutine
 def bind_value(program, state, cells, block, weight):
     """Descend below the matched value, which every cursor leaves.
 

@@ -20,10 +20,9 @@ how an older one is found; `find` reads each slot once and passes over codes tha
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels.bytes import big_endian, copy, digest, same, word
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.memory import prefetch
 
 __all__ = ["CODES", "extents", "find", "forget", "gather", "intern", "prefixes", "refill", "words"]
@@ -33,12 +32,12 @@ BLOCK = 32
 CODES = (1 << 40) - 1
 
 
-@njit(nogil=True)
+@subroutine
 def _address(array):
     return np.int64(array.ctypes.data)
 
 
-@njit(nogil=True)
+@subroutine
 def _probe(hashed, text, length, slots, bounds, arena):
     """Return the slot that has the string, or the free one where it belongs."""
     mask = len(slots) - 1
@@ -120,7 +119,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes):
     return rows, size
 
 
-@njit(nogil=True)
+@subroutine
 def _found(hashed, text, length, slots, bounds, arena, size):
     """Return the code of a string if it is among the first ``size``, else -1."""
     mask = len(slots) - 1

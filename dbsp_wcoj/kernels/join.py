@@ -18,23 +18,21 @@ Comparisons with bound variables and constants narrow the range of a level befor
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
 from dbsp_wcoj.kernels.closing import sum_closing
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     next_value,
     open_join,
     value_range,
 )
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.program import (
     ATOMS,
     BLOCKS,
@@ -87,7 +85,7 @@ from dbsp_wcoj.kernels.shared import sum_shared
 from dbsp_wcoj.kernels.sums import sum_one, sum_pairs, sum_two
 
 
-@njit(nogil=True)
+@subroutine
 def emit(program, state, levels, weight, out, capacity):
     """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
     row = load(state, WRITTEN)
@@ -100,7 +98,7 @@ def emit(program, state, levels, weight, out, capacity):
     store(state, WRITTEN, row + 1)
 
 
-@njit(nogil=True)
+@subroutine
 def sum_rest(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """The sum over this level and those after it, for a level that is not listed."""
     block = load(program, load(program, BLOCKS) + level)
@@ -121,7 +119,7 @@ def sum_rest(program, state, cells, levels, level, proposer, count, least, most,
     return sum_two(program, state, cells, block, 0, marks, 0, 0)
 
 
-@njit(nogil=True)
+@subroutine
 def proposals_of_two(counters, level, depth_count):
     """Return the proposals counted so far at a level and at the next one."""
     counters += COUNTER_BYTES * level

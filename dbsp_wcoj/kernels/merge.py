@@ -14,10 +14,10 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 """
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
 from dbsp_wcoj.kernels.arithmetic import difference, wrapping_add
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.layout import (
     ARITY,
     DIRECTORY_SIZE,
@@ -50,13 +50,13 @@ DONE = 2
 UNBOUNDED = 1 << 62
 
 
-@njit(nogil=True)
+@subroutine
 def header(level):
     """Return the header word at which the entry of ``level`` starts."""
     return LEVELS + LEVEL_WORDS * level
 
 
-@njit(nogil=True)
+@subroutine
 def keep_weights(out, start, rows):
     """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
     total = np.int64(0)
@@ -66,7 +66,7 @@ def keep_weights(out, start, rows):
     out[WEIGHTS] = start
 
 
-@njit(nogil=True)
+@subroutine
 def copy_siblings(run, out, level, first, last, state):
     """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
     arity = run[ARITY]
@@ -93,7 +93,7 @@ def copy_siblings(run, out, level, first, last, state):
             copy_weights(run, out, first, last, written, state)
 
 
-@njit(nogil=True)
+@subroutine
 def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
     source = run[WEIGHTS]
@@ -122,7 +122,7 @@ def copy_weights(run, out, first, last, written, state):
                 out[target + written + i] = total
 
 
-@njit(nogil=True)
+@subroutine
 def gallop(run, position, end, value):
     """Return the first word in ``[position, end)`` of ``run`` that is at least ``value``."""
     if position >= end or run[position] >= value:
@@ -143,7 +143,7 @@ def gallop(run, position, end, value):
     return low
 
 
-@njit(nogil=True)
+@subroutine
 def leaves_below(run, level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
     for depth in range(level, run[ARITY] - 1):
@@ -153,7 +153,7 @@ def leaves_below(run, level, first, last):
     return last - first
 
 
-@njit(nogil=True)
+@subroutine
 def open_merge(a, b, out):
     """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
     arity = a[ARITY]
@@ -181,7 +181,7 @@ def open_merge(a, b, out):
     return state
 
 
-@njit(nogil=True)
+@subroutine
 def copy_some(run, out, level, side, limit, state, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
@@ -212,7 +212,7 @@ def copy_some(run, out, level, side, limit, state, fuel):
     return rows + 1
 
 
-@njit(nogil=True)
+@subroutine
 def walk(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
     arity = a[ARITY]
@@ -264,7 +264,7 @@ def walk(a, b, out, state, fuel):
     return fuel
 
 
-@njit(nogil=True)
+@subroutine
 def add_leaves(a, b, out, i, j, written, state):
     """Write the sum of leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless it is zero."""
     weight = np.int64(0)
@@ -284,7 +284,7 @@ def add_leaves(a, b, out, i, j, written, state):
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 
-@njit(nogil=True)
+@subroutine
 def work_merge(a, b, out, state, fuel):
     """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
     arity = a[ARITY]

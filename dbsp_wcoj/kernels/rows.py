@@ -10,21 +10,20 @@ below one prefix, the walk of `dbsp_wcoj.kernels.join` takes over for that prefi
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, multiply
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
     advance,
-    count_up,
     excluded,
     fetch,
     subtree_weight,
     value_range,
 )
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
@@ -66,7 +65,7 @@ GROUPED = 4
 FETCHED = 1 << 10
 
 
-@njit(nogil=True)
+@subroutine
 def is_driven(program, state):
     """Return whether the delta that the rows would come from is a run."""
     driver = load(program, DRIVER)
@@ -75,7 +74,7 @@ def is_driven(program, state):
     return load(state, FIRST_SLOT + driver + 1) - load(state, FIRST_SLOT + driver) == 1
 
 
-@njit(nogil=True)
+@subroutine
 def open_level(program, state, cells, levels, level, low, high):
     """Set the driver's cursor to its values below the prefix; ``low`` to ``high`` at the split."""
     block = load(program, load(program, BLOCKS) + level)
@@ -97,7 +96,7 @@ def open_level(program, state, cells, levels, level, low, high):
     store(cell, END, last)
 
 
-@njit(nogil=True)
+@subroutine
 def look_up(program, state, cells, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of those complete here."""
     depths = load(program, DEPTHS)
@@ -143,7 +142,7 @@ def look_up(program, state, cells, block, value, values, position, last, counter
     return weight
 
 
-@njit(nogil=True)
+@subroutine
 def next_row(program, state, cells, levels, level, low, high, counters):
     """Bind the next row of the driver, from ``level`` on, and return what it is.
 
@@ -194,7 +193,7 @@ def next_row(program, state, cells, levels, level, low, high, counters):
                 return GROUP
 
 
-@njit(nogil=True)
+@subroutine
 def sums_pair(program, level):
     """Return whether the level is the last, a plain sum over two atoms that compares nothing."""
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT):
@@ -206,7 +205,7 @@ def sums_pair(program, level):
     return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0
 
 
-@njit(nogil=True)
+@subroutine
 def sum_pair(program, state, cells, level, counters):
     """The sum over the last level, below a row, for a level that `sums_pair`."""
     depths = load(program, DEPTHS)

@@ -16,16 +16,15 @@ A product of more than `LIST_WORDS` values is taken in pieces, for the sum is li
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.alike import are_leaves, are_shared
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     fetch,
@@ -34,7 +33,7 @@ from dbsp_wcoj.kernels.cursors import (
 )
 from dbsp_wcoj.kernels.intersect import count_common, leaf_weight
 from dbsp_wcoj.kernels.lists import collect_lists
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
@@ -63,7 +62,7 @@ from dbsp_wcoj.kernels.search import root_seek, seek
 from dbsp_wcoj.kernels.sums import MARKED_LENGTH, MARKED_USES, SCAN_RATIO, count_marked, set_marks
 
 
-@njit(nogil=True)
+@subroutine
 def collect_some(program, state, cells, levels, fixed, proposer, room, counters):
     """Write the next values of the product and their weights.
 
@@ -88,7 +87,7 @@ def collect_some(program, state, cells, levels, fixed, proposer, room, counters)
     return size, weight
 
 
-@njit(nogil=True)
+@subroutine
 def dot_product(run, values, i, end, room, size, weight):
     """The sum over the common values of a list and the product, in checked arithmetic."""
     total = np.int64(0)
@@ -108,7 +107,7 @@ def dot_product(run, values, i, end, room, size, weight):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def hold_against(run, values, first, last, room, size, weight, marks, lowest, highest):
     """Return the sum over one list of ``m``, against the product or the bitmap of it."""
     if weight == 0 or load(run, layout.WEIGHTS) != 0:
@@ -120,7 +119,7 @@ def hold_against(run, values, first, last, room, size, weight, marks, lowest, hi
     return multiply(multiply(part, weight), load(run, layout.UNIFORM))
 
 
-@njit(nogil=True)
+@subroutine
 def sum_values(
     program,
     state,
@@ -182,7 +181,7 @@ def sum_values(
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_extensions(
     program,
     state,
@@ -237,7 +236,7 @@ def sum_extensions(
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_shared(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
 

@@ -13,15 +13,14 @@ much longer than the marked one.
 """
 
 import numpy as np
-from numba import njit
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     next_value,
@@ -29,7 +28,7 @@ from dbsp_wcoj.kernels.cursors import (
     value_range,
 )
 from dbsp_wcoj.kernels.intersect import count_common, dot_checked, dot_common
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.program import (
     BLOCKS,
     CELL_BYTES,
@@ -59,7 +58,7 @@ MARKED_USES = 4
 SCAN_RATIO = 32
 
 
-@njit(nogil=True)
+@subroutine
 def set_marks(marks, values, first, last, lowest, erase):
     """Mark or erase the values ``[first, last)`` in the bitmap whose first bit is ``lowest``."""
     for position in range(first, last):
@@ -71,7 +70,7 @@ def set_marks(marks, values, first, last, lowest, erase):
             store(marks, word, load(marks, word) | (np.int64(1) << (bit & 63)))
 
 
-@njit(nogil=True)
+@subroutine
 def count_marked(marks, lowest, highest, values, first, last):
     """Return how many of the values ``[first, last)`` are marked, ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
@@ -85,7 +84,7 @@ def count_marked(marks, lowest, highest, values, first, last):
     return common
 
 
-@njit(nogil=True)
+@subroutine
 def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, highest):
     """Return the sum of the products of the weights of the common values of two lists.
 
@@ -105,7 +104,7 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, 
     return dot_checked(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
 
 
-@njit(nogil=True)
+@subroutine
 def choose_marked(program, state, cells, block, inner, count):
     """Return the cell of the list to mark, or 0.
 
@@ -139,7 +138,7 @@ def choose_marked(program, state, cells, block, inner, count):
     return np.int64(0)
 
 
-@njit(nogil=True)
+@subroutine
 def sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters):
     """Return the sum over all extensions of ``level`` and of the innermost level
     after it, of the product of the weights that they bind.
@@ -179,7 +178,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_one(program, state, cells, block):
     """Return the sum of the weights of all extensions of the only participant."""
     depths = load(program, DEPTHS)
@@ -196,7 +195,7 @@ def sum_one(program, state, cells, block):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_two(program, state, cells, block, marked, marks, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
