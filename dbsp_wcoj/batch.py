@@ -13,6 +13,8 @@ import numpy as np
 from dbsp_wcoj.bound_term import BoundTerm
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED
 from dbsp_wcoj.kernels.batch import join_totals
+from dbsp_wcoj.kernels.compiled import address_of as kernel_address
+from dbsp_wcoj.kernels.join import join
 from dbsp_wcoj.stack import Stack, address_of
 from dbsp_wcoj.zset import Int64Array
 
@@ -41,8 +43,12 @@ class Batch:
         self.terms = tuple(terms)
         self.is_sum = not any(term.partial is not None or term.product.plan.head for term in terms)
         self.is_sum &= len({term.target for term in terms}) <= 1
-        words = [len(terms), address_of(deltas)]
+        # Where no kernel reads the words, none is compiled for them.
+        join_address = kernel_address(join) if self.is_sum else 0
+        words = [len(terms), address_of(deltas), join_address]
         for term in terms:
+            if self.is_sum:
+                term.product.link()
             words += [*term.product.addresses[:2], len(term.product.plan.factors), term.joins]
             words += term.product.addresses[2:]
         # The kernel gets its address: the array is kept because it reads it.

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from dbsp_wcoj.assembler import assemble
+from dbsp_wcoj.assembler import assemble, link
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels import program as words
@@ -48,6 +48,7 @@ class Product:
         "_arguments",
         "_call",
         "_count",
+        "_is_linked",
         "_kept",
         "_program",
         "_runs",
@@ -78,6 +79,7 @@ class Product:
         self.counters: Int64Array = _zeros(plan)
         self._runs: Int64Array = np.zeros(1, np.int64)
         self._program = assemble(plan, driven_by)
+        self._is_linked = False
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
@@ -109,6 +111,12 @@ class Product:
             return None
         (moving,) = self._factors(block) & self._factors(inner)
         return moving
+
+    def link(self) -> None:
+        """Compile or load the kernels that the program calls, before it runs for the first time."""
+        if not self._is_linked:
+            link(self._program)
+            self._is_linked = True
 
     def pack(self, run: Run) -> None:
         """Have the run of the factor `closing` packed: worth it for a join of whole relations.
@@ -156,6 +164,7 @@ class Product:
                 return self._finish(result)
             ((low, high),) = WHOLE
             return self._total(low, high, self._stack, self._count, budget, resumed=1)
+        self.link()
         total = 0
         if executor is None:
             for low, high in ranges:
@@ -181,6 +190,7 @@ class Product:
             WeightOverflowError: A weight of the result leaves int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
+        self.link()
         self._runs[0] += 1
         if executor is None:
             for low, high in ranges:
@@ -221,6 +231,7 @@ class Product:
         """The kernel's arguments for all values, the same in every step until the stack grows."""
         stack, arguments = self._call
         if stack is not self._stack.arguments:
+            self.link()
             stack = state, out, marks, sums = self._stack.arguments
             ((low, high),) = WHOLE
             room = (state, out, CHUNK, marks, sums, self._count, words.PAUSE_AFTER)

@@ -7,9 +7,9 @@ of them and adds up their totals.
 import numpy as np
 
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add
+from dbsp_wcoj.kernels.calls import call_join
 from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import HIGHEST, LOWEST
-from dbsp_wcoj.kernels.join import join
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.program import (
     DELTA,
@@ -20,10 +20,12 @@ from dbsp_wcoj.kernels.program import (
     WITH_DELTA,
 )
 
-# batch[...]: the number of terms, the address of the deltas, then for each term:
+# batch[...]: the number of terms, the addresses of the deltas and of the kernel
+# `dbsp_wcoj.kernels.join.join`, then for each term:
 TERMS = 0
 DELTAS = 1
-FIRST_TERM = 2
+JOIN = 2
+FIRST_TERM = 3
 PROGRAM = 0
 SOURCES = 1
 FACTORS = 2
@@ -60,21 +62,10 @@ def total_of(batch, state, marks, sums):
             continue
         joins += load(term, JOINS)
         store(load(term, RUNS), 0, load(load(term, RUNS), 0) + 1)
-        status, _, part = join(
-            load(term, PROGRAM),
-            sources,
-            deltas,
-            LOWEST,
-            HIGHEST,
-            np.int64(0),
-            state,
-            np.int64(0),
-            np.int64(0),
-            marks,
-            sums,
-            load(term, COUNTERS),
-            np.int64(NO_PAUSE),
-        )
+        start, no_rows = np.int64(0), np.int64(0)
+        asked = (load(term, PROGRAM), sources, deltas, LOWEST, HIGHEST, start)
+        room = (state, no_rows, no_rows, marks, sums, load(term, COUNTERS), np.int64(NO_PAUSE))
+        status, _, part = call_join(load(batch, JOIN), asked + room)
         if status == OVERFLOW:
             return OVERFLOWED, joins
         total = add(total, part)

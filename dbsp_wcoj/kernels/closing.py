@@ -18,7 +18,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, multiply
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import excluded, fetch, subtree_weight
 from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.packed import sum_packed
@@ -113,8 +113,10 @@ def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth
     return True, multiply(total, load(fixed_run, layout.UNIFORM))
 
 
-@subroutine
-def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
+@compiled
+def sum_closing(
+    program, state, cells, levels, level, proposer, count, least, most, marks, counters
+):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
     depths = load(program, DEPTHS)
     block = load(program, load(program, BLOCKS) + level)

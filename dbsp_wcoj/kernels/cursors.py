@@ -51,10 +51,12 @@ from dbsp_wcoj.kernels.search import root_seek, seek
 
 LOWEST = np.int64(-(2**63))
 HIGHEST = np.int64(2**63 - 1)
+ROOT = np.int64(0)
 
 # How many values ahead of the cursor each stage of fetching is.
 AHEAD = 4
 LINE_WORDS = 8
+
 
 @inlined
 def advance(state, cell, depth, low, value):
@@ -123,7 +125,7 @@ def open_join(program, sources, deltas, state, cells, levels):
                 bind_run(state, cells, slot, depths, run)
             else:
                 nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
-                factor = add(factor, subtree_weight(run, 0, 0, nodes))
+                factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
             slot += 1
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
             weight = multiply(weight, factor)

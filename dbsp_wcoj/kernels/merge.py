@@ -41,13 +41,17 @@ ENTRY = 2
 CAPACITY_WEIGHTS = 3
 CURSORS = 4  # then per level: cursor and end in a, cursor and end in b, nodes written
 CURSOR_WORDS = 5
+# Where the cursor in a and the cursor in b are. No literals, for each of which numba would compile
+# what is called with it.
+LEFT = np.int64(0)
+RIGHT = np.int64(2)
 
 WALK = 0
 FILL = 1
 DONE = 2
 
 # Fuel enough for any merge.
-UNBOUNDED = 1 << 62
+UNBOUNDED = np.int64(1 << 62)
 
 
 @subroutine
@@ -235,15 +239,15 @@ def walk(a, b, out, state, fuel):
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
-            fuel -= copy_some(a, out, level, 0, end_a, state, fuel)
+            fuel -= copy_some(a, out, level, LEFT, end_a, state, fuel)
         elif i == end_a:
-            fuel -= copy_some(b, out, level, 2, end_b, state, fuel)
+            fuel -= copy_some(b, out, level, RIGHT, end_b, state, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
-            fuel -= copy_some(a, out, level, 0, limit, state, fuel)
+            fuel -= copy_some(a, out, level, LEFT, limit, state, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
-            fuel -= copy_some(b, out, level, 2, limit, state, fuel)
+            fuel -= copy_some(b, out, level, RIGHT, limit, state, fuel)
         else:
             written = state[place + 4]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]

@@ -54,7 +54,6 @@ from dbsp_wcoj.kernels.program import (
     WEIGHT,
 )
 from dbsp_wcoj.kernels.search import bisect, root_find
-from dbsp_wcoj.kernels.sums import multiply_lists
 
 # What `next_row` found: no more rows, a row, or a prefix with many rows that can be summed at once.
 NO_ROW, ROW, GROUP = range(3)
@@ -203,39 +202,3 @@ def sums_pair(program, level):
         return False
     after = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
     return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0
-
-
-@subroutine
-def sum_pair(program, state, cells, level, counters):
-    """The sum over the last level, below a row, for a level that `sums_pair`."""
-    depths = load(program, DEPTHS)
-    word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
-    left, left_depth = load(program, word), load(program, word + 1)
-    word += PARTICIPANT_WORDS
-    right, right_depth = load(program, word), load(program, word + 1)
-    zero = np.int64(0)
-    total = np.int64(0)
-    lefts = np.int64(0)
-    rights = np.int64(0)
-    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * depths + left_depth)
-        i, end_a = load(a, LOW), load(a, HIGH)
-        if i >= end_a:
-            continue
-        run_a, values_a = load(a, RUN), load(a, VALUES)
-        lefts += end_a - i
-        rights = np.int64(0)
-        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * depths + right_depth)
-            j, end_b = load(b, LOW), load(b, HIGH)
-            if j >= end_b:
-                continue
-            rights += end_b - j
-            part = multiply_lists(
-                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, zero, zero, zero
-            )
-            total = add(total, part)
-    counters += COUNTER_BYTES * level
-    count_up(counters, PROPOSALS, min(lefts, rights))
-    count_up(counters, INTERSECTIONS, min(lefts, rights))
-    return total

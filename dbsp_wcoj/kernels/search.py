@@ -4,7 +4,6 @@ Cost: `seek` is O(log distance) from the cursor (galloping), `root_seek` O(1) ex
 spread values and never worse than a binary search.
 """
 
-
 from dbsp_wcoj.kernels.arithmetic import difference
 from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.layout import (

@@ -20,7 +20,7 @@ import numpy as np
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.alike import are_leaves, are_shared
 from dbsp_wcoj.kernels.arithmetic import OVERFLOWED, add, multiply
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
@@ -236,7 +236,7 @@ def sum_extensions(
     return total
 
 
-@subroutine
+@compiled
 def sum_shared(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """As `dbsp_wcoj.kernels.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
 
@@ -296,7 +296,7 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
         often = size >= MARKED_LENGTH and count >= MARKED_USES
         if often and weight != 0 and spread < np.uint64(MOST_MARKS - 1):
             marked = marks
-            set_marks(marks, room, 0, size, lowest, False)
+            set_marks(marks, room, np.int64(0), size, lowest, False)
         if listed:
             part = sum_values(
                 program,
@@ -334,7 +334,7 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
             )
         total = add(total, part)
         if marked != 0:
-            set_marks(marks, room, 0, size, lowest, True)
+            set_marks(marks, room, np.int64(0), size, lowest, True)
         if done:
             return total
         proposer, count = enter(program, state, cells, block, least, most)

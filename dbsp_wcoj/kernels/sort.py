@@ -25,7 +25,7 @@ WIDEST_DIGIT = 11
 # Of fewer rows than this, counting so many buckets takes longer than one more pass.
 MANY = 2048
 DIGIT_OF_FEW = 8
-# Not a literal: numba compiles a function once more for each kind of literal that it is called with.
+# Not a literal: numba compiles a function once more for each literal that it is called with.
 FIRST_BIT = np.int64(0)
 
 OK = 0

@@ -16,7 +16,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels import layout
 from dbsp_wcoj.kernels.arithmetic import add, fits, multiply
-from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.cursors import (
     HIGHEST,
     LOWEST,
@@ -56,6 +56,13 @@ MARKED_LENGTH = 8
 MARKED_USES = 4
 # A list longer than this many times the marked one is galloped through instead of scanned.
 SCAN_RATIO = 32
+
+# No literals, for each of which numba would compile what is called with it.
+NONE = np.int64(0)
+FROM_CURSOR = np.int64(POSITION)
+WHOLE_LIST = np.int64(LOW)
+# The proposer of a level whose cursors have not been set.
+NO_PROPOSER = np.int64(-1)
 
 
 @subroutine
@@ -138,8 +145,8 @@ def choose_marked(program, state, cells, block, inner, count):
     return np.int64(0)
 
 
-@subroutine
-def sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters):
+@compiled
+def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """Return the sum over all extensions of ``level`` and of the innermost level
     after it, of the product of the weights that they bind.
 
@@ -171,7 +178,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
             continue
         count_up(counters + COUNTER_BYTES, PROPOSALS, extensions)
         count_up(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner, marked, marks, lowest, highest)
+        part = sum_two(program, state, cells, inner, FROM_CURSOR, marked, marks, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked != 0:
         set_marks(marks, values, first, last, lowest, True)
@@ -195,11 +202,46 @@ def sum_one(program, state, cells, block):
     return total
 
 
+@compiled
+def sum_last(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
+    """As `sum_pairs`, for the innermost level where two atoms meet at their leaves.
+
+    Where the cursors have not been set, for nothing restricts them, ``proposer`` is `NO_PROPOSER`.
+    """
+    block = load(program, load(program, BLOCKS) + level)
+    first = FROM_CURSOR
+    if proposer == NO_PROPOSER:
+        first = WHOLE_LIST
+        count = min(
+            children_of(program, state, cells, block, np.int64(0)),
+            children_of(program, state, cells, block, np.int64(1)),
+        )
+    count_up(counters, PROPOSALS, count)
+    count_up(counters, INTERSECTIONS, count)
+    if count == 0:
+        return np.int64(0)
+    return sum_two(program, state, cells, block, first, NONE, marks, NONE, NONE)
+
+
 @subroutine
-def sum_two(program, state, cells, block, marked, marks, lowest, highest):
+def children_of(program, state, cells, block, index):
+    """Return how many values a participant has below the prefix, in all its runs."""
+    word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+    atom, depth = load(program, word), load(program, word + 1)
+    depths = load(program, DEPTHS)
+    count = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        count += max(load(cell, HIGH) - load(cell, LOW), np.int64(0))
+    return count
+
+
+@subroutine
+def sum_two(program, state, cells, block, first, marked, marks, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
-    ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
+    ``first`` is the word of a cell where the range of its values is. ``marked`` is the cell whose
+    list is in the bitmap ``marks``, from ``lowest`` on; or 0.
     """
     depths = load(program, DEPTHS)
     word = block + PARTICIPANTS + 1
@@ -210,15 +252,15 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cells + CELL_BYTES * (slot * depths + left_depth)
-        i = load(a, POSITION)
-        end_a = load(a, END)
+        i = load(a, first)
+        end_a = load(a, first + 1)
         if i >= end_a:
             continue
         run_a = load(a, RUN)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cells + CELL_BYTES * (other * depths + right_depth)
-            j = load(b, POSITION)
-            end_b = load(b, END)
+            j = load(b, first)
+            end_b = load(b, first + 1)
             if j >= end_b:
                 continue
             run_b = load(b, RUN)
@@ -246,7 +288,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
                     load(b, VALUES),
                     j,
                     end_b,
-                    marks if a == marked else np.int64(0),
+                    marks if a == marked else NONE,
                     lowest,
                     highest,
                 )
