@@ -15,10 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from dbsp_wcoj.assembler import SUM_KERNELS
 from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.halves import Halves
 from dbsp_wcoj.interner import Interner
+from dbsp_wcoj.kernels.compiled import address_of
 from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
 from dbsp_wcoj.leading import leading
 from dbsp_wcoj.run import Merge, Run
@@ -45,6 +47,8 @@ def _joins() -> None:
     for delta in (rows, rows, -rows):
         view.step({"e": delta})
     view.prepare({"e": rows}).commit()
+    for kernel in SUM_KERNELS.values():
+        address_of(kernel)
     generic_join(triangles, {"e": rows})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
