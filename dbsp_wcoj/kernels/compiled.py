@@ -9,6 +9,7 @@ default one writes one line to the log, because a minute of silence looks like a
 """
 
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from logging import getLogger
 from pathlib import Path
@@ -122,6 +123,7 @@ def inlined(function: Callable[..., Any]) -> Any:
     return subroutine(function, forceinline=True)
 
 
+@cache
 def address_of(kernel: Any) -> int:
     """Return the address at which a kernel of int64 arguments is called by another one.
 

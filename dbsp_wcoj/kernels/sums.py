@@ -178,7 +178,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, least, most
             continue
         count_up(counters + COUNTER_BYTES, PROPOSALS, extensions)
         count_up(counters + COUNTER_BYTES, INTERSECTIONS, extensions)
-        part = sum_two(program, state, cells, inner, FROM_CURSOR, marked, marks, lowest, highest)
+        part = sum_two(program, state, cells, inner, marked, marks, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked != 0:
         set_marks(marks, values, first, last, lowest, True)
@@ -208,40 +208,43 @@ def sum_last(program, state, cells, levels, level, proposer, count, least, most,
 
     Where the cursors have not been set, for nothing restricts them, ``proposer`` is `NO_PROPOSER`.
     """
-    block = load(program, load(program, BLOCKS) + level)
-    first = FROM_CURSOR
-    if proposer == NO_PROPOSER:
-        first = WHOLE_LIST
-        count = min(
-            children_of(program, state, cells, block, np.int64(0)),
-            children_of(program, state, cells, block, np.int64(1)),
-        )
-    count_up(counters, PROPOSALS, count)
-    count_up(counters, INTERSECTIONS, count)
-    if count == 0:
-        return np.int64(0)
-    return sum_two(program, state, cells, block, first, NONE, marks, NONE, NONE)
-
-
-@subroutine
-def children_of(program, state, cells, block, index):
-    """Return how many values a participant has below the prefix, in all its runs."""
-    word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
-    atom, depth = load(program, word), load(program, word + 1)
+    first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     depths = load(program, DEPTHS)
-    count = np.int64(0)
-    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
-        cell = cells + CELL_BYTES * (slot * depths + depth)
-        count += max(load(cell, HIGH) - load(cell, LOW), np.int64(0))
-    return count
+    word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
+    left, left_depth = load(program, word), load(program, word + 1)
+    word += PARTICIPANT_WORDS
+    right, right_depth = load(program, word), load(program, word + 1)
+    total = np.int64(0)
+    lefts = np.int64(0)
+    rights = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
+        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        i, end_a = load(a, first), load(a, first + 1)
+        if i >= end_a:
+            continue
+        run_a, values_a = load(a, RUN), load(a, VALUES)
+        lefts += end_a - i
+        rights = np.int64(0)
+        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
+            b = cells + CELL_BYTES * (other * depths + right_depth)
+            j, end_b = load(b, first), load(b, first + 1)
+            if j >= end_b:
+                continue
+            rights += end_b - j
+            part = multiply_lists(
+                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, NONE, NONE, NONE
+            )
+            total = add(total, part)
+    count_up(counters, PROPOSALS, min(lefts, rights))
+    count_up(counters, INTERSECTIONS, min(lefts, rights))
+    return total
 
 
 @subroutine
-def sum_two(program, state, cells, block, first, marked, marks, lowest, highest):
+def sum_two(program, state, cells, block, marked, marks, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
-    ``first`` is the word of a cell where the range of its values is. ``marked`` is the cell whose
-    list is in the bitmap ``marks``, from ``lowest`` on; or 0.
+    ``marked`` is the cell whose list is in the bitmap ``marks``, from ``lowest`` on; or 0.
     """
     depths = load(program, DEPTHS)
     word = block + PARTICIPANTS + 1
@@ -252,15 +255,15 @@ def sum_two(program, state, cells, block, first, marked, marks, lowest, highest)
     total = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cells + CELL_BYTES * (slot * depths + left_depth)
-        i = load(a, first)
-        end_a = load(a, first + 1)
+        i = load(a, POSITION)
+        end_a = load(a, END)
         if i >= end_a:
             continue
         run_a = load(a, RUN)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cells + CELL_BYTES * (other * depths + right_depth)
-            j = load(b, first)
-            end_b = load(b, first + 1)
+            j = load(b, POSITION)
+            end_b = load(b, END)
             if j >= end_b:
                 continue
             run_b = load(b, RUN)
