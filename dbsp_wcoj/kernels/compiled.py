@@ -3,11 +3,13 @@
 numba invalidates a cached kernel when the file that it stands in changes, not when a file that it
 calls into does. So the stamp of every cached kernel is made of all kernel sources.
 
-Compiling takes from seconds to half a minute per kernel, and only happens where the cache has no
+Compiling takes seconds per kernel, and only happens where the cache has no
 kernel of that name. An observer is told before each and after it (`observe_compilation`); the
-default one writes one line to the log, because a minute of silence looks like a hang.
+default one writes one line to the log, and on a terminal shows the kernel that is compiled now,
+because half a minute of silence looks like a hang.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -40,21 +42,34 @@ class CompilationObserver(Protocol):
 
 
 class LoggedCompilation:
-    """Writes one line to the log ``dbsp_wcoj`` when the first kernel of a process is compiled."""
+    """Writes one line to the log ``dbsp_wcoj`` when the first kernel of a process is compiled.
+
+    Where standard error is a terminal, a line there names each kernel while it is compiled.
+    """
 
     def __init__(self) -> None:
-        self._told = False
+        self._kernels = 0
+        self._width = 0
 
     def started(self, kernel: str) -> None:
-        if not self._told:
-            self._told = True
+        self._kernels += 1
+        if self._kernels == 1:
             getLogger("dbsp_wcoj").warning(
-                "compiling the kernels of the join for this machine: once, up to about a minute; "
-                "they are kept on disk. dbsp_wcoj.warm_up() does it ahead of time"
+                "compiling the kernels of the join for this machine: once, up to about half a "
+                "minute; they are kept on disk. dbsp_wcoj.warm_up() does it ahead of time"
             )
+        line = f"compiling kernel {self._kernels}: {kernel}"
+        self._width = len(line)
+        self._show(line)
 
     def finished(self, kernel: str) -> None:
-        return
+        self._show(" " * self._width + "\r")
+
+    def _show(self, line: str) -> None:
+        terminal = sys.stderr  # None where a program has no console
+        if terminal is not None and terminal.isatty():
+            terminal.write("\r" + line)
+            terminal.flush()
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types

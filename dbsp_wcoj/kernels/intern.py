@@ -22,7 +22,7 @@ how an older one is found; `find` reads each slot once and passes over codes tha
 import numpy as np
 
 from dbsp_wcoj.kernels.bytes import big_endian, copy, digest, same, word
-from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.compiled import compiled, inlined, subroutine
 from dbsp_wcoj.kernels.memory import prefetch
 
 __all__ = ["CODES", "extents", "find", "forget", "gather", "intern", "prefixes", "refill", "words"]
@@ -53,6 +53,19 @@ def _probe(hashed, text, length, slots, bounds, arena):
     return slot
 
 
+@inlined
+def _hash(offsets, data, valid, first, stop, slots, mask, hashes):
+    """Hash the strings of a block and ask for their slots; stage one of `intern` and `find`."""
+    masked = len(valid) > 0
+    for i in range(first, stop):
+        if masked and not valid[i]:
+            continue
+        start = word(offsets + 8 * i)
+        hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
+        hashes[i - first] = hashed
+        prefetch(slots, hashed & mask)
+
+
 @compiled
 def intern(given, valid, first, slots, bounds, arena, size, codes):
     """Write the codes of the strings from ``first`` on, adding what is new.
@@ -79,13 +92,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes):
     masked = len(valid) > 0
     while first < rows:
         stop = min(first + BLOCK, rows)
-        for i in range(first, stop):
-            if masked and not valid[i]:
-                continue
-            start = word(offsets + 8 * i)
-            hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
-            hashes[i - first] = hashed
-            prefetch(slots_at, hashed & mask)
+        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 continue
@@ -159,13 +166,7 @@ def find(given, valid, slots, bounds, arena, size, codes):
     masked = len(valid) > 0
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
-        for i in range(first, stop):
-            if masked and not valid[i]:
-                continue
-            start = word(offsets + 8 * i)
-            hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
-            hashes[i - first] = hashed
-            prefetch(slots_at, hashed & mask)
+        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 codes[i] = -1
