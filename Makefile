@@ -1,4 +1,5 @@
 # make demo        live triangle counts on a real message stream (installs what is missing)
+# make check       lint, types, import contracts and the fast tests (under two minutes)
 # make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow, and all property tests with ten times their examples
 # make bench       the benchmarks and the tables in README.md (about forty minutes)
@@ -27,7 +28,7 @@ WORKERS ?= 2
 EXAMPLES ?= 10
 PACKAGE ?=
 
-.PHONY: help demo test test-slow lint bench docs package package-all clean
+.PHONY: help demo check test test-slow lint bench docs package package-all clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,11 +37,16 @@ help:
 demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)
 
+check: lint $(VENV)/.kernel
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --quick -q \
+		dbsp_wcoj circuits tests/dbsp_wcoj tests/circuits tests/streaming $(PYTEST)
+
 test: lint $(VENV)/.java $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
-	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) $(PYTEST)
+	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) \
+		--spark-memory 6g $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -54,10 +60,10 @@ docs: $(VENV)/.test
 	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
 
 package: $(VENV)/.test
-	$(BIN)/python -m tests.packaging $(PACKAGE)
+	$(BIN)/python -m tests.support.packaging $(PACKAGE)
 
 package-all: $(VENV)/.test
-	$(BIN)/python -m tests.packaging --all
+	$(BIN)/python -m tests.support.packaging --all
 
 # The real graphs and LSQB's network lie in a folder beside the checkout; without it only the RMAT
 # graph and a generated network are measured.
@@ -133,7 +139,7 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 	@touch $@
 
 # numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
-$(VENV)/.kernel: $(wildcard dbsp_wcoj/*.py dbsp_wcoj/kernels/*.py) | $(VENV)/.demo
+$(VENV)/.kernel: $(wildcard dbsp_wcoj/kernels/*.py dbsp_wcoj/kernels/*/*.py) | $(VENV)/.demo
 	@echo "Compiling the kernels (once, about a minute) ..."
 	@$(BIN)/python -c 'from dbsp_wcoj import warm_up; warm_up()'
 	@touch $@

@@ -23,7 +23,7 @@ from benchmarks.graph import Graph
 from benchmarks.result import Row
 from benchmarks.scale_cells import Pattern, grids
 from dbsp_wcoj import ZSet, generic_join
-from streaming.hypercube.placing import placed
+from streaming.distributed.execution.placement import placed
 
 EDGE = 24
 ADDRESS = 8

@@ -25,9 +25,9 @@ from benchmarks.result import Row
 from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
-from streaming.hypercube.grid import Grid
-from streaming.hypercube.placing import Integers, wanted
-from streaming.hypercube.shares import shares_of
+from streaming.distributed.execution.placement import Integers, wanted
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.shares import shares_of
 
 COUNTERS: dict[str, Callable[[Integers, Integers], int]] = {
     TRIANGLES.name: count,

@@ -17,9 +17,9 @@ import pyarrow as pa
 from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
 from circuits import Circuit, compile_sql
-from circuits.operators.join import JoinRows
+from circuits.runtime.operators.join import JoinOperator
 from dbsp_wcoj import DeltaQuery, Trace, ZSet
-from dbsp_wcoj.profiler import Profiler
+from dbsp_wcoj.execution.profiler import Profiler
 
 TRIANGLE: Final = "e(a, b), e(b, c), e(a, c)"
 CLIQUE: Final = f"{TRIANGLE}, e(a, d), e(b, d), e(c, d)"
@@ -146,7 +146,7 @@ def _circuit(graph: Graph) -> Work:
 def joins_of(circuit: Circuit) -> list[DeltaQuery]:
     """The maintained joins of a circuit."""
     operators = [node.operator for node in circuit._graph.nodes]
-    return [operator.delta_query for operator in operators if isinstance(operator, JoinRows)]
+    return [operator.delta_query for operator in operators if isinstance(operator, JoinOperator)]
 
 
 def _counted(

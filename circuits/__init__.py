@@ -9,7 +9,7 @@ relational core, and no Spark; it does no I/O.
     text  -> sql, datalog      the front ends: a text to plans, one per view
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
-          -> graph, operators  the circuit: each operator its meaning Q and its incremental form
+          -> graph, operators  the circuit: each operator in non-incremental and incremental form
           -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
     rows  -> tables            frames, RecordBatches and dicts become Arrow tables
           -> inputs            upserts, strict deletes and retention become plain changes of rows
@@ -27,8 +27,8 @@ relational core, and no Spark; it does no I/O.
 """
 
 from circuits.circuit import Circuit
+from circuits.circuit_spec import CircuitSpec
 from circuits.compile import compile_datalog, compile_sql
-from circuits.definition import Definition
 from circuits.errors import (
     BrokenCircuitError,
     BusyCircuitError,
@@ -36,9 +36,9 @@ from circuits.errors import (
     DatalogError,
     EvaluationError,
     FunctionError,
+    InputOptionsError,
     IterationError,
     MissingRowError,
-    RuleError,
     SchemaError,
     SnapshotError,
     SqlError,
@@ -51,13 +51,13 @@ from circuits.errors import (
     UnsupportedSqlError,
     UpsertError,
 )
-from circuits.incremental import incrementalize
-from circuits.inputs import Refused, Retain, Rules
+from circuits.inputs import InputOptions, RejectedRows, Retention
+from circuits.runtime.circuit_step import CircuitStep
+from circuits.runtime.incrementalize import incrementalize
+from circuits.runtime.views import Views
 from circuits.schema import Schema
-from circuits.snapshot import Snapshot
-from circuits.state import State, StateStep
-from circuits.step import CircuitStep
-from circuits.views import Views
+from circuits.state.circuit_state import State, StateStep
+from circuits.state.snapshot import Snapshot
 from dbsp_wcoj.limits import StepLimits
 
 __all__ = [
@@ -65,17 +65,17 @@ __all__ = [
     "BusyCircuitError",
     "Circuit",
     "CircuitError",
+    "CircuitSpec",
     "CircuitStep",
     "DatalogError",
-    "Definition",
     "EvaluationError",
     "FunctionError",
+    "InputOptions",
+    "InputOptionsError",
     "IterationError",
     "MissingRowError",
-    "Refused",
-    "Retain",
-    "RuleError",
-    "Rules",
+    "RejectedRows",
+    "Retention",
     "Schema",
     "SchemaError",
     "Snapshot",

@@ -1,8 +1,9 @@
 """Circuit: views over changing relations, stepped together and all or nothing.
 
 A step takes a table of changed rows per input and gives one per view. Values are
-encoded at the edge, operators work on Z-sets of codes (`circuits.graph`), and what comes out is
-decoded again. By the chain rule the circuit of incremental operators is the incremental circuit::
+encoded at the edge, operators work on Z-sets of codes (`circuits.runtime.graph`), and what comes
+out is decoded again. By the chain rule the circuit of incremental operators is the incremental
+circuit::
 
     Σ outputs of step(d_t)  =  view(Σ d_t)
 
@@ -11,8 +12,8 @@ every delta without touching state; ``commit`` swaps the new state in. An error 
 leaves the circuit as it was; one inside ``commit`` (out of memory, say) closes it for good.
 ``prepare`` and ``commit`` are apart so that a durable sink can write the delta in between.
 
-Threads: one writer at a time (`circuits.turns`), and any number of readers, each of which sees the
-last committed version to the end of its read (`circuits.committed`).
+Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers, each of
+which sees the last committed version to the end of its read (`circuits.runtime.circuit_version`).
 
 Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 """
@@ -28,40 +29,40 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits.codec import Codecs
-from circuits.committed import Committed
-from circuits.definition import Definition, SourceText, chosen
-from circuits.drawing import mermaid, tree
+from circuits.circuit_spec import CircuitSpec, SourceText, chosen
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
+    InputOptionsError,
     MissingRowError,
-    RuleError,
     TextError,
     UnknownViewError,
 )
-from circuits.fixpoint import ITERATIONS
-from circuits.graph import Graph, Joining, mark_of
-from circuits.incremental import incrementalize
+from circuits.inputs.checked_input import CheckedInput, unretained
 from circuits.inputs.finality import group_functions
-from circuits.inputs.refused import MISSING
-from circuits.inputs.ruled import Ruled, unretained
-from circuits.inputs.rules import Rules, governing
+from circuits.inputs.input_options import InputOptions, check_options
+from circuits.inputs.rejected_rows import MISSING
+from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
-from circuits.operators.integrate import Integrate
-from circuits.query import Engine, answered
-from circuits.relational import Fields, Plan
+from circuits.plan.fixpoint import MAX_ITERATIONS
+from circuits.plan.nodes import Fields, Plan
+from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
+from circuits.runtime.circuit_version import CircuitVersion
+from circuits.runtime.graph import Graph, JoinOptions, watermark_of
+from circuits.runtime.incrementalize import incrementalize
+from circuits.runtime.one_shot import answered
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.plan_drawing import mermaid, tree
+from circuits.runtime.views import Views
+from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
-from circuits.snapshot import Snapshot, restored, taken
-from circuits.state import State, codecs_of, fill
-from circuits.step import PHASES, CircuitStep, digests_of
-from circuits.tables import Rows, check_input, tables_of
-from circuits.turns import Turn, Turns
-from circuits.views import Views
+from circuits.state.circuit_state import State, codecs_of, fill
+from circuits.state.snapshot import Snapshot, restored, taken
+from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
-from dbsp_wcoj.choice import formula_of
 from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
+from dbsp_wcoj.planning.formula_candidates import formula_of
 
 __all__ = ["Circuit", "CircuitStep", "StepObserver"]
 
@@ -87,7 +88,8 @@ class Circuit:
         executor: Threads for the joins; none by default.
         parts: Into how many parts a delta is split over the executor.
         iterations: How often a recursion may go round in a step.
-        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.rules`), by name.
+        rules: The rules of inputs that are not plain Z-sets (`circuits.inputs.input_options`), by
+            name.
         source: The text that the plans were compiled from; None if there is none.
         limits: How many rows, bytes and seconds a step, or a query, may use.
         clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
@@ -96,8 +98,8 @@ class Circuit:
         SchemaError: A schema has a column of a type that cannot be held.
         CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
             too deeply.
-        RuleError: Rules do not go with the schema of their input, or a view with the retention of
-            its inputs (`circuits.inputs.finality`).
+        InputOptionsError: Rules do not go with the schema of their input, or a view with the
+            retention of its inputs (`circuits.inputs.finality`).
     """
 
     def __init__(
@@ -110,8 +112,8 @@ class Circuit:
         formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
-        iterations: int = ITERATIONS,
-        rules: Mapping[str, Rules] | None = None,
+        iterations: int = MAX_ITERATIONS,
+        rules: Mapping[str, InputOptions] | None = None,
         source: SourceText | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
@@ -129,9 +131,9 @@ class Circuit:
             kept = known if kept else ()
         self.materialized = chosen("materialize", kept, known)
         self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.rules = governing({} if rules is None else rules, self.inputs)
-        self._joining = Joining(formula_of(formula), executor, parts, iterations)
-        self.definition = Definition(
+        self.rules = check_options({} if rules is None else rules, self.inputs)
+        self._joining = JoinOptions(formula_of(formula), executor, parts, iterations)
+        self.definition = CircuitSpec(
             self.plans,
             schemas,
             outputs=self.outputs,
@@ -150,15 +152,15 @@ class Circuit:
         self._broken = False
         self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._lost = False
-        self._turns = Turns()
+        self._turns = WriterLock()
         self._codecs = Codecs()
         try:
             self._groups = group_functions(self.plans, self.inputs, self.rules)
             self.fingerprint = self.definition.fingerprint
             self._graph, self._integrals = self._built(self._codecs)
-            self._committed = Committed.of(self._graph)
+            self._committed = CircuitVersion.of(self._graph)
             # The traces of what is materialized, whose names are those of any graph of these plans.
-            names = self._graph.holdings.names
+            names = self._graph.registry.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
@@ -178,7 +180,7 @@ class Circuit:
             tables: The rows of each input relation, with an optional integer column ``weight``; a
                 relation without rows does not change. Rows are a `pa.Table` or RecordBatches, a
                 frame (of pandas, polars or DuckDB: anything with ``__arrow_c_stream__``), or a
-                list of dicts, in which a missing key is NULL (`circuits.tables`).
+                list of dicts, in which a missing key is NULL (`circuits.inputs.tables`).
             watermarks: As for `prepare`.
             timeout: As for `prepare`.
 
@@ -237,7 +239,7 @@ class Circuit:
                 as it takes.
 
         Raises:
-            RuleError: A watermark is of another type, or of an input without retention.
+            InputOptionsError: A watermark is of another type, or of an input without retention.
             BusyCircuitError: Another thread makes a step, and ``timeout`` is over; or this thread
                 is within one. Nothing has happened.
             CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
@@ -252,7 +254,7 @@ class Circuit:
             raise
 
     def _prepared(
-        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: Turn
+        self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
         known, marks = self._known(), self._graph.marks
@@ -267,18 +269,18 @@ class Circuit:
                 outputs = {}
                 for name in self.outputs:
                     number = self._graph.views[name]
-                    budget.begin(number)
+                    budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self._codecs)
                 refused = {
                     name: [
-                        self._graph.rules[name].told(rows, marks.get(mark_of(name)))
+                        self._graph.rules[name].told(rows, marks.get(watermark_of(name)))
                         for rows in many
                     ]
                     for name, many in step.refused.items()
                 }
         except BaseException:
-            self._graph.holdings.truncate(known)  # a step that is refused leaves no codes behind
+            self._graph.registry.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -287,7 +289,7 @@ class Circuit:
             self,
             self._version,
             given,
-            (known, self._graph.holdings.lengths()),
+            (known, self._graph.registry.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -295,12 +297,12 @@ class Circuit:
 
     def _known(self) -> dict[str, int]:
         """The lengths of the tables of codes; those of steps that were dropped are taken back."""
-        holdings = self._graph.holdings
-        lengths, committed = holdings.lengths(), self._committed.lengths
+        registry = self._graph.registry
+        lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
             return lengths
-        holdings.truncate(committed)
-        return holdings.lengths()
+        registry.truncate(committed)
+        return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
@@ -310,7 +312,7 @@ class Circuit:
         """
         codecs = self.committed.codecs()
         rules = {
-            name: Ruled(self.inputs[name], rules, codecs, Relations())
+            name: CheckedInput(self.inputs[name], rules, codecs, Relations())
             for name, rules in self.rules.items()
         }
         return digests_of(self._encoded(tables, {}, codecs, rules)[0])
@@ -332,7 +334,7 @@ class Circuit:
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
-        """What state depends on, per input, view and for what is kept; see `Definition`."""
+        """What state depends on, per input, view and for what is kept; see `CircuitSpec`."""
         return self.definition.fingerprints
 
     @property
@@ -353,7 +355,7 @@ class Circuit:
         return self._views(self.committed)
 
     @property
-    def committed(self) -> Committed:
+    def committed(self) -> CircuitVersion:
         """The state after the last commit, for readers in any thread; O(1).
 
         Raises:
@@ -362,7 +364,7 @@ class Circuit:
         self._check_whole()
         return self._committed
 
-    def query(self, text: str, *, dialect: str = "duckdb", engine: Engine = "compiled") -> pa.Table:
+    def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
         It reads the last committed version and leaves nothing behind: no codes, no arrangements.
@@ -371,15 +373,13 @@ class Circuit:
             text: A SELECT, or Datalog rules, of which the last head is the answer; over the
                 materialized views and inputs, and the inputs that a join reads whole.
             dialect: The dialect of a SELECT.
-            engine: "compiled", or "reference" for one Datalog rule without aggregates, answered by
-                the prefix extenders of its atoms, `or`, `and`, `not`, to compare with.
 
         Returns:
             A table of the rows, with ``weight``.
 
         Raises:
             SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
-            CircuitError: There is no such engine, or not for SQL; a recursion does not end.
+            CircuitError: A recursion does not end.
             StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
             BrokenCircuitError: An earlier commit failed half-way.
 
@@ -388,7 +388,6 @@ class Circuit:
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-        check_type("engine", engine, str, "'compiled' or 'reference'")
         state = self.committed
         kept = self._kept(state)
         try:
@@ -397,7 +396,6 @@ class Circuit:
                 kept,
                 state.codecs(),
                 dialect=dialect,
-                engine=engine,
                 joining=self._joining,
                 budget=Budget(self.limits, self._clock),
             )
@@ -490,7 +488,7 @@ class Circuit:
             codecs = codecs_of(state)
             graph, integrals = self._built(codecs)
             fill(graph, state)
-            committed = Committed.of(graph)
+            committed = CircuitVersion.of(graph)
             self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
         finally:
             self._turns.end(turn)
@@ -502,7 +500,11 @@ class Circuit:
             self._turns.end_all()
 
     def _replace(
-        self, codecs: Codecs, graph: Graph, integrals: dict[str, Integrate], committed: Committed
+        self,
+        codecs: Codecs,
+        graph: Graph,
+        integrals: dict[str, Integrate],
+        committed: CircuitVersion,
     ) -> None:
         self._codecs, self._graph, self._integrals = codecs, graph, integrals
         self._committed = committed
@@ -518,17 +520,19 @@ class Circuit:
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, rules in self.rules.items():
             groups = self._groups.get(name, ())
-            graph.add_rules(name, Ruled(self.inputs[name], rules, codecs, graph.relations, groups))
+            graph.add_rules(
+                name, CheckedInput(self.inputs[name], rules, codecs, graph.relations, groups)
+            )
         numbers = {**inputs, **graph.views}
         return graph, {
             name: graph.integrate(numbers[name], retained=name in self._groups)
             for name in self.materialized
         }
 
-    def _views(self, state: Committed) -> Views:
+    def _views(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
 
-    def _kept(self, state: Committed) -> dict[str, tuple[Fields, Trace]]:
+    def _kept(self, state: CircuitVersion) -> dict[str, tuple[Fields, Trace]]:
         """The relations whose rows are in the state, with all their columns."""
         kept: dict[str, tuple[Fields, Trace]] = {}
         views = self._views(state)
@@ -557,7 +561,7 @@ class Circuit:
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
         codecs: Codecs,
-        rules: Mapping[str, Ruled],
+        rules: Mapping[str, CheckedInput],
     ) -> tuple[dict[str, ZSet], dict[str, int]]:
         """The rows given, and the horizons that they and the watermarks move to.
 
@@ -570,7 +574,7 @@ class Circuit:
         given: dict[str, ZSet] = {}
         moved: dict[str, int] = {}
         if not isinstance(watermarks, Mapping):
-            raise RuleError(
+            raise InputOptionsError(
                 f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
                 'give {"name of the input": time}'
             )

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 
 from circuits.circuit import Circuit
+from circuits.circuit_spec import SourceText
 from circuits.datalog import plan_datalog
-from circuits.definition import SourceText
-from circuits.fixpoint import ITERATIONS
-from circuits.inputs.rules import Rules
-from circuits.relational import Plan
+from circuits.inputs.input_options import InputOptions
+from circuits.plan.fixpoint import MAX_ITERATIONS
+from circuits.plan.nodes import Plan
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
 from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
@@ -31,8 +31,8 @@ def compile_sql(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
-    iterations: int = ITERATIONS,
-    rules: Mapping[str, Rules] | None = None,
+    iterations: int = MAX_ITERATIONS,
+    rules: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of SQL: bags of rows, NULLs as in SQL.
@@ -58,7 +58,7 @@ def compile_sql(
         UnsupportedSqlError: It uses what is not supported; the message says what and where.
         ArgumentTypeError: An argument is of the wrong Python type.
         SchemaError: A schema has a column of a type that does not exist or cannot be held.
-        RuleError: Rules do not go with the schema of their input.
+        InputOptionsError: Rules do not go with the schema of their input.
 
     >>> import pyarrow as pa
     >>> circuit = compile_sql(
@@ -85,7 +85,7 @@ def compile_sql(
     >>> circuit = compile_sql(
     ...     "SELECT city, count(*) AS n FROM orders GROUP BY city",
     ...     {"orders": orders},
-    ...     rules={"orders": Rules(keys=("nr",))},
+    ...     rules={"orders": InputOptions(keys=("nr",))},
     ... )
     >>> circuit.step({"orders": pa.table({"nr": [1], "city": ["Rome"]})})["view"].to_pylist()
     [{'city': 'Rome', 'n': 1, 'weight': 1}]
@@ -121,8 +121,8 @@ def compile_datalog(
     formula: Formula | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
-    iterations: int = ITERATIONS,
-    rules: Mapping[str, Rules] | None = None,
+    iterations: int = MAX_ITERATIONS,
+    rules: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
     """Make a circuit of Datalog rules: every head is a set.
@@ -144,7 +144,7 @@ def compile_datalog(
             and not monotone.
         ArgumentTypeError: An argument is of the wrong Python type.
         SchemaError: A schema has a column of a type that does not exist or cannot be held.
-        RuleError: Rules do not go with the schema of their input.
+        InputOptionsError: Rules do not go with the schema of their input.
 
     >>> import pyarrow as pa
     >>> circuit = compile_datalog(

@@ -7,7 +7,7 @@
         ├── SchemaError                a table does not fit the schema of its relation
         ├── UnknownInputError          a table for what is no input (UnknownRelationError)
         ├── UnknownViewError           a view that is not there, or not materialized (KeyError)
-        ├── RuleError                  a rule that does not fit its input, or no watermark of it
+        ├── InputOptionsError          options that do not fit their input, or no watermark of it
         ├── UpsertError                a key changes twice in a step, and nothing orders that
         ├── MissingRowError            a strict input is to lose a row that is not there
         ├── SnapshotError              a snapshot of other views or of another format
@@ -38,9 +38,9 @@ __all__ = [
     "DatalogError",
     "EvaluationError",
     "FunctionError",
+    "InputOptionsError",
     "IterationError",
     "MissingRowError",
-    "RuleError",
     "SchemaError",
     "SnapshotError",
     "SqlError",
@@ -73,7 +73,7 @@ class UnknownViewError(CircuitError, KeyError):
     __str__ = Exception.__str__  # KeyError would show its message in quotes
 
 
-class RuleError(CircuitError):
+class InputOptionsError(CircuitError):
     """A rule does not fit its input: no such column, no such duration, no watermark of its type."""
 
 

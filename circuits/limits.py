@@ -13,9 +13,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from circuits.drawing import label
 from circuits.errors import StepLimitError, StepMemoryError
-from circuits.graph import Graph
+from circuits.runtime.graph import Graph
+from circuits.runtime.plan_drawing import label
 from dbsp_wcoj.errors import LimitError
 from dbsp_wcoj.limits import Budget
 

@@ -1,9 +1,10 @@
 """Schema: the typed columns of a relation, and the two ways between Arrow and Z-sets.
 
 A table enters through ``to_zset`` and leaves through ``to_table``; what lies between works on codes
-(`circuits.codec`). Columns are matched by name, so their order does not matter. A column of another
-type is cast if that cannot change a value (`circuits.lossless`): an int32 column is fine where
-int64 is declared, and an int64 column where int32 is, as long as the values fit. All else is
+(`circuits.types.codecs.codec`). Columns are matched by name, so their order does not matter. A
+column of another type is cast if that cannot change a value (`circuits.types.safe_cast`): an int32
+column is fine where int64 is declared, and an int64 column where int32 is, as long as the values
+fit. All else is
 refused: a missing, surplus or repeated column, NULL where the field says not null. Refusals that
 do not need the codes come before the first value is added to a table. All work is on whole columns.
 
@@ -25,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from circuits.codec import Codecs
-from circuits.ddl import field_of, schema_of_ddl
 from circuits.errors import SchemaError
-from circuits.lossless import lossless
-from circuits.relational import Field
-from circuits.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.inputs.tables import INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.plan.nodes import Field
+from circuits.types.codecs.codec import Codecs
+from circuits.types.ddl import field_of, schema_of_ddl
+from circuits.types.safe_cast import lossless
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArgumentTypeError
@@ -133,7 +134,7 @@ name, age and may have weight
         """Encode a table of rows, with or without weights.
 
         Args:
-            table: Rows of any kind that `circuits.tables` knows.
+            table: Rows of any kind that `circuits.inputs.tables` knows.
             codecs: They give the codes.
 
         Raises:
@@ -296,7 +297,7 @@ def arrow_schema(relation: str, schema: SchemaLike) -> pa.Schema:
 
             - a `pa.Schema`: taken as it is;
             - a dict from the names of columns to types: a `pa.DataType`, or text as in DDL;
-            - DDL text: ``"nr BIGINT NOT NULL, item STRING"`` (`circuits.ddl`);
+            - DDL text: ``"nr BIGINT NOT NULL, item STRING"`` (`circuits.types.ddl`);
             - a frame or table, or another object with ``__arrow_c_schema__`` or
               ``__arrow_c_stream__``: its columns but for ``weight`` and an index without a name.
               A category is a column of its values' type. The rows are not taken.

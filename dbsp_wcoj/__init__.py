@@ -10,7 +10,6 @@ input or output, no clock, no threads of its own, no randomness.
 """
 
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
-from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
     ArgumentTypeError,
     ArityError,
@@ -29,8 +28,8 @@ from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.relations import Relations, RelationsStep
-from dbsp_wcoj.trace import Trace
+from dbsp_wcoj.storage.relations import Relations, RelationsStep
+from dbsp_wcoj.storage.trace import Trace
 from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 
@@ -41,8 +40,6 @@ __all__ = [
     "ColumnTypeError",
     "DbspWcojError",
     "DeltaQuery",
-    "Dictionary",
-    "Encoded",
     "Formula",
     "FormulaError",
     "LimitError",

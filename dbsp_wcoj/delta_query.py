@@ -25,22 +25,22 @@ from threading import Lock
 from typing import Any
 
 from dbsp_wcoj.arguments import check_type
-from dbsp_wcoj.batch import Batch
-from dbsp_wcoj.bound_term import Partial
-from dbsp_wcoj.choice import FormulaName, formula_of
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.explanation import explain
+from dbsp_wcoj.execution.bound_term import Partial
+from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.plan_cache import PlanCache
+from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import Formula
 from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, query_of
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.planner import body_of, check_constants
-from dbsp_wcoj.product import Product
+from dbsp_wcoj.planning.explain import explain
+from dbsp_wcoj.planning.formula_candidates import FormulaName, formula_of
+from dbsp_wcoj.planning.planner import body_of, check_constants
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.relations import Relations, RelationsStep
-from dbsp_wcoj.run import WHOLE, Ranges, value_ranges
-from dbsp_wcoj.schedule import Schedule
-from dbsp_wcoj.small_steps import SmallSteps
-from dbsp_wcoj.trace import Trace, TraceStep
+from dbsp_wcoj.storage.relations import Relations, RelationsStep
+from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
+from dbsp_wcoj.storage.trace import Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -93,7 +93,7 @@ class DeltaQuery:
     Args:
         query: The query, or its text.
         formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
-            by what it counts (`dbsp_wcoj.choice`).
+            by what it counts (`dbsp_wcoj.planning.formula_candidates`).
         executor: Where parts of large steps run at the same time; the engine makes no threads.
         parts: How many parts a large step is cut into; a few per thread balance the load.
         relations: Traces that the view shares with others; it is then evaluated by `evaluate`
@@ -132,7 +132,7 @@ class DeltaQuery:
         self._shared = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
-        self._schedule = Schedule(self.query, body, self.formula, self._relations)
+        self._schedule = PlanCache(self.query, body, self.formula, self._relations)
         self._small = None
         if not (self._shared or self._never or self.query.head):
             self._small = SmallSteps(self._schedule, self._relations)
@@ -277,7 +277,7 @@ class DeltaQuery:
         return self._schedule.plans
 
     def resume(self, plans: dict[str, Any] | None) -> None:
-        """Go on after the shared relations have been loaded (`dbsp_wcoj.trace.Trace.load`).
+        """Go on after the shared relations have been loaded (`dbsp_wcoj.storage.trace.Trace.load`).
 
         Args:
             plans: As `plans` was in the view that the rows come from, one of the same query and
@@ -336,12 +336,12 @@ class DeltaQuery:
 
     def _products(
         self,
-        batch: Batch,
+        batch: BoundTerms,
         steps: Mapping[str, TraceStep],
         budget: Budget | None,
         *,
         parallel: bool = True,
-    ) -> Iterator[tuple[Product, Ranges, Executor | None]]:
+    ) -> Iterator[tuple[PhysicalTerm, Ranges, Executor | None]]:
         """The products of the step that are not zero and add to ``D_n``, ready to run.
 
         Products for the partial deltas of a recursion are run here, on the way.

@@ -1,8 +1,8 @@
 """The generic join of given relations: one function, two engines.
 
-The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join`); the reference
-engine is the readable one (`dbsp_wcoj.reference`), which shares no code with it and holds any
-ordered Python values.
+The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join.join`); the
+reference engine is the readable one (`dbsp_wcoj.reference.join`), which shares no code with it and
+holds any ordered Python values.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dbsp_wcoj.errors import (
     UnknownRelationError,
     WeightOverflowError,
 )
-from dbsp_wcoj.kernels.program import PROPOSALS
+from dbsp_wcoj.execution.join_buffers import JoinBuffers
+from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
+from dbsp_wcoj.kernels.join.program import PROPOSALS
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.planner import TermPlan, body_of, check_constants, check_order, plan_term
-from dbsp_wcoj.product import Product, Source
+from dbsp_wcoj.planning.planner import TermPlan, body_of, check_constants, check_order, plan_term
 from dbsp_wcoj.query import Query
-from dbsp_wcoj.reference import reference_join
-from dbsp_wcoj.run import WHOLE, Ranges, Run, value_ranges
-from dbsp_wcoj.stack import Stack
-from dbsp_wcoj.trace import ColumnOrder, Trace, run_in_order
+from dbsp_wcoj.reference.join import reference_join
+from dbsp_wcoj.storage.run import WHOLE, Ranges, Run, value_ranges
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace, run_in_order
 from dbsp_wcoj.zset import (
     LIMIT,
     Int64Array,
@@ -162,7 +162,7 @@ class _OneShot:
         check_order(query, order)
         body = body_of(query)
         self.arity = len(query.head)
-        self.product: Product | None = None
+        self.product: PhysicalTerm | None = None
         if body.never or any(_is_empty(view) for view in views):
             return
         plan: TermPlan = plan_term(
@@ -186,7 +186,7 @@ class _OneShot:
             deltas[index] = self._runs[key].address
             sources.append((None, index))
         self._views = views
-        self.product = product = Product(plan, sources, deltas, Stack())
+        self.product = product = PhysicalTerm(plan, sources, deltas, JoinBuffers())
         moving = product.closing
         if moving is not None and deltas[moving]:
             product.pack(self._runs[id(views[moving]), plan.factors[moving].order])
@@ -288,6 +288,6 @@ def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None)
         if abs(weight) > LIMIT:
             raise WeightOverflowError(
                 f"row {row} would get weight {weight}, beyond int64 ({LIMIT}); "
-                f"use dbsp_wcoj.reference.reference_join for exact Python integers"
+                f"use dbsp_wcoj.reference.join.reference_join for exact Python integers"
             )
     return ZSet.from_rows(result.keys(), result.values(), arity=len(query.head))

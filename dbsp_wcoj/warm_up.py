@@ -5,8 +5,8 @@ seconds), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` sa
 loads them in a fraction of a second. Without this call that happens in the first steps of a view.
 
 numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
-are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.digits`, whose only
-caller is above this layer. What only a profiler runs is left to it.
+are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.values.digits`,
+whose only caller is above this layer. What only a profiler runs is left to it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from dbsp_wcoj.assembler import SUM_KERNELS
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
-from dbsp_wcoj.halves import Halves
-from dbsp_wcoj.interner import Interner
 from dbsp_wcoj.kernels.compiled import address_of
-from dbsp_wcoj.kernels.digits import rounded_sums, split_numbers, whole_sums
-from dbsp_wcoj.leading import leading
-from dbsp_wcoj.run import Merge, Run
-from dbsp_wcoj.trace import Trace, run_in_order
+from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
+from dbsp_wcoj.storage.parallel_sort import ParallelSort
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.trace import Trace, run_in_order
+from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.zset import ZSet
 
 __all__ = ["warm_up"]
@@ -61,7 +61,7 @@ def _joins() -> None:
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
     with ThreadPoolExecutor(1) as executor:
-        Halves(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
+        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
 
 
 def _tables() -> None:
@@ -81,7 +81,7 @@ def _groups() -> None:
     trace = Trace(2)
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
-    leading(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
     # Sums of groups: the number 5 of weight 1, as digits and back.
     one = np.ones(1, np.int64)
     digits = np.empty((3, 8), np.int64)

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
-from dbsp_wcoj.halves import halves
-from dbsp_wcoj.kernels.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
+from dbsp_wcoj.storage.parallel_sort import halves
 
 __all__ = [
     "LIMIT",
@@ -317,7 +317,7 @@ def _integers(values: Any, column: int) -> Int64Array:
     if np.ma.isMaskedArray(values):
         raise ColumnTypeError(
             f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
-            f"or encode them with dbsp_wcoj.Dictionary"
+            f"or give NULL an integer code"
         )
     try:
         array = np.asarray(values)
@@ -334,7 +334,7 @@ def _integers(values: Any, column: int) -> Int64Array:
         kind = "integers beyond int64" if _all_integers(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
             f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
-            f"encode other values with dbsp_wcoj.Dictionary"
+            f"encode other values as integers, or use circuits, which encodes Arrow columns"
         )
     return array.astype(np.int64)
 

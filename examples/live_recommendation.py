@@ -19,7 +19,7 @@ from itertools import combinations
 
 import pyarrow as pa
 
-from circuits import Retain, Rules, compile_sql
+from circuits import InputOptions, Retention, compile_sql
 
 PEOPLE, ITEMS, HOUR, BEST = 400, 60, 3600, 3
 
@@ -52,7 +52,7 @@ def main(minutes: int = 180) -> None:
     circuit = compile_sql(
         VIEWS,
         SCHEMAS,
-        rules={"likes": Rules(retain=Retain("ts", HOUR, on_expiry="retract"))},
+        rules={"likes": InputOptions(retain=Retention("ts", HOUR, on_expiry="retract"))},
         outputs=["recommended"],
         materialize=["recommended"],
     )

@@ -1,8 +1,9 @@
 """Triangles of messages, live: who wrote to whom within a week, and who closes a circle of three.
 
-Spark reads the messages as a stream; a message leaves after seven days (`Retain`), and with it the
-triangles that it was part of. The view is a SELECT; the sink is a function for ``foreachBatch``.
-`make demo` shows the same on 59,835 real messages, with more views, a table that moves and a plot.
+Spark reads the messages as a stream; a message leaves after seven days (`Retention`), and with it
+the triangles that it was part of. The view is a SELECT; the sink is a function for
+``foreachBatch``. `make demo` shows the same on 59,835 real messages, with more views, a table that
+moves and a plot.
 
 ::
 
@@ -20,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from circuits import Retain, Rules, compile_sql
+from circuits import InputOptions, Retention, compile_sql
 from streaming import MemoryTarget, ViewSink, start_session
 
 DAY, DAYS, WEEK = 86_400, 24, 7 * 86_400
@@ -43,7 +44,7 @@ def main() -> None:
     circuit = compile_sql(
         VIEW,
         {"messages": pa.schema(columns)},
-        rules={"messages": Rules(retain=Retain("ts", WEEK, on_expiry="retract"))},
+        rules={"messages": InputOptions(retain=Retention("ts", WEEK, on_expiry="retract"))},
         outputs=["triangles"],
     )
     target = MemoryTarget()

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from circuits import Retain, Rules, compile_datalog
+from circuits import InputOptions, Retention, compile_datalog
 from streaming import ViewDelta, ViewSink, start_session
 
 HOUR, DAY, DAYS = 3_600, 86_400, 4
@@ -87,7 +87,7 @@ def main() -> None:
     circuit = compile_datalog(
         "\n".join(map(ring_rule, LENGTHS)),
         {"pay": PAY},
-        rules={"pay": Rules(retain=Retain("ts", 2 * DAY, on_expiry="retract"))},
+        rules={"pay": InputOptions(retain=Retention("ts", 2 * DAY, on_expiry="retract"))},
     )
     alerts = Alerts()
     spark = start_session("payment rings")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits import Rules, compile_sql
+from circuits import InputOptions, compile_sql
 
 SCHEMAS = {
     "orders": pa.schema({"nr": pa.int64(), "quantity": pa.int64(), "cents": pa.int64()}),
@@ -26,9 +26,9 @@ SCHEMAS = {
     "invoices": pa.schema({"nr": pa.int64(), "cents": pa.int64()}),
 }
 RULES = {  # an order, a parcel, an invoice that comes again replaces what it was
-    "orders": Rules(keys=["nr"]),
-    "shipments": Rules(keys=["nr", "parcel"]),
-    "invoices": Rules(keys=["nr"]),
+    "orders": InputOptions(keys=["nr"]),
+    "shipments": InputOptions(keys=["nr", "parcel"]),
+    "invoices": InputOptions(keys=["nr"]),
 }
 VIEWS = """
     CREATE VIEW sent AS SELECT nr, sum(quantity) AS quantity FROM shipments GROUP BY nr;

@@ -1,9 +1,9 @@
 """Live views in Spark Structured Streaming.
 
 ``ViewSink`` makes a circuit the function of ``foreachBatch``, exactly once and durable. Targets
-take what its views give out; feeds (`streaming.changes`) read what databases say of their changes,
-and ``merge`` makes one stream of several. ``start_session`` starts a local session on a Java that
-was found or brought along. The only layer with I/O.
+take what its views give out; feeds (`streaming.sources.change_feeds`) read what databases say of
+their changes, and ``merge`` makes one stream of several. ``start_session`` starts a local session
+on a Java that was found or brought along. The only layer with I/O.
 
 Names are imported when they are first used, for the command line has to answer at once, and Spark,
 Arrow and numba take seconds.
@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from streaming.changes import Feed, feed_of
     from streaming.errors import (
         BatchOrderError,
         EventsError,
@@ -33,10 +32,12 @@ if TYPE_CHECKING:
         UntaggedBatchError,
     )
     from streaming.java import find_java
-    from streaming.metrics import BatchMetrics, observe
-    from streaming.outputs import Output, complete, delta, upsert
     from streaming.session import start_session
-    from streaming.tagged_union import merge
+    from streaming.sink.metrics import BatchMetrics, observe
+    from streaming.sink.output import Output
+    from streaming.sink.view_sink import Published, ViewSink
+    from streaming.sources.change_feeds import Feed, feed_of
+    from streaming.sources.tagged_union import merge
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from streaming.targets.retry import Retry
     from streaming.targets.sql import SqlTarget
     from streaming.targets.target import Target, ViewDelta
-    from streaming.view_sink import Published, ViewSink
 
 __all__ = [
     "BatchMetrics",
@@ -76,18 +76,15 @@ __all__ = [
     "UntaggedBatchError",
     "ViewDelta",
     "ViewSink",
-    "complete",
-    "delta",
     "feed_of",
     "find_java",
     "merge",
     "observe",
     "start_session",
-    "upsert",
 ]
 
 _MODULES: Final = {
-    "streaming.changes": (
+    "streaming.sources.change_feeds": (
         "Feed",
         "feed_of",
     ),
@@ -110,17 +107,12 @@ _MODULES: Final = {
         "UntaggedBatchError",
     ),
     "streaming.java": ("find_java",),
-    "streaming.tagged_union": ("merge",),
-    "streaming.metrics": (
+    "streaming.sources.tagged_union": ("merge",),
+    "streaming.sink.metrics": (
         "BatchMetrics",
         "observe",
     ),
-    "streaming.outputs": (
-        "Output",
-        "complete",
-        "delta",
-        "upsert",
-    ),
+    "streaming.sink.output": ("Output",),
     "streaming.session": ("start_session",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
@@ -132,7 +124,7 @@ _MODULES: Final = {
         "Target",
         "ViewDelta",
     ),
-    "streaming.view_sink": (
+    "streaming.sink.view_sink": (
         "Published",
         "ViewSink",
     ),
@@ -141,10 +133,24 @@ _PLACES: Final = {name: module for module, names in _MODULES.items() for name in
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
+    """Import a name when it is first used.
+
+    Raises:
+        AttributeError: There is no such name.
+        ModuleNotFoundError: The name needs PySpark, which is not installed.
+    """
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    try:
+        found = getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise ModuleNotFoundError(
+            f"streaming.{name} needs PySpark, which is not installed: run pip install "
+            "'dbsp-wcoj[spark]', or use the PySpark of the cluster",
+            name=error.name,
+        ) from error
     globals()[name] = found
     return found
 

@@ -26,7 +26,7 @@ from circuits.datalog.program import (
     walk,
 )
 from circuits.datalog.scope import bound
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 
 __all__ = ["alternatives", "firmly_bound", "is_condition"]
 
@@ -34,7 +34,7 @@ MOST: Final = 256
 
 
 def alternatives(
-    items: Items, needed: Collection[str], outer: Collection[str], source: Source
+    items: Items, needed: Collection[str], outer: Collection[str], source: DatalogSource
 ) -> list[Items]:
     """Conjunctions whose disjunction is the conjunction ``items``.
 
@@ -49,7 +49,7 @@ def alternatives(
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(x) :- d(x, y), or(e(x) ; f(x)), or(y < 3 ; g(y)).").rules
-    >>> [len(items) for items in alternatives(rule.body, ["x"], (), Source(""))]
+    >>> [len(items) for items in alternatives(rule.body, ["x"], (), DatalogSource(""))]
     [3, 3]
     """
     done: list[Items] = []

@@ -5,9 +5,9 @@
     e(x, y), f(y, 3), x < y, not g(x)  =  Semi anti (Filter (Cross e f), g, #0 = #4)
 
 A conjunction is a Cross of its atoms and one Filter: equal variables, constants, comparisons;
-`circuits.lowering` makes one N-way join of them. ``x = term`` is no column but an expression that
-stands wherever ``x`` is used, so ``x`` may be NULL as any computed column may. An ``or`` that is a
-relation of its own is a Union among the atoms.
+`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` is no column but an expression
+that stands wherever ``x`` is used, so ``x`` may be NULL as any computed column may. An ``or`` that
+is a relation of its own is a Union among the atoms.
 
 A negation is an anti semijoin of the conjunction so far; ``not (a, or(b ; c))`` is one per
 alternative, ``not not a`` a semijoin. What the negation asks of outer variables goes into the
@@ -41,25 +41,25 @@ from circuits.datalog.program import (
     variables_of,
 )
 from circuits.datalog.scope import assignment, bound
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import all_of, apply, compared, expression
 from circuits.errors import FunctionError
-from circuits.expression import Column, Expression, Literal, columns_of, substitute
-from circuits.functions import call, common_type
-from circuits.relational import (
-    Cross,
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
+from circuits.plan.nodes import (
+    CrossJoin,
     Distinct,
     Field,
     Filter,
     Map,
     Plan,
-    Recur,
+    RecursiveReference,
     Scan,
-    Semi,
+    Semijoin,
     Union,
     Values,
     columns,
 )
+from circuits.types.functions import call, common_type
 
 __all__ = ["Bindings", "Bodies", "united"]
 
@@ -95,7 +95,7 @@ class Bodies:
     """
 
     relations: Mapping[str, tuple[Field, ...]]
-    source: Source
+    source: DatalogSource
     recursive: Collection[str] = ()
 
     def plans(self, items: Items, needed: Collection[str]) -> list[Bindings]:
@@ -147,7 +147,7 @@ class Bodies:
         for item in items:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
-                of = Recur if item.relation in self.recursive else Scan
+                of = RecursiveReference if item.relation in self.recursive else Scan
                 parts.append(_Part(of(item.relation, fields), item.terms, item.at))
             elif isinstance(item, Or) and not is_condition(item, firmly_bound(items, outer)):
                 parts.append(self._disjunction(item))
@@ -266,7 +266,7 @@ class Bodies:
                 left = self._semi(left, scope, first.items, anti=not anti)
                 continue
             bindings, asked = self._conjunction(conjunction, scope, left)
-            left = Semi(left, bindings.plan, all_of(asked), anti)
+            left = Semijoin(left, bindings.plan, all_of(asked), anti)
         return left
 
     def _turns(self, inner: Not, scope: Scope, anti: bool) -> bool:
@@ -277,7 +277,7 @@ class Bodies:
 def united(
     maps: Sequence[tuple[Plan, Sequence[Expression]]],
     names: Sequence[str],
-    source: Source,
+    source: DatalogSource,
     at: int,
 ) -> Plan:
     """The union of expressions over several plans, each column in the type common to all.
@@ -311,7 +311,7 @@ def _cast(value: Expression, to: pa.DataType) -> Expression:
 def _crossed(plans: Sequence[Plan]) -> Plan:
     if not plans:
         return Values((), ((),))
-    return plans[0] if len(plans) == 1 else Cross(tuple(plans))
+    return plans[0] if len(plans) == 1 else CrossJoin(tuple(plans))
 
 
 def _is_own(value: Expression, width: int) -> bool:

@@ -51,9 +51,9 @@ from circuits.datalog.program import (
     walk,
 )
 from circuits.datalog.scope import assignment, bound
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES, EXTREMES
-from circuits.fixpoint import SET, Cut
+from circuits.plan.fixpoint import SET, DistinctMode
 
 __all__ = ["candidates", "cuts_of"]
 
@@ -64,7 +64,7 @@ RISING: Final = frozenset({"add", "least", "greatest"})
 SCALING: Final = frozenset({"multiply", "divide", "quot", "int_divide"})
 
 
-def cuts_of(program: Program, component: Sequence[str]) -> dict[str, Cut]:
+def cuts_of(program: Program, component: Sequence[str]) -> dict[str, DistinctMode]:
     """What is kept of each head of a recursive component.
 
     Raises:
@@ -98,7 +98,7 @@ def _candidate(term: Term) -> Term:
     return term
 
 
-def _cut(rules: Sequence[Rule], source: Source) -> Cut:
+def _cut(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode:
     cut = SET
     for rule in rules:
         if _is_below(rule):
@@ -108,7 +108,7 @@ def _cut(rules: Sequence[Rule], source: Source) -> Cut:
                 continue
             match term.term:
                 case Apply(function=("min" | "max") as function, arguments=(_,)):
-                    found = Cut(function, place)
+                    found = DistinctMode(function, place)
                 case _:
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
@@ -129,7 +129,7 @@ def _cut(rules: Sequence[Rule], source: Source) -> Cut:
 class _Reading:
     """How a rule of a recursion uses values that may get better."""
 
-    def __init__(self, rule: Rule, cuts: Mapping[str, Cut], source: Source) -> None:
+    def __init__(self, rule: Rule, cuts: Mapping[str, DistinctMode], source: DatalogSource) -> None:
         self._rule = rule
         self._cuts = cuts
         self._source = source

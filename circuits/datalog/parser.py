@@ -45,7 +45,7 @@ from circuits.datalog.program import (
     Wildcard,
     parts,
 )
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 
 __all__ = ["parse"]
 
@@ -84,7 +84,7 @@ def parse(text: str) -> Program:
       3(x).
       ^
     """
-    source = Source(text)
+    source = DatalogSource(text)
     try:
         tree: Tree[Token] = _parser().parse(text)
         rules = cast("tuple[Rule, ...]", _Builder().transform(tree))
@@ -289,7 +289,7 @@ def _limit_depth(rules: Iterable[Node]) -> None:
         stack.extend((part, depth + 1) for part in parts(node))
 
 
-def _unexpected(source: Source, at: int, expected: Iterable[str]) -> Exception:
+def _unexpected(source: DatalogSource, at: int, expected: Iterable[str]) -> Exception:
     word = re.compile(r"\w+|.|$", re.DOTALL).match(source.text, at)
     found = repr(word[0]) if word and source.text[at:].strip() else "the end of the text"
     ways = sorted({EXPECTED.get(name, name) for name in expected})

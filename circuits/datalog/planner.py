@@ -42,13 +42,12 @@ from circuits.datalog.program import (
 from circuits.datalog.recursion import recursive
 from circuits.datalog.safety import check_safety, resolved
 from circuits.datalog.scope import bound, hygienic
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.strata import stratified
 from circuits.datalog.terms import AGGREGATES, apply, expression
 from circuits.errors import FunctionError
-from circuits.expression import Expression, Literal
-from circuits.functions import aggregate_type, common_type
-from circuits.relational import (
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
@@ -59,6 +58,7 @@ from circuits.relational import (
     Values,
     columns,
 )
+from circuits.types.functions import aggregate_type, common_type
 
 __all__ = ["plan_datalog"]
 
@@ -139,7 +139,7 @@ def _is_fact(rule: Rule) -> bool:
     return not rule.body and all(isinstance(term.term, Constant) for term in rule.terms)
 
 
-def _facts(rules: Sequence[Rule], names: Sequence[str], source: Source) -> Values:
+def _facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
     """Facts as constant rows, each column in the type common to all."""
     rows = [[cast(Constant, term.term) for term in rule.terms] for rule in rules]
     fields, lists = [], []
@@ -198,7 +198,7 @@ def _aggregated(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Express
     return [(grouped, [_over_groups(t.term, known, rule, source) for t in rule.terms])]
 
 
-def _argument(call: Apply, source: Source) -> Term | None:
+def _argument(call: Apply, source: DatalogSource) -> Term | None:
     """The term that is aggregated; None where bindings are counted."""
     match call.arguments:
         case () | (Apply(function="*"),) if call.function == "count":
@@ -211,7 +211,7 @@ def _argument(call: Apply, source: Source) -> Term | None:
 
 
 def _call(
-    call: Apply, name: str, place: int, of: pa.DataType | None, source: Source
+    call: Apply, name: str, place: int, of: pa.DataType | None, source: DatalogSource
 ) -> AggregateCall:
     distinct = call.function in ("count_distinct", "count-distinct")
     function = cast(AggregateFunction, "count" if distinct else call.function)
@@ -223,7 +223,7 @@ def _call(
 
 
 def _over_groups(
-    term: Term, known: Mapping[Term, Expression], rule: Rule, source: Source
+    term: Term, known: Mapping[Term, Expression], rule: Rule, source: DatalogSource
 ) -> Expression:
     """A head's term over the columns of the groups: keys, aggregates, and functions of them."""
     if (column := known.get(term)) is not None:
@@ -252,7 +252,7 @@ def _has_aggregate(term: Term) -> bool:
     return any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term))
 
 
-def _names(rule: Rule, source: Source) -> list[str]:
+def _names(rule: Rule, source: DatalogSource) -> list[str]:
     """The names of a head's columns."""
     aliases = [term.alias for term in rule.terms if term.alias is not None]
     for term in rule.terms:

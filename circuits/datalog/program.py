@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 
 __all__ = [
     "DEPTH",
@@ -170,7 +170,7 @@ class Program:
     """Rules in the order of the text, at least one."""
 
     rules: tuple[Rule, ...]
-    source: Source = field(compare=False)
+    source: DatalogSource = field(compare=False)
 
     @property
     def heads(self) -> dict[str, list[Rule]]:

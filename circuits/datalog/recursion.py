@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from circuits.codec import Codecs
 from circuits.datalog.body import Bodies
 from circuits.datalog.program import Atom, Program, Rule, walk
-from circuits.fixpoint import Cut, Fixpoint
-from circuits.lowering.nullable import promised
-from circuits.relational import Fields, Plan
+from circuits.plan.fixpoint import DistinctMode, Fixpoint
+from circuits.plan.nodes import Fields, Plan
+from circuits.plan.rewrite.nullability import promised
+from circuits.types.codecs.codec import Codecs
 
 __all__ = ["recursive"]
 
@@ -38,7 +38,7 @@ def recursive(
     heads: Sequence[str],
     program: Program,
     known: Mapping[str, Fields],
-    cuts: Mapping[str, Cut],
+    cuts: Mapping[str, DistinctMode],
     derive: Derive,
 ) -> dict[str, Fixpoint]:
     """The plans of heads that use each other.

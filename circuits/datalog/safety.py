@@ -40,7 +40,7 @@ from circuits.datalog.program import (
     walk,
 )
 from circuits.datalog.scope import bound
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES, is_function
 
 __all__ = ["check_safety", "resolved", "resolved_items"]
@@ -75,7 +75,7 @@ def resolved(program: Program, arities: Mapping[str, int]) -> Program:
     )
 
 
-def resolved_items(items: Items, arities: Mapping[str, int], source: Source) -> Items:
+def resolved_items(items: Items, arities: Mapping[str, int], source: DatalogSource) -> Items:
     """Body items with every name known, see `resolved`."""
 
     def each(item: Item) -> Item:
@@ -93,7 +93,7 @@ def resolved_items(items: Items, arities: Mapping[str, int], source: Source) -> 
     return tuple(map(each, items))
 
 
-def _atom(atom: Atom, arities: Mapping[str, int], source: Source) -> Item:
+def _atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource) -> Item:
     arity = arities.get(atom.relation)
     if arity == len(atom.terms):
         return atom
@@ -133,7 +133,7 @@ def check_safety(program: Program) -> None:
                 raise _unsafe(variable, rule, program.source, " of the head")
 
 
-def _check(items: Items, known: frozenset[str], rule: Rule, source: Source) -> None:
+def _check(items: Items, known: frozenset[str], rule: Rule, source: DatalogSource) -> None:
     """Check a conjunction whose variables ``known`` are bound, by itself or from outside."""
     for item in items:
         match item:
@@ -150,7 +150,9 @@ def _check(items: Items, known: frozenset[str], rule: Rule, source: Source) -> N
                         raise _unsafe(variable, rule, source)
 
 
-def _check_negation(negation: Not, known: frozenset[str], rule: Rule, source: Source) -> None:
+def _check_negation(
+    negation: Not, known: frozenset[str], rule: Rule, source: DatalogSource
+) -> None:
     inside = known | bound(negation.items, known)
     places = Counter(node.name for node in walk(negation) if isinstance(node, Variable))
     for name, variable in variables_of(negation).items():
@@ -163,7 +165,7 @@ def _check_negation(negation: Not, known: frozenset[str], rule: Rule, source: So
     _check(negation.items, inside, rule, source)
 
 
-def _unsafe(variable: Variable, rule: Rule, source: Source, where: str = "") -> Exception:
+def _unsafe(variable: Variable, rule: Rule, source: DatalogSource, where: str = "") -> Exception:
     name = variable.name
     ors = [node for node in walk(*rule.body) if isinstance(node, Or)]
     why = "is not bound"
@@ -178,7 +180,7 @@ def _unsafe(variable: Variable, rule: Rule, source: Source, where: str = "") -> 
     )
 
 
-def _check_places(rule: Rule, source: Source) -> None:
+def _check_places(rule: Rule, source: DatalogSource) -> None:
     """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
 
     def check(node: Node, parent: Node | None, head: bool, aggregate: str | None) -> None:

@@ -11,16 +11,16 @@ from typing import Final
 
 from circuits.errors import DatalogError
 
-__all__ = ["Source"]
+__all__ = ["DatalogSource"]
 
 EXCERPT_WIDTH: Final = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DatalogSource:
     """A text in which places are offsets.
 
-    >>> print(Source("p(x) :- q(y).").error("variable 'x' is unbound", 2))
+    >>> print(DatalogSource("p(x) :- q(y).").error("variable 'x' is unbound", 2))
     line 1, column 3: variable 'x' is unbound
       p(x) :- q(y).
         ^

@@ -1,8 +1,8 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.functions`; the seeds' names for some of them are read as well
-(``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the type
-of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
+The functions are those of `circuits.types.functions`; the seeds' names for some of them are read as
+well (``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the
+type of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
 characters but ``^`` at the start and ``$`` at the end; any other is an error, never a wrong answer.
 """
 
@@ -15,11 +15,11 @@ from typing import Final
 import pyarrow as pa
 
 from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
-from circuits.datalog.source import Source
+from circuits.datalog.source import DatalogSource
 from circuits.errors import EvaluationError, FunctionError
-from circuits.expression import Expression, Literal
-from circuits.functions import FUNCTIONS, call
-from circuits.functions.types import is_number, is_text
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions import FUNCTIONS, call
+from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = [
     "AGGREGATES",
@@ -67,7 +67,9 @@ def is_function(name: str) -> bool:
     return name in FUNCTIONS or name in ALIASES or name in TYPE_TESTS or name == "re-find"
 
 
-def expression(term: Term, variables: Mapping[str, Expression], source: Source) -> Expression:
+def expression(
+    term: Term, variables: Mapping[str, Expression], source: DatalogSource
+) -> Expression:
     """The expression of a term whose variables are all bound.
 
     Raises:
@@ -87,7 +89,7 @@ def expression(term: Term, variables: Mapping[str, Expression], source: Source) 
             raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
 
 
-def apply(function: str, arguments: list[Expression], source: Source, at: int) -> Expression:
+def apply(function: str, arguments: list[Expression], source: DatalogSource, at: int) -> Expression:
     """A function of expressions.
 
     Raises:
@@ -106,7 +108,9 @@ def apply(function: str, arguments: list[Expression], source: Source, at: int) -
         raise source.error(str(error), at) from None
 
 
-def compared(op: str, left: Expression, right: Expression, source: Source, at: int) -> Expression:
+def compared(
+    op: str, left: Expression, right: Expression, source: DatalogSource, at: int
+) -> Expression:
     """``left op right``.
 
     Raises:
@@ -125,7 +129,7 @@ def all_of(predicates: list[Expression]) -> Expression:
     return predicates[0] if len(predicates) == 1 else call("and", *predicates)
 
 
-def _found(term: Apply, variables: Mapping[str, Expression], source: Source) -> Expression:
+def _found(term: Apply, variables: Mapping[str, Expression], source: DatalogSource) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
             plain = PLAIN.fullmatch(pattern.text)

@@ -9,7 +9,7 @@ was; so they keep no state of their own but the horizon of `retain`: they read a
 relation's one trace, which joins share.
 """
 
-from circuits.inputs.refused import Refused
-from circuits.inputs.rules import Retain, Rules
+from circuits.inputs.input_options import InputOptions, Retention
+from circuits.inputs.rejected_rows import RejectedRows
 
-__all__ = ["Refused", "Retain", "Rules"]
+__all__ = ["InputOptions", "RejectedRows", "Retention"]

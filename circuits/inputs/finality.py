@@ -21,8 +21,8 @@ this, the plan is traversed from the inputs to the view, and each node gets a va
 
 A group to which several branches contribute expires as a whole only if all of them have the same
 occurrences: the same inputs with the same columns. Rows then expire up to a time at which every
-such ``f`` takes a new value (`circuits.inputs.retain`). So a row may stay in the state for longer
-than its retention, until its group ends.
+such ``f`` takes a new value (`circuits.inputs.retention`). So a row may stay in the state for
+longer than its retention, until its group ends.
 
 A view that reads one input with "keep" and another one with "retract" is refused. Otherwise the
 row of a result that expires first would decide whether the result is deleted, and so would the way
@@ -41,22 +41,22 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.errors import RuleError
-from circuits.expression import Call, Column, Expression, Literal, conjuncts, substitute
-from circuits.inputs.rules import Rules
-from circuits.relational import (
+from circuits.errors import InputOptionsError
+from circuits.inputs.input_options import InputOptions
+from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts, substitute
+from circuits.plan.nodes import (
     Aggregate,
-    Cross,
+    CrossJoin,
     Distinct,
     Filter,
     Fixpoint,
     Map,
     Negate,
-    Outer,
+    OuterJoin,
     Plan,
     Positive,
     Scan,
-    Semi,
+    Semijoin,
     TopK,
     Union,
     Values,
@@ -88,7 +88,7 @@ Moves = Iterable[tuple[int, int, Expression]]
 
 
 def group_functions(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, Rules]
+    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions]
 ) -> dict[str, tuple[Expression, ...]]:
     """Check every view that reads a kept input.
 
@@ -101,8 +101,8 @@ def group_functions(
         For each kept input, the functions of its event time (column 0) that views group by.
 
     Raises:
-        RuleError: The results of a view could change after a row has expired. The error names the
-            view, the operator and the input, and says how to fix it.
+        InputOptionsError: The results of a view could change after a row has expired. The error
+            names the view, the operator and the input, and says how to fix it.
     """
     retained = {name: one.retain for name, one in rules.items() if one.retain is not None}
     kept = {name for name, retain in retained.items() if retain.keeps}
@@ -117,7 +117,7 @@ def group_functions(
         )
         mixed = sorted(reads[view] & (retained.keys() - kept))
         if mixed and reads[view] & kept:
-            raise RuleError(
+            raise InputOptionsError(
                 f"view {view!r} reads input {min(reads[view] & kept)!r} with on_expiry='keep' and "
                 f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
                 "on the row that expires first: give both the same on_expiry"
@@ -137,7 +137,7 @@ class _Walk:
         view: str,
         plan: Plan,
         inputs: Mapping[str, Schema],
-        rules: Mapping[str, Rules],
+        rules: Mapping[str, InputOptions],
         views: Mapping[str, Branches],
     ) -> None:
         self.used: dict[tuple[str, Expression], None] = {}
@@ -173,12 +173,12 @@ class _Walk:
                 return self.branches(below)
             case Union(inputs):
                 return tuple(branch for below in inputs for branch in self.branches(below))
-            case Cross(inputs):
+            case CrossJoin(inputs):
                 return self._crossed(inputs)
-            case Semi(left, right, predicate, anti):
+            case Semijoin(left, right, predicate, anti):
                 self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")
                 return self.branches(left)
-            case Outer(left, right, _, kind):
+            case OuterJoin(left, right, _, kind):
                 self._check_right(right, f"a {kind.upper()} JOIN")
                 if kind == "full":
                     self._check_right(left, "a FULL JOIN")
@@ -208,7 +208,7 @@ class _Walk:
             return ((),)
         schema = self._inputs[name]
         if rules.retain.column not in schema.columns:
-            return ((),)  # `circuits.inputs.retain` raises an error for this
+            return ((),)  # `circuits.inputs.retention` raises an error for this
         place = schema.columns.index(rules.retain.column)
         time = Column(0, schema.fields[place].type)
         return ((_Occurrence(name, frozenset([(place, time)])),),)
@@ -273,7 +273,7 @@ class _Walk:
         return branches[:1]
 
     def _refuse(self, what: str, inputs: Sequence[str], why: str, way_out: str) -> NoReturn:
-        raise RuleError(
+        raise InputOptionsError(
             f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
             f"kept when rows expire (on_expiry='keep'): {why}: {way_out}"
         )

@@ -1,7 +1,7 @@
 """SQL to relational plans: ``plan_sql``.
 
 sqlglot parses; everything after it is here, and is naive on purpose: FROM is a Cross, a condition
-is a Filter, in the order of the text (`circuits.lowering` makes N-way joins of them).
+is a Filter, in the order of the text (`circuits.plan.rewrite` makes N-way joins of them).
 
 ============= ======================================================================
 `statements`  the views of a text

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from circuits.functions import call
-from circuits.relational import Filter, Plan, Semi, Union
+from circuits.plan.nodes import Filter, Plan, Semijoin, Union
 from circuits.sql import subqueries
 from circuits.sql.scope import is_correlated
+from circuits.types.functions import call
 
 if TYPE_CHECKING:
     from circuits.sql.rows import Rows
@@ -115,7 +115,7 @@ class _Division:
                 found = subqueries.semi(rows, clause, node, negated)
             finally:
                 rows.plan = whole
-            assert isinstance(found, Semi)
+            assert isinstance(found, Semijoin)
             return replace(found, anti=not found.anti) if complement else found
         if any(isinstance(part, exp.Query) for part in node.walk()):
             raise rows.source.unsupported(

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Expression
+from circuits.plan.expressions import Expression
 from circuits.sql.expressions import READERS, Clause, Reader, integer, text
 from circuits.sql.scalars import NAMED
 from circuits.sql.source import MAX_NUMBER_CHARACTERS

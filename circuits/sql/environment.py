@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sqlglot import exp
 
-from circuits.relational import Map, Plan, Scan, columns
+from circuits.plan.nodes import Map, Plan, Scan, columns
 from circuits.sql.parsing import WRITTEN
-from circuits.sql.source import Source
+from circuits.sql.source import SqlSource
 
 if TYPE_CHECKING:
     from circuits.sql.rows import Rows
@@ -54,7 +54,7 @@ class Derived:
     plan: Plan
     refusals: dict[int, str] = field(default_factory=dict)
 
-    def complete(self, source: Source, node: exp.Expr) -> Plan:
+    def complete(self, source: SqlSource, node: exp.Expr) -> Plan:
         """The plan, where all columns are needed."""
         for refusal in self.refusals.values():
             raise source.unsupported(node, *refusal.split("; ", 1))
@@ -109,7 +109,7 @@ class Environment:
         hidden: The scope around the query that it could name in SQL but not here.
     """
 
-    source: Source
+    source: SqlSource
     relations: Mapping[str, Scan]
     queries: Queries
     commons: Mapping[str, Common] = field(default_factory=dict)
@@ -198,7 +198,7 @@ def _names(node: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
-def check_ranks(source: Source, node: exp.Expr, derived: Derived, ranks: Ranks) -> None:
+def check_ranks(source: SqlSource, node: exp.Expr, derived: Derived, ranks: Ranks) -> None:
     """Refuse a row_number() that is bounded from outside by a name that another column has too."""
     for name in ranks:
         if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
@@ -226,7 +226,7 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-def renamed(source: Source, derived: Derived, names: list[exp.Identifier]) -> Derived:
+def renamed(source: SqlSource, derived: Derived, names: list[exp.Identifier]) -> Derived:
     """The columns under the names of an alias's list; it may be shorter than the columns.
 
     A name that is there before, in any case, gets the first number that makes it new, as in DuckDB:

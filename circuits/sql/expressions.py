@@ -1,4 +1,4 @@
-"""Scalar expressions: syntax trees to `circuits.expression`.
+"""Scalar expressions: syntax trees to `circuits.plan.expressions`.
 
 One reader per kind of node, in a table; a node of another kind is an error, and so is an argument
 of a node that its reader does not name. What a column, an aggregate or a subquery stands for is
@@ -17,13 +17,13 @@ from typing import Any, Final, NoReturn
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits import functions
 from circuits.errors import EvaluationError
-from circuits.evaluation import evaluate
-from circuits.expression import Call, Expression, Literal
+from circuits.plan.expressions import Call, Expression, Literal
+from circuits.runtime.evaluation import evaluate
 from circuits.sql.parsing import WRITTEN
-from circuits.sql.source import SYMBOLS, Source
+from circuits.sql.source import SYMBOLS, SqlSource
 from circuits.sql.types import arrow_type
+from circuits.types import functions
 
 __all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
 
@@ -60,7 +60,7 @@ class Clause:
         window: The value of a window function.
     """
 
-    source: Source
+    source: SqlSource
     name: str
     column: Hook
     aggregate: Hook = NO_AGGREGATE

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Call, Column, Expression, Literal
-from circuits.relational import (
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
     AggregateFunction,
-    Cross,
+    CrossJoin,
     Map,
     Plan,
     Values,
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shifted
+from circuits.types import functions
 
 if TYPE_CHECKING:
     from circuits.sql.rows import Rows
@@ -118,7 +118,7 @@ class Grouping:
             for number, (function, argument, distinct, type_) in enumerate(self._calls)
         )
         groups: Plan = Aggregate(rows, tuple(range(len(self.keys))), calls)
-        return Cross((groups, *(plan for plan, _ in self._values))) if self._values else groups
+        return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
 
     def is_count(self, index: int) -> bool:
         """Is a column of the plan a count, which is 0 over no rows?"""

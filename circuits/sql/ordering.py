@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from circuits.expression import Expression
-from circuits.relational import Order
-from circuits.sql.source import Source
+from circuits.plan.expressions import Expression
+from circuits.plan.nodes import Order
+from circuits.sql.source import SqlSource
 
 __all__ = ["Limit", "Sorted", "orders", "read_limit", "read_order"]
 
@@ -37,7 +37,7 @@ class Limit:
 
 
 def read_order(
-    source: Source, node: exp.Order, read: Callable[[exp.Expr], Expression]
+    source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
 ) -> tuple[Sorted, ...]:
     """The expressions of an ORDER BY."""
     source.only(node, "expressions")
@@ -63,7 +63,7 @@ def orders(order: Sequence[Sorted], among: Sequence[Expression]) -> tuple[Order,
     return tuple(found.values())
 
 
-def read_limit(source: Source, node: exp.Expr) -> Limit | None:
+def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     """LIMIT and OFFSET of a query, None if it has neither."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
@@ -77,7 +77,7 @@ def read_limit(source: Source, node: exp.Expr) -> Limit | None:
     return Limit(_count(source, limit, "LIMIT"), _count(source, offset, "OFFSET") or 0)
 
 
-def _count(source: Source, node: exp.Expr | None, name: str) -> int | None:
+def _count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:
     if node is None:
         return None
     number = node.args["expression"]

@@ -7,8 +7,8 @@ a comma in FROM          ``meta["comma"]`` of a join; the tree has the same for 
 ``DATE 'x'::VARCHAR``    the cast of a date, as in all dialects; the tree has a date of a cast
 ======================== ========================================================================
 
-The hooks are methods that all parsers of sqlglot 30 have; `tests/test_sql_errors.py` fails if one
-is no longer called.
+The hooks are methods that all parsers of sqlglot 30 have; `tests/circuits/sql/test_sql_errors.py`
+fails if one is no longer called.
 """
 
 from __future__ import annotations

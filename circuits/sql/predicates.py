@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits.expression import Expression, Literal
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.expressions import READERS, Clause, Reader
 
 __all__: list[str] = []

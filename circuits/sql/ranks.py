@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.expression import Expression
+from circuits.plan.expressions import Expression
 from circuits.sql.environment import Bounds, Environment, Ranks
 from circuits.sql.expressions import Clause
 from circuits.sql.ordering import Sorted, read_order

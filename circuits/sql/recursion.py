@@ -21,22 +21,22 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.fixpoint import SET, Cut, Fixpoint
-from circuits.lowering.nullable import promised
-from circuits.relational import (
-    Cross,
+from circuits.plan.fixpoint import SET, DistinctMode, Fixpoint
+from circuits.plan.nodes import (
+    CrossJoin,
     Distinct,
     Filter,
     Map,
-    Outer,
+    OuterJoin,
     Plan,
-    Recur,
-    Semi,
+    RecursiveReference,
+    Semijoin,
     Union,
 )
+from circuits.plan.rewrite.nullability import promised
 from circuits.sql.environment import Common, Derived, renamed
 from circuits.sql.setops import alike
-from circuits.sql.source import Source
+from circuits.sql.source import SqlSource
 
 __all__ = ["recursive"]
 
@@ -46,9 +46,9 @@ REASONS: Final = {
     "Distinct": "DISTINCT, below UNION ALL, of",
     "Fixpoint": "another recursion over",
     "Negate": "EXCEPT or INTERSECT of",
-    "Outer": "the optional side of an outer join with",
+    "OuterJoin": "the optional side of an outer join with",
     "Positive": "EXCEPT or INTERSECT of",
-    "Semi": "EXISTS or IN (subquery) of",
+    "Semijoin": "EXISTS or IN (subquery) of",
     "TopK": "LIMIT or a rank of",
 }
 
@@ -65,11 +65,13 @@ def recursive(common: Common) -> Derived:
     names = node.args["alias"].args.get("columns") or []
     first = renamed(source, environment.queries.plan(environment, start), names)
     begin = first.complete(source, start)
-    cut = SET if distinct else Cut("bag")
+    cut = SET if distinct else DistinctMode("bag")
     fields = promised(begin)
     for _ in range(ROUNDS):
         plans: list[Plan] = [begin]
-        inner = replace(common, recursive=False, plans={(): Derived(Recur(name, fields))})
+        inner = replace(
+            common, recursive=False, plans={(): Derived(RecursiveReference(name, fields))}
+        )
         within = replace(environment, commons={**environment.commons, name.casefold(): inner})
         for one in nexts:
             plan = within.queries.plan(within, one).complete(source, one)
@@ -85,7 +87,7 @@ def recursive(common: Common) -> Derived:
     )
 
 
-def _members(source: Source, node: exp.CTE, name: str) -> tuple[exp.Expr, list[exp.Expr], bool]:
+def _members(source: SqlSource, node: exp.CTE, name: str) -> tuple[exp.Expr, list[exp.Expr], bool]:
     """What begins, what goes on, and whether rows are kept once."""
     query = node.this
     way_out = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
@@ -112,7 +114,7 @@ def _names(node: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
-def _check(source: Source, plan: Plan, node: exp.Expr, name: str, cut: Cut) -> None:
+def _check(source: SqlSource, plan: Plan, node: exp.Expr, name: str, cut: DistinctMode) -> None:
     """Refuse a query that does more with rows of the recursion than to go on from each."""
     at = next(t for t in node.find_all(exp.Table) if t.name.casefold() == name.casefold())
     found = _Reading(name, cut)
@@ -134,7 +136,7 @@ def _check(source: Source, plan: Plan, node: exp.Expr, name: str, cut: Cut) -> N
 class _Reading:
     """How a plan reads the rows of a recursion; each node is looked at once."""
 
-    def __init__(self, name: str, cut: Cut) -> None:
+    def __init__(self, name: str, cut: DistinctMode) -> None:
         self.why: str | None = None
         self._name = name
         self._cut = cut
@@ -148,21 +150,21 @@ class _Reading:
 
     def _counted(self, plan: Plan) -> int:
         match plan:
-            case Recur(name):
+            case RecursiveReference(name):
                 return int(name == self._name)
             case Fixpoint(names, bodies):
                 return 0 if self._name in names else sum(self._never(b, plan) for b in bodies)
-            case Cross(inputs) | Union(inputs):
+            case CrossJoin(inputs) | Union(inputs):
                 return sum(map(self.count, inputs))
             case Map(below) | Filter(below):
                 return self.count(below)
             case Distinct(below) if self._cut == SET:
                 return self.count(below)
-            case Semi(left, right):
+            case Semijoin(left, right):
                 return self.count(left) + self._never(right, plan)
-            case Outer(left, right, _, "left"):
+            case OuterJoin(left, right, _, "left"):
                 return self.count(left) + self._never(right, plan)
-            case Outer(left, right):
+            case OuterJoin(left, right):
                 return self._never(left, plan) + self._never(right, plan)
         inner: Plan | None = getattr(plan, "input", None)
         return 0 if inner is None else self._never(inner, plan)

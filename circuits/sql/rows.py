@@ -15,13 +15,13 @@ from functools import reduce
 
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Call, Column, Expression, conjuncts, substitute
-from circuits.relational import Filter, Plan
+from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
+from circuits.plan.nodes import Filter, Plan
 from circuits.sql import alternatives, subqueries
 from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
+from circuits.types import functions
 
 __all__ = ["Rows", "add_alias", "factored", "parts_of"]
 

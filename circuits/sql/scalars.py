@@ -1,4 +1,5 @@
-"""Scalar functions: which function of `circuits.functions` a call in SQL is, argument by argument.
+"""Scalar functions: which function of `circuits.types.functions` a call in SQL is, argument by
+argument.
 
 sqlglot gives well-known functions a class of their own, whatever they are called in the text, and
 all others by name. Both are tables here; the few that need more than their arguments in another
@@ -12,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Expression, Literal
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.expressions import (
     NULL,
     READERS,

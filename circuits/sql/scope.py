@@ -17,9 +17,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.expression import Column, Expression, columns_of, substitute
-from circuits.relational import Plan
-from circuits.sql.source import Source
+from circuits.plan.expressions import Column, Expression, columns_of, substitute
+from circuits.plan.nodes import Plan
+from circuits.sql.source import SqlSource
 
 __all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shifted", "slots_of"]
 
@@ -93,7 +93,7 @@ class Scope:
         hidden: The scope around, where SQL could name its columns but it is not supported.
     """
 
-    source: Source
+    source: SqlSource
     slots: tuple[Slot, ...] = ()
     parent: Scope | None = None
     hidden: Scope | None = None

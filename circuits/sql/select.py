@@ -18,8 +18,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Expression, Literal, conjuncts
-from circuits.relational import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
+from circuits.plan.expressions import Expression, Literal, conjuncts
+from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
 from circuits.sql import ranks
 from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ranks
 from circuits.sql.expressions import Clause, integer, is_aggregate
@@ -27,7 +27,7 @@ from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, Sorted, orders, read_limit, read_order
 from circuits.sql.rows import Rows, add_alias, factored, parts_of
 from circuits.sql.scope import Scope, is_correlated
-from circuits.sql.source import Source
+from circuits.sql.source import SqlSource
 from circuits.sql.subqueries import is_membership, keyed
 from circuits.sql.tables import read_from
 
@@ -48,7 +48,7 @@ class Selection:
     """
 
     node: exp.Select
-    source: Source
+    source: SqlSource
     plan: Plan
     names: tuple[str, ...]
     outputs: tuple[Expression, ...]

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Column, Expression
-from circuits.relational import (
+from circuits.plan.expressions import Column, Expression
+from circuits.plan.nodes import (
     Distinct,
     Map,
     Negate,
@@ -32,6 +31,7 @@ from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
 from circuits.sql.ordering import Sorted, orders, read_limit, read_order
 from circuits.sql.scope import Scope, slots_of
+from circuits.types import functions
 
 __all__ = ["alike", "limited", "set_operation"]
 

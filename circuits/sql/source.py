@@ -24,7 +24,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 from circuits.sql.parsing import WRITTEN, parse
 
-__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "Source"]
+__all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
 
 EXCERPT_WIDTH: Final = 72
 #: Characters of a number in a query; no type has values of more than 76 digits.
@@ -91,7 +91,7 @@ KEYWORDS: Final = {
 Error = TypeVar("Error", bound=SqlError)
 
 
-class Source:
+class SqlSource:
     """A text and what sqlglot reads in it.
 
     Args:

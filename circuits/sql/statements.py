@@ -7,10 +7,10 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.relational import Field, Plan, Scan
+from circuits.plan.nodes import Field, Plan, Scan
 from circuits.sql import dates, predicates, query, scalars
 from circuits.sql.environment import Environment, renamed
-from circuits.sql.source import Source
+from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]
 
@@ -52,7 +52,7 @@ def plan_sql(
       SELECT src FROM e WHERE dts > 3
                               ^
     """
-    source = Source(text, dialect)
+    source = SqlSource(text, dialect)
     scans = {relation: Scan(relation, fields) for relation, fields in relations.items()}
     plans: dict[str, Plan] = {}
     try:
@@ -115,7 +115,7 @@ def _statement(
     return target.name, renamed(source, derived, names).plan
 
 
-def _check_name(source: Source, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
+def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
     taken = [relation for relation in scans if relation.casefold() == view.casefold()]
     if taken:
         raise source.error(
@@ -124,7 +124,7 @@ def _check_name(source: Source, tree: exp.Expr, view: str, scans: Mapping[str, S
         )
 
 
-def _check_columns(source: Source, tree: exp.Expr, view: str, plan: Plan) -> None:
+def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan: Plan) -> None:
     query_ = tree.expression if isinstance(tree, exp.Create) else tree
     items = {item.alias_or_name.casefold(): item for item in query_.expressions}
     for field in plan.fields:

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.expression import Call, Column, Expression, Literal, columns_of, substitute
-from circuits.relational import (
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
+from circuits.plan.nodes import (
     Aggregate,
-    Cross,
+    CrossJoin,
     Filter,
     Map,
-    Outer,
+    OuterJoin,
     Plan,
-    Semi,
+    Semijoin,
     TopK,
     Values,
     columns,
@@ -168,7 +168,7 @@ def _semi(
         raise rows.source.unsupported(
             node, "a condition that spans three queries", "compare columns of the two nearest"
         )
-    return Semi(rows.plan, inner.plan, _all(clause, node, parts), anti)
+    return Semijoin(rows.plan, inner.plan, _all(clause, node, parts), anti)
 
 
 def scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
@@ -201,8 +201,8 @@ def scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
         )
     value = _beside(inner.outputs[0], rows.width)
     if rows_at_most == "one":
-        return Cross((rows.plan, inner.plan)), value
-    return Outer(rows.plan, inner.plan, Literal(True, pa.bool_())), value
+        return CrossJoin((rows.plan, inner.plan)), value
+    return OuterJoin(rows.plan, inner.plan, Literal(True, pa.bool_())), value
 
 
 _SCALAR_WAY_OUT: Final = "select one aggregate, as max(x), or join the subquery in FROM"
@@ -250,11 +250,11 @@ def _aggregated(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Ex
 
     value = substitute(value, place)
     if not outer:
-        return Cross((rows.plan, plan)), value
+        return CrossJoin((rows.plan, plan)), value
     parts = [_beside(condition, width) for condition in conditions]
     if any(map(is_correlated, parts)):
         raise source.unsupported(query, "a condition that spans three queries", WAY_OUT)
-    return Outer(rows.plan, plan, _all(clause, query, parts)), value
+    return OuterJoin(rows.plan, plan, _all(clause, query, parts)), value
 
 
 def keyed(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expression:

@@ -12,9 +12,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Column, Expression, Literal, substitute
-from circuits.relational import Cross, Filter, Map, Outer, Plan, Semi, columns
+from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, Plan, Semijoin, columns
 from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, check_ranks, renamed
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
@@ -22,6 +21,7 @@ from circuits.sql.parsing import COMMA, WRITTEN
 from circuits.sql.rows import Rows
 from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
 from circuits.sql.values import read_values
+from circuits.types import functions
 
 __all__ = ["read_from"]
 
@@ -90,7 +90,7 @@ class _Tables:
         rows = groups[0]
         for right in groups[1:]:
             self._distinct_names(rows, right, first)
-            plan = Cross((rows.plan, right.plan))
+            plan = CrossJoin((rows.plan, right.plan))
             rows.beside(right)
             rows.plan = plan
         return rows
@@ -198,7 +198,7 @@ class _Tables:
         if what != "cross" and not on and not equal:
             raise source.error(join.this, f"{what.upper()} JOIN without ON or USING")
         if what in ("inner", "cross"):
-            joined.plan = Cross((left.plan, right.plan))
+            joined.plan = CrossJoin((left.plan, right.plan))
             for condition in equal:
                 joined.plan = Filter(joined.plan, condition)
             if on is not None:
@@ -291,18 +291,18 @@ def _no_column(clause: Clause, node: exp.Column) -> Expression:
 
 def _outer(what: str, left: Plan, right: Plan, predicate: Expression, width: int) -> Plan:
     if what in ("semi", "anti"):
-        return Semi(left, right, predicate, anti=what == "anti")
+        return Semijoin(left, right, predicate, anti=what == "anti")
     if what == "left":
-        return Outer(left, right, predicate)
+        return OuterJoin(left, right, predicate)
     if what == "full":
-        return Outer(left, right, predicate, "full")
+        return OuterJoin(left, right, predicate, "full")
     other = len(right.fields)
 
     def exchanged(column: Column) -> Column:
         moved = column.index + other if column.index < width else column.index - width
         return Column(moved, column.type)
 
-    plan = Outer(right, left, substitute(predicate, exchanged))
+    plan = OuterJoin(right, left, substitute(predicate, exchanged))
     order = [*range(other, other + width), *range(other)]
     kept = tuple(columns(plan)[index] for index in order)
     return Map(plan, kept, tuple(plan.fields[index].name for index in order))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.sql.parsing import WRITTEN
-from circuits.sql.source import Source
+from circuits.sql.source import SqlSource
 
 __all__ = ["arrow_type"]
 
@@ -42,7 +42,7 @@ TYPES: Final[dict[exp.DType, pa.DataType]] = {
 }
 
 
-def arrow_type(source: Source, node: exp.DataType) -> pa.DataType:
+def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """The type of a CAST.
 
     Raises:
@@ -66,7 +66,7 @@ def arrow_type(source: Source, node: exp.DataType) -> pa.DataType:
     return TYPES[kind]
 
 
-def _parameter(source: Source, node: exp.Expr) -> int:
+def _parameter(source: SqlSource, node: exp.Expr) -> int:
     source.only(node, "this")
     if not isinstance(node, exp.DataTypeParam) or not node.this.is_int:
         raise source.error(node, f"{node.sql()} is no number of digits")

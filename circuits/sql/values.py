@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits import functions
-from circuits.expression import Expression, Literal
-from circuits.relational import Field, Values
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import Field, Values
 from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
+from circuits.types import functions
 
 __all__ = ["read_values"]
 

@@ -102,7 +102,7 @@ def _kernel(compilation: Any) -> str | None:
 
 def _stamp() -> str:
     digest = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -7,9 +7,17 @@ from typing import Annotated, Final
 import typer
 from typer import rich_utils
 
-from streaming.cli.declared import bench, explain, inspect, profile, replay, rescale, run
-from streaming.cli.demo import AS_IS, demo
-from streaming.cli.usage import PlainGroup
+from streaming.cli.arguments.declarations import (
+    bench,
+    explain,
+    inspect,
+    profile,
+    replay,
+    rescale,
+    run,
+)
+from streaming.cli.commands.demo import AS_IS, demo
+from streaming.cli.terminal.usage import PlainGroup
 
 __all__ = ["EXAMPLES", "app"]
 

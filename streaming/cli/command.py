@@ -113,7 +113,7 @@ def _told(error: Exception) -> tuple[int, str]:
     import pyarrow as pa
 
     from dbsp_wcoj import DbspWcojError
-    from streaming.cli.spark_error import is_of_spark, reason_of
+    from streaming.cli.terminal.spark_error import is_of_spark, reason_of
     from streaming.errors import FailedError
 
     text = text_of(error)
@@ -153,13 +153,13 @@ def text_of(error: Exception) -> str:
 
 def say_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
     """Say on standard error what is wrong, in one line, or as a line of JSON."""
-    from streaming.cli.terminal import console
+    from streaming.cli.terminal.display import console
     from streaming.redacted import redacted
 
     text = " ".join(redacted(text).split()).encode(errors="backslashreplace").decode()
     terminal = console(stderr=True)
     if as_json:
-        from streaming.cli.logs import error_line
+        from streaming.cli.terminal.logs import error_line
 
         terminal.file.write(f"{error_line(text, status)}\n")
         return

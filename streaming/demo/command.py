@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import typer
 from rich.console import Console
 
+from streaming.cli.arguments.options import OldToken, TokenFile
 from streaming.cli.command import plainly
-from streaming.cli.options import OldToken, TokenFile
-from streaming.cli.page import announce
-from streaming.cli.terminal import print_json
-from streaming.cli.usage import PlainCommand
+from streaming.cli.terminal.display import print_json
+from streaming.cli.terminal.page import announce
+from streaming.cli.terminal.usage import PlainCommand
 from streaming.demo.checks import Checks, spread
 from streaming.demo.display import Display
 from streaming.demo.events import (

@@ -24,7 +24,7 @@ from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.replay import read_files, write_files
 from streaming.demo.triangles import Counts, Totals
 from streaming.errors import StreamingError
-from streaming.view_sink import ViewSink, Watcher
+from streaming.sink.view_sink import ViewSink, Watcher
 
 __all__ = ["History", "run"]
 

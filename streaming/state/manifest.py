@@ -4,11 +4,11 @@ It names every file of that version with its size and checksum, says which rows 
 the pieces of each arrangement and table, and what the micro-batch was: its input's digests, the
 files of its output deltas, how many rows were refused. A version exists from the moment its
 manifest has its name, which is one rename; whatever was written before is rubbish without it. In
-that of a distributed circuit are those of its cells (`streaming.state.cells`), so that one rename
-is the commit of all of them.
+that of a distributed circuit are those of its cells (`streaming.state.cell_versions`), so that one
+rename is the commit of all of them.
 
 The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
-was cut short or changed is known for what it is (`streaming.state.sealing`). A checksum says
+was cut short or changed is known for what it is (`streaming.state.checksums`). A checksum says
 nothing of who wrote it, so whatever it says is checked as well: it has to be that of the batch id
 in its name and of the directory that it is in, every file that it names is in ``data/`` or
 ``outputs/``, and it names the version that it was made from by its checksum (``parent``), so that a
@@ -25,23 +25,23 @@ from functools import lru_cache
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.cells import Cells
-from streaming.state.files import Files, read_small
-from streaming.state.pieces import Placed
-from streaming.state.sealing import (
+from streaming.state.cell_versions import CellVersions
+from streaming.state.checksums import (
+    checksum_of,
     count,
     integer,
     items,
-    seal_of,
-    sealed,
     text,
     texts,
-    unsealed,
+    verified_text,
+    with_checksum,
 )
+from streaming.state.files import Files, read_small
+from streaming.state.segment_references import SegmentReference
 
 __all__ = [
     "FOLDER",
-    "FileMark",
+    "FileChecksum",
     "Manifest",
     "batch_of",
     "manifest_name",
@@ -59,7 +59,7 @@ _CRC_LIMIT: Final = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
-class FileMark:
+class FileChecksum:
     """How a file must be: its size in bytes and its CRC-32."""
 
     size: int
@@ -83,7 +83,7 @@ class Manifest:
         outputs: The files of each view's delta, in order.
         letters: Rows that were refused and kept as dead letters, with this micro-batch's.
         files: Every file that is needed, and how it must be.
-        state_id: The id of the directory (`streaming.state.identity`).
+        state_id: The id of the directory (`streaming.state.directory_identity`).
         fingerprint: That of the circuit.
         cells: Those of a distributed circuit; None if it is embedded.
         epoch: The number of the writer; 0 in directories of earlier versions.
@@ -96,18 +96,18 @@ class Manifest:
     batch_id: int
     query_id: str | None
     steps: int
-    traces: Mapping[str, Mapping[tuple[int, ...], tuple[Placed, ...]]]
-    tables: Mapping[str, tuple[Placed, ...]]
+    traces: Mapping[str, Mapping[tuple[int, ...], tuple[SegmentReference, ...]]]
+    tables: Mapping[str, tuple[SegmentReference, ...]]
     lengths: Mapping[str, int]
     marks: Mapping[str, int]
     plans: Any
     digests: Mapping[str, int]
     outputs: Mapping[str, tuple[str, ...]]
     letters: int
-    files: Mapping[str, FileMark]
+    files: Mapping[str, FileChecksum]
     state_id: str = ""
     fingerprint: str = ""
-    cells: Cells | None = None
+    cells: CellVersions | None = None
     epoch: int = 0
     owner: str = ""
     parent: int | None = None
@@ -153,7 +153,7 @@ class Manifest:
         """The text of the file."""
         numbers = {name: i for i, name in enumerate(self.files)}
 
-        def placed(pieces: tuple[Placed, ...]) -> list[list[int]]:
+        def placed(pieces: tuple[SegmentReference, ...]) -> list[list[int]]:
             return [[numbers[p.file], p.row, p.rows, p.size] for p in pieces]
 
         body = {
@@ -180,7 +180,7 @@ class Manifest:
         }
         if self.cells is not None:
             body["cells"] = self.cells.body
-        return sealed(body)
+        return with_checksum(body)
 
     @staticmethod
     def of(data: bytes, name: str) -> Manifest:
@@ -189,9 +189,9 @@ class Manifest:
         Raises:
             StateDamagedError: It was cut short or changed.
         """
-        body = unsealed(data, name)
+        body = verified_text(data, name)
         try:
-            return _manifest(body, seal_of(data))
+            return _manifest(body, checksum_of(data))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             raise StateDamagedError(
                 f"{name} is no manifest of this version ({type(error).__name__}: {error}): restore "
@@ -204,13 +204,13 @@ def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
     files = {_file_name(name): _mark(*mark) for name, mark in items(body["files"])}
     names = list(files)
 
-    def placed(pieces: Any) -> tuple[Placed, ...]:
+    def placed(pieces: Any) -> tuple[SegmentReference, ...]:
         return tuple(
-            Placed(names[count(f)], count(row), count(rows), count(size))
+            SegmentReference(names[count(f)], count(row), count(rows), count(size))
             for f, row, rows, size in pieces
         )
 
-    cells = Cells.of(body["cells"]) if "cells" in body else None
+    cells = CellVersions.of(body["cells"]) if "cells" in body else None
     for cell in () if cells is None else cells.manifests.values():
         if of_cell(cell).cells is not None:
             raise ValueError("a cell that has cells")
@@ -253,10 +253,10 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _mark(size: Any, crc: Any) -> FileMark:
+def _mark(size: Any, crc: Any) -> FileChecksum:
     if count(crc) >= _CRC_LIMIT:
         raise ValueError(f"{crc} is no CRC-32")
-    return FileMark(count(size), crc)
+    return FileChecksum(count(size), crc)
 
 
 @lru_cache(maxsize=1024)

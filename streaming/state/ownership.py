@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateLockedError
+from streaming.state.checksums import count, text, verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
-from streaming.state.sealing import count, sealed, text, unsealed
 
 __all__ = ["NAME", "Owner", "check_owner", "take_over"]
 
@@ -60,7 +60,7 @@ def take_over(files: Files, after: int = 0) -> Owner:
         before = None
     known = 0 if before is None else before.epoch
     owner = Owner(max(known, after) + 1, uuid.uuid4().hex)
-    replace_small(files, NAME, sealed({"epoch": owner.epoch, "owner": owner.token}))
+    replace_small(files, NAME, with_checksum({"epoch": owner.epoch, "owner": owner.token}))
     return owner
 
 
@@ -91,7 +91,7 @@ def _read(files: Files) -> Owner | None:
     """The content of the file; None if there is no file."""
     path = f"{files.location}/{NAME}"
     try:
-        body = unsealed(read_small(files, NAME), path)
+        body = verified_text(read_small(files, NAME), path)
         return Owner(count(body["epoch"]), text(body["owner"]))
     except FileNotFoundError:
         return None

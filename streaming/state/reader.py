@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from circuits import Circuit
-from circuits.state import State
+from circuits.state.circuit_state import State
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.directory_identity import identity_of
 from streaming.state.files import Files
-from streaming.state.identity import identity_of
 from streaming.state.manifest import Manifest, numbers_in, of_cell, read_manifest
-from streaming.state.verified import check_size, state_of
+from streaming.state.verified_files import check_size, state_of
 
 __all__ = ["Reader", "load"]
 

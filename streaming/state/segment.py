@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["Piece", "read_segment", "segment_of", "title_of"]
+__all__ = ["SegmentPart", "read_segment", "segment_of", "title_of"]
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
@@ -49,7 +49,7 @@ BATCH_COMPRESSION: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class SegmentPart:
     """A run, or a stretch of a table, on its way to or from a file."""
 
     name: str
@@ -62,11 +62,11 @@ class Piece:
         return self.words.nbytes + self.bytes.nbytes
 
 
-def segment_of(pieces: Sequence[Piece]) -> pa.Buffer:
+def segment_of(pieces: Sequence[SegmentPart]) -> pa.Buffer:
     """The bytes of the file that holds these pieces.
 
     >>> words = np.arange(3)
-    >>> (piece,) = read_segment(memoryview(bytearray(segment_of([Piece("r [0]", words)]))))
+    >>> (piece,) = read_segment(memoryview(bytearray(segment_of([SegmentPart("r [0]", words)]))))
     >>> piece.name, piece.words.tolist(), piece.bytes.tolist()
     ('r [0]', [0, 1, 2], [])
     """
@@ -102,7 +102,7 @@ def title_of(trace: str, order: Sequence[int]) -> str:
     return f"{trace} [{','.join(map(str, order))}]"
 
 
-def read_segment(data: memoryview, name: str = "a segment") -> list[Piece]:
+def read_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:
     """The pieces in the memory of a file, as views of it.
 
     Args:
@@ -141,7 +141,7 @@ def _batch(data: memoryview) -> pa.RecordBatch:
     return batch
 
 
-def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[Piece]:
+def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
     base = np.frombuffer(data, np.uint8)
     if not batch.num_rows:
         return []
@@ -161,7 +161,7 @@ def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[Piece]:
         return base[place + start : place + end]
 
     return [
-        Piece(
+        SegmentPart(
             name,
             within(values, 8 * int(word_ends[i]), 8 * int(word_ends[i + 1])).view(np.int64),
             within(content, int(text_ends[i]), int(text_ends[i + 1])),

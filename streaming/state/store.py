@@ -36,18 +36,18 @@ import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
-from streaming.state.cells import Cells
-from streaming.state.definition import keep_definition
-from streaming.state.done import Done
+from streaming.state.cell_versions import CellVersions
+from streaming.state.checksums import checksum_of
+from streaming.state.directory_identity import identified, identity_of
 from streaming.state.files import Files, LocalFiles, read_small
-from streaming.state.identity import identified, identity_of
 from streaming.state.manifest import FOLDER, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
 from streaming.state.parquet import parquet_parts, read_parquet
 from streaming.state.reader import Reader, load
-from streaming.state.sealing import seal_of
-from streaming.state.verified import verified
+from streaming.state.verified_files import verified
+from streaming.state.version_summary import VersionSummary
 from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
 __all__ = ["Store"]
@@ -104,7 +104,7 @@ class Store:
         # The last dead letters when the directory was opened; some may be of no version.
         self._letters: set[str] = set()
 
-    def find(self, batch_id: int, query_id: str | None) -> Done | None:
+    def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
         """A micro-batch that is part of the state already; None if it is the next one.
 
         Loads the state that the micro-batch follows, if it is not the circuit's.
@@ -139,8 +139,8 @@ class Store:
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
         letters: pa.Table | None = None,
-        cells: Cells | None = None,
-    ) -> Done:
+        cells: CellVersions | None = None,
+    ) -> VersionSummary:
         """Make a prepared step the next version. The circuit is not touched.
 
         It is to commit the step, and then comes `settle`; whatever happens in between, the next
@@ -195,7 +195,7 @@ class Store:
             parent = None if self._current is None else self._current.seal
             manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
             data = manifest.to_bytes()
-            manifest = replace(manifest, seal=seal_of(data))
+            manifest = replace(manifest, seal=checksum_of(data))
             writer.write(temporary, data)
             if not writer.folders <= self._rooted:
                 self.files.sync_folder("")  # the names of new folders, and of the identity
@@ -232,7 +232,7 @@ class Store:
         return done
 
     @property
-    def cells(self) -> Cells | None:
+    def cells(self) -> CellVersions | None:
         """Those of the version that the circuit is at."""
         return None if self._current is None else self._current.cells
 
@@ -280,7 +280,7 @@ class Store:
             self._check_known()
             self.id = identified(self.files, self._owner, str(uuid.uuid4())).id
             self._writer = take_over(self.files)
-            keep_definition(self.files, self._owner.definition)
+            write_definition(self.files, self._owner.definition)
             self._noted = self._size_of_metrics()
             self._versions.read(self.id)
             if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost
@@ -358,7 +358,7 @@ class Store:
         )
         self._loaded = True
 
-    def _again(self, batch_id: int) -> Done:
+    def _again(self, batch_id: int) -> VersionSummary:
         """A micro-batch that is done, with what the views gave out."""
         if batch_id not in self._versions:
             raise BatchOrderError(
@@ -377,13 +377,13 @@ class Store:
         }
         return self._done(manifest, outputs)
 
-    def _done(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> Done:
+    def _done(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
         local = isinstance(self.files, LocalFiles)
         files = {
             view: tuple(f"{self.files.location}/{name}" for name in names)
             for view, names in (manifest.outputs if local else {}).items()
         }
-        return Done(
+        return VersionSummary(
             manifest.batch_id, outputs, files, manifest.digests, manifest.letters, manifest.sizes
         )
 

@@ -12,16 +12,16 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from circuits.state import StateStep
-from dbsp_wcoj.run import Run
+from circuits.state.circuit_state import StateStep
+from dbsp_wcoj.storage.run import Run
 from streaming.errors import StateDamagedError
-from streaming.state.cells import Cells
+from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Bytes, Files
-from streaming.state.manifest import FileMark, Manifest
+from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import parquet_parts
-from streaming.state.pieces import Placed, taken_in
-from streaming.state.segment import Piece, read_segment, segment_of, title_of
-from streaming.state.verified import checked_run, checked_strings, found_piece, verified
+from streaming.state.segment import SegmentPart, read_segment, segment_of, title_of
+from streaming.state.segment_references import SegmentReference, taken_in
+from streaming.state.verified_files import checked_run, checked_strings, found_piece, verified
 
 __all__ = ["Writer"]
 
@@ -53,16 +53,16 @@ class Writer:
         self._files = files
         self._stem = stem
         self._before = {} if before is None else dict(before.files)
-        self._marks: dict[str, FileMark] = {}
-        self._kept: dict[str, FileMark] = {}
-        self._read: dict[str, list[Piece]] = {}
+        self._marks: dict[str, FileChecksum] = {}
+        self._kept: dict[str, FileChecksum] = {}
+        self._read: dict[str, list[SegmentPart]] = {}
         self._temporary: list[str] = []
         # Where each arrangement and table has its pieces; those to be written have a number
         # instead of a place.
-        self._placed: dict[Key, list[Placed | int]] = {}
-        self._small: list[tuple[Piece, int]] = []
-        self._large: list[tuple[Piece, int]] = []
-        self._new: dict[int, Placed] = {}
+        self._placed: dict[Key, list[SegmentReference | int]] = {}
+        self._small: list[tuple[SegmentPart, int]] = []
+        self._large: list[tuple[SegmentPart, int]] = []
+        self._new: dict[int, SegmentReference] = {}
         self._has_large_sum = False
         self.lengths: dict[str, int] = {} if before is None else dict(before.lengths)
         self.bytes_written = 0
@@ -105,14 +105,14 @@ class Writer:
             names[view] = tuple(named)
         return names
 
-    def write(self, name: str, data: Bytes) -> FileMark:
+    def write(self, name: str, data: Bytes) -> FileChecksum:
         """Write and sync a file."""
         self._temporary.append(name)
         self._files.write(name, [data])
         self._files.sync(name)
         size = memoryview(data).nbytes
         self.bytes_written += size
-        return FileMark(size, zlib.crc32(data))
+        return FileChecksum(size, zlib.crc32(data))
 
     def manifest(
         self,
@@ -125,7 +125,7 @@ class Writer:
         digests: Mapping[str, int] = MappingProxyType({}),
         outputs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         letters: int = 0,
-        cells: Cells | None = None,
+        cells: CellVersions | None = None,
     ) -> Manifest:
         """Sync the folders; return what the version is, after `add`.
 
@@ -158,14 +158,14 @@ class Writer:
             cells=cells,
         )
 
-    def _finish(self) -> dict[str, FileMark]:
+    def _finish(self) -> dict[str, FileChecksum]:
         """Sync the folders; return all files that the version needs."""
         for folder in sorted(self.folders):
             self._files.sync_folder(folder)
         files = dict(self._kept)
         for placed in self._placed.values():
             for place in placed:
-                assert isinstance(place, Placed)
+                assert isinstance(place, SegmentReference)
                 if place.file not in files:
                     files[place.file] = self._marks.get(place.file) or self._before[place.file]
         return files
@@ -182,16 +182,16 @@ class Writer:
                 self._files.remove(name)
 
     @property
-    def _traces(self) -> dict[str, dict[tuple[int, ...], tuple[Placed, ...]]]:
+    def _traces(self) -> dict[str, dict[tuple[int, ...], tuple[SegmentReference, ...]]]:
         """The pieces of each arrangement."""
-        traces: dict[str, dict[tuple[int, ...], tuple[Placed, ...]]] = {}
+        traces: dict[str, dict[tuple[int, ...], tuple[SegmentReference, ...]]] = {}
         for (name, order), placed in self._placed.items():
             if order is not None:
                 traces.setdefault(name, {})[order] = _places(placed)
         return traces
 
     @property
-    def _tables(self) -> dict[str, tuple[Placed, ...]]:
+    def _tables(self) -> dict[str, tuple[SegmentReference, ...]]:
         """The pieces of each table."""
         return {
             name: _places(placed) for (name, order), placed in self._placed.items() if order is None
@@ -205,7 +205,7 @@ class Writer:
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._placed[name, order] = [
-                self._later(Piece(title_of(name, order), run.packed()), run.rows)
+                self._later(SegmentPart(title_of(name, order), run.packed()), run.rows)
                 for run in runs
                 if run.rows
             ]
@@ -217,7 +217,9 @@ class Writer:
                 run = Run.sum_of([*older, run])
                 del placed[-taken:]
             if run.rows:
-                placed.append(self._later(Piece(title_of(name, order), run.packed()), run.rows))
+                placed.append(
+                    self._later(SegmentPart(title_of(name, order), run.packed()), run.rows)
+                )
 
     def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
         placed = self._placed.setdefault((name, None), [])
@@ -231,9 +233,9 @@ class Writer:
                 ends.append(words[1:] + ends[-1][-1])
             offsets = np.concatenate(ends)
             data = np.concatenate([content for _, content in pieces])
-        placed.append(self._later(Piece(name, offsets, data), len(offsets) - 1))
+        placed.append(self._later(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _due(self, placed: Sequence[Placed | int], new: int) -> int:
+    def _due(self, placed: Sequence[SegmentReference | int], new: int) -> int:
         """How many of the newest pieces a new one takes in now."""
         rows = [place.rows for place in _places(placed)]
         taken = taken_in(rows, new)
@@ -243,11 +245,11 @@ class Writer:
             self._has_large_sum = True
         return taken
 
-    def _later(self, piece: Piece, rows: int) -> int:
+    def _later(self, piece: SegmentPart, rows: int) -> int:
         """Write a piece with the others of the step."""
         number = len(self._small) + len(self._large)
         (self._large if piece.size >= LARGE else self._small).append((piece, number))
-        self._new[number] = Placed("", 0, rows, piece.size)
+        self._new[number] = SegmentReference("", 0, rows, piece.size)
         return number
 
     def _thin_out(self) -> None:
@@ -255,7 +257,7 @@ class Writer:
         sizes: dict[str, int] = {}
         for placed in self._placed.values():
             for place in placed:
-                if isinstance(place, Placed) and place.size < LARGE:
+                if isinstance(place, SegmentReference) and place.size < LARGE:
                     sizes[place.file] = sizes.get(place.file, 0) + place.size
         if len(sizes) <= MOST_SEGMENTS:
             return
@@ -263,7 +265,7 @@ class Writer:
         for (name, order), placed in self._placed.items():
             title = name if order is None else title_of(name, order)
             for position, place in enumerate(placed):
-                if isinstance(place, Placed) and place.file in thinned:
+                if isinstance(place, SegmentReference) and place.file in thinned:
                     placed[position] = self._later(self._piece(place, title), place.rows)
 
     def _write_pieces(self) -> None:
@@ -273,19 +275,19 @@ class Writer:
             self._marks[name] = self.write(name, segment_of([piece for piece, _ in group]))
             for row, (_, number) in enumerate(group):
                 new = self._new[number]
-                self._new[number] = Placed(name, row, new.rows, new.size)
+                self._new[number] = SegmentReference(name, row, new.rows, new.size)
         for placed in self._placed.values():
             for position, place in enumerate(placed):
                 if isinstance(place, int):
                     placed[position] = self._new[place]
 
-    def _older_run(self, placed: Placed, title: str) -> Run:
+    def _older_run(self, placed: SegmentReference, title: str) -> Run:
         return checked_run(self._files, self._piece(placed, title), placed)
 
-    def _older_strings(self, placed: Placed, title: str) -> tuple[np.ndarray, np.ndarray]:
+    def _older_strings(self, placed: SegmentReference, title: str) -> tuple[np.ndarray, np.ndarray]:
         return checked_strings(self._files, self._piece(placed, title), placed)
 
-    def _piece(self, placed: Placed, title: str) -> Piece:
+    def _piece(self, placed: SegmentReference, title: str) -> SegmentPart:
         """A piece that was written before."""
         if placed.file not in self._read:
             try:
@@ -299,6 +301,6 @@ class Writer:
         return found_piece(self._files, self._read[placed.file], placed, title)
 
 
-def _places(placed: Sequence[Placed | int]) -> tuple[Placed, ...]:
-    assert all(isinstance(place, Placed) for place in placed)
-    return tuple(place for place in placed if isinstance(place, Placed))
+def _places(placed: Sequence[SegmentReference | int]) -> tuple[SegmentReference, ...]:
+    assert all(isinstance(place, SegmentReference) for place in placed)
+    return tuple(place for place in placed if isinstance(place, SegmentReference))

@@ -20,8 +20,8 @@ from typing import TextIO
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.codec_buffers import plain
 from circuits.schema import WEIGHT
+from circuits.types.codecs.arrow_buffers import plain
 from streaming.targets.target import ViewDelta
 
 __all__ = ["ConsoleTarget", "text_of"]

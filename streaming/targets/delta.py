@@ -32,8 +32,8 @@ import pyarrow as pa
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.targets.columns import converted, lake_type
-from streaming.targets.folder import check_writable, reason_of
+from streaming.targets.column_types import converted, lake_type
+from streaming.targets.folder_checks import check_writable, reason_of
 from streaming.targets.target import ViewDelta, address_of, place_of
 
 if TYPE_CHECKING:

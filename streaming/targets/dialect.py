@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from streaming.errors import TargetError
-from streaming.targets.shape import TableShape
+from streaming.targets.table_check import TableShape
 
 __all__ = [
     "Dialect",

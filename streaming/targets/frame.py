@@ -7,7 +7,7 @@
 
 The frame reads the Parquet files that hold the delta, with their schema given, so nothing is
 inferred and nothing goes through the driver. Where there are no files, or Spark does not read their
-types (`streaming.targets.columns`), it is made of the Arrow table.
+types (`streaming.targets.column_types`), it is made of the Arrow table.
 
 Spark cannot know whether the function has done its work when it fails, so it is called again for
 that micro-batch, with the same rows and id: the function has to be idempotent by batch id.
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from streaming.targets.columns import converted, lake_type
+from streaming.targets.column_types import converted, lake_type
 from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from circuits import Schema
-from circuits.codec import Codecs
 from circuits.schema import WEIGHT
+from circuits.types.codecs.codec import Codecs
 from streaming.errors import TargetError
-from streaming.outputs import folded
+from streaming.targets.output_mode import fold_upserts
 from streaming.targets.target import ViewDelta
 
 __all__ = ["MemoryTarget"]
@@ -47,7 +47,7 @@ class _Kept:
             return self.pending[-1]
         tables = [self.total, *self.pending]
         if last.mode == "upsert":
-            return folded(tables, last.keys)
+            return fold_upserts(tables, last.keys)
         schema = Schema.of(last.view, self.total.drop_columns([WEIGHT]).schema)
         codecs = Codecs()
         return schema.to_table(schema.to_zset(pa.concat_tables(tables), codecs), codecs)

@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
 from streaming.state.files import Files, LocalFiles, files_of
-from streaming.targets.columns import converted, parquet_type
-from streaming.targets.folder import check_writable, reason_of
+from streaming.targets.column_types import converted, parquet_type
+from streaming.targets.folder_checks import check_writable, reason_of
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
 __all__ = ["ParquetTarget"]
@@ -138,7 +138,10 @@ class ParquetTarget:
     def _bytes(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
         if delta.mode == "complete":
             # Read by _recorded: a write that comes late does not go back.
-            record = {"dbsp_wcoj.state": delta.state_id, "dbsp_wcoj.batch": str(delta.batch_id)}
+            record = {
+                "dbsp_wcoj.state": delta.state_id,
+                "dbsp_wcoj.execution.bound_terms": str(delta.batch_id),
+            }
             table = table.replace_schema_metadata(record)
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression=self.compression)
@@ -189,4 +192,4 @@ def _recorded(files: Files, delta: ViewDelta) -> int:
     record = pq.read_schema(pa.BufferReader(pa.py_buffer(files.read(name)))).metadata or {}
     if record.get(b"dbsp_wcoj.state", b"").decode() != delta.state_id:
         return -1
-    return int(record.get(b"dbsp_wcoj.batch", b"-1"))
+    return int(record.get(b"dbsp_wcoj.execution.bound_terms", b"-1"))

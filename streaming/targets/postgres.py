@@ -37,7 +37,7 @@ from streaming.targets.dialect import (
     units,
     values_of,
 )
-from streaming.targets.shape import TableShape
+from streaming.targets.table_check import TableShape
 
 __all__ = ["Postgres"]
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from streaming.errors import TargetError
 
-__all__ = ["Attempts", "Retry"]
+__all__ = ["Retry", "RetryAttempts"]
 
 JITTER: Final = 0.5
 
@@ -61,7 +61,7 @@ class Retry:
         return min(self.max_pause_seconds, doubled) * (1.0 - JITTER * chance)
 
 
-class Attempts:
+class RetryAttempts:
     """Counts the attempts of one write.
 
     Args:

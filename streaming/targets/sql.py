@@ -46,12 +46,12 @@ import pyarrow.compute as pc
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.targets.columns import converted, plain_type
+from streaming.targets.column_types import converted, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
-from streaming.targets.retry import Attempts, Retry
-from streaming.targets.shape import difference
+from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sqlite import Sqlite
+from streaming.targets.table_check import difference
 from streaming.targets.target import BATCH_ID, ViewDelta, place_of
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
@@ -165,7 +165,7 @@ class SqlTarget:
         return place_of(self.table, view, quoted=False)
 
     def _write(self, delta: ViewDelta) -> None:
-        attempts, is_commit_unknown = Attempts(self.retry), False
+        attempts, is_commit_unknown = RetryAttempts(self.retry), False
         while (failure := self._attempt(delta)) is not None:
             is_commit_unknown |= failure.is_commit_unknown
             pause = attempts.next_pause() if failure.is_transient else None
@@ -267,7 +267,7 @@ class SqlTarget:
         return " at ".join(filter(None, (dialect.name, found or self.address)))
 
     def _error(
-        self, delta: ViewDelta, failure: _Failure, attempts: Attempts, is_commit_unknown: bool
+        self, delta: ViewDelta, failure: _Failure, attempts: RetryAttempts, is_commit_unknown: bool
     ) -> TargetError:
         outcome = (
             "whether it was committed is not known, and is found out when the query starts again"
@@ -533,7 +533,7 @@ def _dialect_of(connection: Any) -> Dialect:
         return dialect
     raise TargetError(
         f"connect gives a connection of {type(connection).__module__}; known are "
-        f"{', '.join(_DIALECTS)}: use one of them, or write to the database in on_delta"
+        f"{', '.join(_DIALECTS)}: use one of them, or write to the database in a function"
     )
 
 

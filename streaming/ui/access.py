@@ -28,7 +28,7 @@ __all__ = [
     "MIN_TOKEN_CHARACTERS",
     "TOKEN_VARIABLE",
     "Access",
-    "Attempts",
+    "FailedAttempts",
     "Token",
     "check_token",
     "find_token",
@@ -63,7 +63,7 @@ class Token:
         return f"Token(origin={self.origin!r})"
 
 
-class Attempts:
+class FailedAttempts:
     """Failed attempts of the last minute, so that a token cannot be found by guessing.
 
     Args:
@@ -111,7 +111,7 @@ class Access:
     def __init__(self, token: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._digest = _digest(token)
         self._clock = clock
-        self._attempts = Attempts(clock)
+        self._attempts = FailedAttempts(clock)
         self._sessions: dict[bytes, float] = {}
 
     def is_blocked(self, address: str) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from circuits import Circuit
-from circuits.drawing import label
-from circuits.graph import Graph
-from circuits.operators.integrate import Integrate
-from circuits.relational import Scan
+from circuits.plan.nodes import Scan
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.plan_drawing import label
 from streaming.ui.layout import laid_out
 
 __all__ = ["Drawing"]

@@ -25,14 +25,14 @@ from typing import Any, Final
 import pyarrow as pa
 
 from circuits import Circuit
-from streaming.metrics import BatchMetrics
+from streaming.sink.metrics import BatchMetrics
+from streaming.sink.view_sink import Published
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of
-from streaming.ui.shown import Int64Array, Row, columns_of, rows_of, weights_of
-from streaming.ui.state import arrangements_of, arrangements_on_disk
-from streaming.ui.tally import Tally
-from streaming.view_sink import Published
+from streaming.ui.row_texts import Int64Array, Row, columns_of, rows_of, weights_of
+from streaming.ui.state_summary import arrangements_of, arrangements_on_disk
+from streaming.ui.view_counts import ViewCounts
 
 __all__ = ["COURSE", "RECENT", "ROWS", "History", "key_columns_of", "mode_of"]
 
@@ -99,7 +99,7 @@ class History:
         self._clock, self._timer = clock, timer
         self._lock = Lock()
         self._drawing = Drawing.of(circuit)
-        self._tallies = {view: Tally(circuit, view) for view in circuit.outputs}
+        self._tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self._matches = {}
         for view in circuit.outputs:
             pattern = pattern_of(circuit._graph, view)

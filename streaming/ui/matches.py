@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.ui.pattern import Pattern
-from streaming.ui.shown import Int64Array, Row, keys_of, texts_of, without_views
+from streaming.ui.row_texts import Int64Array, Row, keys_of, row_texts, without_views
 
 __all__ = ["MOST", "Matches"]
 
@@ -89,7 +89,7 @@ class Matches:
         places = np.flatnonzero(weights > 0)[:MOST]
         counted = frozenset(self._kept)  # their weights have the changes of this table
         columns = [_at(table, name, places).combine_chunks() for name in identity]
-        nodes = texts_of([_at(table, name, places) for name in self.names])
+        nodes = row_texts([_at(table, name, places) for name in self.names])
         for number, (row, match) in enumerate(zip(keys_of(columns), nodes, strict=True)):
             weight = int(weights[places[number]])
             before = self._kept.pop(row, None)

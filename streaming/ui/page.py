@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from circuits import Circuit
 from streaming.errors import PageError
-from streaming.metrics import BatchMetrics
+from streaming.sink.metrics import BatchMetrics
+from streaming.sink.view_sink import Published, ViewSink
 from streaming.ui.history import History
-from streaming.view_sink import Published, ViewSink
 
 if TYPE_CHECKING:
     from streaming.ui.server import Server

@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from circuits.expression import Column
-from circuits.graph import Graph
-from circuits.relational import Distinct, Filter, Join, Map
+from circuits.plan.expressions import Column
+from circuits.plan.nodes import Distinct, Filter, Join, Map
+from circuits.runtime.graph import Graph
 
 __all__ = ["Pattern", "pattern_of"]
 

@@ -1,0 +1,323 @@
+"""Rules: what an input takes for a row, and for how long it keeps it.
+
+Without rules an input is a Z-set: rows with weights, of any sign, for ever. Real streams of changes
+are otherwise, and say so here::
+
+    InputOptions(keys=("nr",))                        rows are upserts: the last row of a key is it
+    InputOptions(strict=True)                         an absent row cannot be deleted
+    InputOptions(retain=Retention("ts", "7 days"))    a row expires 7 days after its event time
+    Retention("ts", "7 days", on_expiry="keep")       and its published results stay
+
+They can be combined. What each means is in `circuits.inputs.upserts`,
+`circuits.inputs.strict_deletes`, `circuits.inputs.retention`; here is only what a user writes,
+checked as far as it can be without the schema. Values, to be compared, printed and pickled: they
+are part of what a state depends on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, Literal, get_args
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.errors import InputOptionsError
+from circuits.excerpt import excerpt
+from dbsp_wcoj.arguments import check_type
+
+__all__ = ["InputOptions", "OnExpiry", "Retention", "check_options"]
+
+#: What becomes of published results when a row they are made of expires.
+OnExpiry = Literal["retract", "keep"]
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_UNITS: Final = {
+    "ms": timedelta(milliseconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "second": timedelta(seconds=1),
+    "min": timedelta(minutes=1),
+    "minute": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "hour": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+# Microseconds, or parts of one, that a unit of a time column is.
+_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86_400_000_000}
+
+
+@dataclass(frozen=True, init=False)
+class Retention:
+    """For how long rows are kept, by a column of theirs with the time of the event.
+
+    A row is there as long as its time is not before the horizon, which is the greatest time seen
+    less the duration. It only moves on: one row with a time far in the future (a clock that is
+    wrong, 9999-12-31 for "open") expires all rows before it, and makes later ones late. Filter
+    such rows before the input, or put them aside.
+
+    ``on_expiry`` decides what happens to published results when a row that they are made of
+    expires. "retract": they are deleted with it, so a view is always the query over the rows that
+    are retained (a sliding window). "keep": the row leaves the state and its results stay, as with
+    a watermark in Spark or a state TTL in Flink; only views whose results cannot change any more
+    are accepted (`circuits.inputs.finality`).
+
+    Args:
+        column: The column: a timestamp, a date or an integer.
+        duration: A text as "7 days" or "1 day 12 hours", a timedelta; for a column of integers
+            an integer.
+        days: Added to the duration, as the next three.
+        hours: Hours.
+        minutes: Minutes.
+        seconds: Seconds.
+        on_expiry: "retract" or "keep"; "retract" when not given.
+
+    Attributes:
+        chosen: Whether ``on_expiry`` was given; not part of the value.
+
+    Raises:
+        InputOptionsError: The duration is not there, below zero, or cannot be read; or there is no
+            such ``on_expiry``.
+
+    >>> Retention("ts", "7 days") == Retention("ts", days=7)
+    True
+    >>> Retention("ts", 604800).duration
+    604800
+    >>> Retention("ts", 604800, on_expiry="keep")
+    Retention(column='ts', duration=604800, on_expiry='keep')
+    """
+
+    column: str
+    duration: timedelta | int
+    on_expiry: OnExpiry = "retract"
+    chosen: bool = field(default=True, compare=False)
+
+    def __init__(
+        self,
+        column: str,
+        duration: str | timedelta | int | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        on_expiry: OnExpiry | None = None,
+    ) -> None:
+        check_type("column", column, str, "the name of a column")
+        named = _sum_of(days, hours, minutes, seconds)
+        found = _read(duration) if isinstance(duration, str) else duration
+        if found is None:
+            found = named
+        elif named:
+            raise InputOptionsError(
+                f"retain {column!r}: the duration {duration!r} and {named} as well; give one"
+            )
+        integer = isinstance(found, int) and not isinstance(found, bool)
+        if not (integer or isinstance(found, timedelta)):
+            raise InputOptionsError(
+                f"retain {column!r}: {found!r} is no duration; give a text as '7 days', a "
+                "timedelta, or an integer for a column of integers"
+            )
+        if duration is None and not named:
+            raise InputOptionsError(
+                f"retain {column!r}: for how long? Give Retention({column!r}, '7 days')"
+            )
+        if found < (0 if integer else timedelta()):  # type: ignore[operator]
+            raise InputOptionsError(
+                f"retain {column!r}: {found} is below zero; give a longer duration"
+            )
+        if on_expiry is not None and on_expiry not in get_args(OnExpiry):
+            raise InputOptionsError(
+                f"retain {column!r}: on_expiry={on_expiry!r} is neither 'retract' (results are "
+                "deleted with their rows) nor 'keep' (published results stay)"
+            )
+        object.__setattr__(self, "column", column)
+        object.__setattr__(self, "duration", found)
+        object.__setattr__(self, "on_expiry", on_expiry or "retract")
+        object.__setattr__(self, "chosen", on_expiry is not None)
+
+    def __repr__(self) -> str:
+        # Fingerprints of states are made of this text, and "retract" had none of its own.
+        kept = f", on_expiry={self.on_expiry!r}" if self.keeps else ""
+        return f"Retention(column={self.column!r}, duration={self.duration!r}{kept})"
+
+    def __str__(self) -> str:
+        kept = ", results are kept" if self.keeps else ""
+        return f"{self.column} for {self.shown}{kept}"
+
+    @property
+    def keeps(self) -> bool:
+        """True if published results stay when their rows expire."""
+        return self.on_expiry == "keep"
+
+    @property
+    def shown(self) -> str:
+        """The duration, for people."""
+        return str(self.duration).removesuffix(", 0:00:00")
+
+    def units(self, type: pa.DataType) -> int:
+        """The duration in the units of a column of a type.
+
+        Raises:
+            InputOptionsError: The type has no such time, or units too coarse for the duration.
+
+        >>> [Retention("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
+        [604800000, 7]
+        """
+        if types.is_integer(type):
+            if isinstance(self.duration, int):
+                return self.duration
+            raise InputOptionsError(
+                f"retain {self.column!r}: {self.duration} of a column of type {type}, whose unit "
+                "is not known; give an integer"
+            )
+        if not (types.is_timestamp(type) or types.is_date(type)):
+            raise InputOptionsError(
+                f"retain {self.column!r}: a column of type {type} is no time; take one of "
+                "timestamps, dates or integers"
+            )
+        if isinstance(self.duration, int):
+            raise InputOptionsError(
+                f"retain {self.column!r}: the duration {self.duration} of a column of type {type} "
+                f"has no unit; give a text as '{self.duration} seconds'"
+            )
+        microseconds = self.duration // _MICROSECOND
+        unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
+        if unit == "ns":
+            return microseconds * 1000
+        units, rest = divmod(microseconds, _PER_UNIT[unit])
+        if rest:
+            raise InputOptionsError(
+                f"retain {self.column!r}: {self.duration} is no whole number of units of {type} "
+                f"({unit}); give one that is"
+            )
+        return units
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """The rules of one input.
+
+    Args:
+        keys: Columns that identify a row: the rows given are upserts, or deletes by key where their
+            weight is negative.
+        strict: Refuse to delete what is not there, instead of negative weights.
+        retain: For how long rows are kept; None for ever.
+        sequence: With keys, the column whose greatest value is the last change of a key in a step:
+            one of the schema, or one that the tables have besides. None for a column ``sequence``
+            besides, if the schema has none of that name. Between steps the later step wins.
+
+    Raises:
+        InputOptionsError: A key twice, a text for the keys, or a sequence without keys.
+
+    >>> InputOptions(keys=["nr"], retain=Retention("ts", hours=1)).keys
+    ('nr',)
+    """
+
+    keys: tuple[str, ...] = ()
+    strict: bool = False
+    retain: Retention | None = None
+    sequence: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str):
+            raise InputOptionsError(
+                f"keys {self.keys!r} is one text, not columns: give ({self.keys!r},)"
+            )
+        check_type("keys", self.keys, Collection, "names of columns")
+        object.__setattr__(self, "keys", tuple(self.keys))
+        for key in self.keys:
+            check_type("a key", key, str, "the name of a column")
+        if self.sequence is not None:
+            check_type("sequence", self.sequence, str, "the name of a column")
+        if len(set(self.keys)) != len(self.keys):
+            raise InputOptionsError(f"keys {self.keys}: a column occurs twice; give each once")
+        if self.retain is not None and not isinstance(self.retain, Retention):
+            raise InputOptionsError(
+                f"retain={self.retain!r}: of which column? Give Retention(column, '7 days')"
+            )
+        kept = self.retain if self.retain is not None and self.retain.keeps else None
+        if kept is not None and self.keys and kept.column not in self.keys:
+            raise InputOptionsError(
+                f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
+                "another row, and the published results of the first would stay beside it: add "
+                f"{kept.column!r} to the keys, or take on_expiry='retract'"
+            )
+        if self.sequence is not None and not self.keys:
+            raise InputOptionsError(
+                f"sequence={self.sequence!r} orders the changes of one key; give keys as well"
+            )
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule."""
+        return bool(self.keys or self.strict or self.retain is not None)
+
+    def __str__(self) -> str:
+        parts = [f"keys {', '.join(self.keys)}"] if self.keys else []
+        parts += ["strict"] if self.strict else []
+        parts += [f"retain {self.retain}"] if self.retain is not None else []
+        return "; ".join(parts)
+
+
+def check_options(
+    rules: Mapping[str, InputOptions], inputs: Collection[str]
+) -> dict[str, InputOptions]:
+    """The rules of the inputs that have any, in the order of the inputs.
+
+    Raises:
+        InputOptionsError: Rules of what is no input, or what are no rules.
+    """
+    check_type("rules", rules, Mapping, '{"name of the input": InputOptions(...)}')
+    for name, given in rules.items():
+        if name not in inputs:
+            raise InputOptionsError(
+                f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
+                "them, or drop them"
+            )
+        if not isinstance(given, InputOptions):
+            raise InputOptionsError(f"rules of {name!r} are {given!r}: give InputOptions(...)")
+    return {name: rules[name] for name in inputs if rules.get(name)}
+
+
+def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+    try:
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except (OverflowError, ValueError) as error:
+        raise InputOptionsError(
+            f"{days} days, {hours} hours, {minutes} minutes, {seconds} seconds make no duration "
+            f"({error}); give finite numbers of up to 999,999,999 days in all"
+        ) from None
+
+
+def _read(text: str) -> timedelta:
+    """Read pairs of a number and a unit.
+
+    >>> _read("1 day 12 hours")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    pairs = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
+    whole = re.fullmatch(r"\s*(?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+", text.lower())
+    total = timedelta()
+    for number, word in pairs if whole else ():
+        unit = _UNITS.get(word, _UNITS.get(word.removesuffix("s")))
+        if unit is None:
+            whole = None
+            break
+        try:
+            total += float(number) * unit
+        except OverflowError:
+            raise InputOptionsError(
+                f"{excerpt(text)} is longer than {timedelta.max.days} days; give a shorter "
+                "duration, or no retention to keep rows for ever"
+            ) from None
+    if whole is None:
+        raise InputOptionsError(
+            f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
+            f"'1 hour 30 minutes' (units are {', '.join(_UNITS)})"
+        )
+    return total

@@ -1,0 +1,171 @@
+"""Convert rows that are Python dicts to an Arrow table, without changing a value.
+
+Arrow infers the type of each column from its values, and `circuits.types.safe_cast` casts that to
+the declared type later, under the same rules as for a table. The declared type is used directly
+only where Python has no type of its own: for float32, integers beyond int64, and decimals given as
+large integers.
+
+Alternative considered: ``pa.Table.from_pylist(rows, schema=...)``. It drops unknown keys and
+changes values silently: 1.5 becomes 1, a date with a time becomes a date, and 12:00 without a time
+zone becomes 12:00 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain, islice
+from numbers import Integral, Number
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits.errors import SchemaError
+
+__all__ = ["table_of_dicts"]
+
+# Keys other than the declared columns: the weight, a sequence, and mistakes. Each of them costs a
+# column with a value for every row.
+_MAX_OTHER_KEYS: Final = 16
+# The order matters: in Python a bool is also a number, and a datetime is also a date.
+_FAMILIES: Final[dict[str, type | tuple[type, ...]]] = {
+    "true or false": (bool, np.bool_),
+    "numbers": Number,
+    "texts": str,
+    "bytes": bytes,
+    "times": datetime,
+    "dates": date,
+    "times of day": time,
+    "durations": timedelta,
+}
+
+
+def table_of_dicts(relation: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Return a table with every column of the schema, and every other key that a row has.
+
+    A key that a row lacks is NULL in that row. Keys that are not in the schema become columns too,
+    because an input may declare that it reads them, for example as its sequence.
+    `circuits.schema` raises an error for the columns that nothing reads.
+
+    Args:
+        relation: The name of the input, for error messages.
+        rows: One dict per row.
+        schema: The declared columns.
+
+    Raises:
+        SchemaError: A key is not a string, there are too many unknown keys, or Arrow has no type
+            for the values of a column.
+
+    Complexity:
+        O(rows x columns).
+
+    >>> schema = pa.schema([("nr", pa.int64()), ("item", pa.string())])
+    >>> table_of_dicts("r", [{"nr": 1}, {"nr": 2, "item": "x"}], schema).to_pylist()
+    [{'nr': 1, 'item': None}, {'nr': 2, 'item': 'x'}]
+    """
+    declared = dict(zip(schema.names, schema.types, strict=True))
+    keys = dict.fromkeys(chain(declared, chain.from_iterable(rows)))
+    other = list(islice(keys, len(declared), None))
+    if len(other) > _MAX_OTHER_KEYS:
+        raise SchemaError(
+            f"relation {relation!r}: rows have {len(other)} keys that are no columns, more than "
+            f"{_MAX_OTHER_KEYS}; the first is {other[0]!r}: give the columns "
+            f"{', '.join(declared)}"
+        )
+    # A table must keep its number of rows even if it has no columns. A placeholder column, removed
+    # in the last line, provides it.
+    names, columns = [""], [pa.nulls(len(rows))]
+    for key in keys:
+        if not isinstance(key, str):
+            raise SchemaError(
+                f"relation {relation!r}: the key {key!r} of a row is of type "
+                f"{type(key).__name__}: the names of columns are strings"
+            )
+        values = [row.get(key) for row in rows]
+        try:
+            columns.append(_column(values, declared.get(key)))
+        except MemoryError:
+            raise
+        except Exception as error:  # Arrow calls methods of the values, whose class may be any
+            raise SchemaError(
+                f"relation {relation!r}: the values of the key {key!r} are no column of one type: "
+                f"{error}"
+            ) from error
+        names.append(key)
+    try:
+        table = pa.Table.from_arrays(columns, names=names)
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"relation {relation!r}: a key is not valid Unicode: {error}") from error
+    return table.select(range(1, len(names)))
+
+
+def _column(values: list[Any], declared: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    """Return a column of the type that Arrow infers, or of the declared type where that is safe."""
+    kinds = set(map(type, values)) - {type(None)}
+    _check_kinds(values, kinds)
+    if declared is not None and kinds:
+        numbers: tuple[type, ...] = ()
+        if types.is_integer(declared):
+            numbers = (Integral,)
+        elif types.is_decimal(declared):
+            numbers = (Integral, Decimal)
+        if _are_numbers(kinds, numbers):
+            return pa.array(values, declared)
+        allowed = (float,) if types.is_float16(declared) else (float, Integral)
+        if types.is_floating(declared) and _are_numbers(kinds, allowed):
+            return _floats(values, declared)
+    return pa.array(values)
+
+
+def _are_numbers(kinds: set[type], allowed: tuple[type, ...]) -> bool:
+    return bool not in kinds and all(issubclass(kind, allowed) for kind in kinds)
+
+
+def _floats(values: list[float | None], declared: pa.DataType) -> pa.Array:
+    """Round Python floats to the declared width; raise an error if a finite one overflows."""
+    wide = pa.array(values, pa.float64())
+    # Arrow raises an error for an integer that the float type cannot represent.
+    found = wide.cast(declared) if types.is_float16(declared) else pa.array(values, declared)
+    if declared.bit_width < 64:
+        finite = pc.is_finite(wide)
+        beyond = pc.and_(finite, pc.invert(pc.is_finite(found.cast(pa.float64()))))
+        if pc.any(beyond).as_py():
+            raise ValueError(f"a value is beyond {declared}: declare double")
+    return found
+
+
+def _check_kinds(values: list[Any], kinds: set[type]) -> None:
+    """Raise an error for values that Arrow would change silently: mixed kinds, zones, nanoseconds.
+
+    In a column of mixed kinds, Arrow converts a date and a timestamp to two dates, a timestamp and
+    an integer to two timestamps, and a string and bytes to two bytes values.
+
+    Raises:
+        ValueError: The values are of several kinds, or one does not fit a column.
+    """
+    families = sorted(set(map(_family, kinds)))
+    if len(families) > 1:
+        raise ValueError(f"some are {families[0]} and some are {families[1]}: give one kind")
+    if families == ["times"] or families == ["times of day"]:
+        timed = (value for value in values if isinstance(value, datetime | time))
+        zoned = {value.tzinfo is not None for value in timed}
+        if len(zoned) > 1:
+            raise ValueError("some times have a zone and some have none: give all of them one")
+        if zoned == {True} and families == ["times of day"]:
+            raise ValueError("a time of day has a zone, and no column holds that: leave it out")
+    for kind in kinds:
+        for part in ("nanosecond", "nanoseconds"):
+            if hasattr(kind, part) and any(getattr(value, part, 0) for value in values):
+                raise ValueError("a time has nanoseconds, and Arrow would drop them: give a frame")
+
+
+def _family(kind: type) -> str:
+    """Return the name of the kind of a Python type, as error messages show it."""
+    for name, types_ in _FAMILIES.items():
+        if issubclass(kind, types_):
+            return name
+    return kind.__name__

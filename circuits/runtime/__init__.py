@@ -1,0 +1,1 @@
+"""Runtime: the circuit graph, operators, nested circuits, evaluation, committed versions."""

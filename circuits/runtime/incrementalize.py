@@ -1,0 +1,64 @@
+"""Incrementalize: from what views mean to operators that maintain them.
+
+::
+
+    Q^Δ = D ∘ Q ∘ I                      the incremental form of a query, by definition
+    (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ            the chain rule
+
+By the chain rule a plan is made incremental operator by operator: linear ones are their own form
+(`circuits.runtime.operators.linear`), a join takes a delta formula
+(`circuits.runtime.operators.join`), the others keep what they need (distinct, aggregates, top-k).
+The result, a `Graph`, turns deltas of the inputs into deltas of the views; integrated, these are
+the views of the integrated inputs.
+
+Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from circuits.plan.nodes import Fields, Plan
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Clock, Graph, JoinOptions
+from circuits.types.codecs.codec import Codecs
+
+__all__ = ["incrementalize"]
+
+
+def incrementalize(
+    plans: Mapping[str, Plan],
+    inputs: Mapping[str, Fields],
+    *,
+    codecs: Codecs | None = None,
+    joining: JoinOptions | None = None,
+    clock: Clock = lambda: 0.0,
+) -> Graph:
+    """The incremental operators of views.
+
+    Args:
+        plans: The plan of each view, in an order in which views come after those they read.
+        inputs: The columns of each input relation.
+        codecs: The codes of values; new ones by default.
+        joining: How joins are made.
+        clock: Seconds, for the times that nodes keep.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Distinct, Field, Scan
+    >>> from dbsp_wcoj import ZSet
+    >>> r = Scan("r", (Field("x", pa.int64()),))
+    >>> graph = incrementalize({"v": Distinct(r)}, {"r": r.fields})
+    >>> for weight in (1, 1, -2):
+    ...     step = graph.prepare({"r": ZSet.from_rows([(7,)], [weight])})
+    ...     step.commit()
+    ...     print(step.deltas[graph.views["v"]])
+    ZSet({(7,): 1})
+    ZSet({})
+    ZSet({(7,): -1})
+    """
+    graph = Graph(codecs or Codecs(), joining or JoinOptions(), clock)
+    for name, fields in inputs.items():
+        graph.add_input(name, fields)
+    for name, plan in plans.items():
+        graph.add_view(name, rewrite_plan(plan))
+    return graph

@@ -1,0 +1,38 @@
+"""Differentiate, D: what has changed since the step before.
+
+::
+
+    D(s) = s - z⁻¹(s)
+
+An example stream::
+
+    input     {a: 1}   {a: 1, b: 2}   {b: 2}
+    output    {a: 1}   {b: 2}         {a: -1}
+
+D and I are inverse: D(I(s)) = I(D(s)) = s. State: one Z-set, from the delay.
+
+Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, definition 2.15.
+"""
+
+from __future__ import annotations
+
+from circuits.runtime.operators.delay import Delay
+from dbsp_wcoj import ZSet
+
+__all__ = ["Differentiate"]
+
+
+class Differentiate:
+    """The stream of changes of a stream.
+
+    >>> differentiate = Differentiate(1)
+    >>> [differentiate.step(ZSet.from_rows([(5,)] * n, arity=1)) for n in (1, 1, 3)]
+    [ZSet({(5,): 1}), ZSet({}), ZSet({(5,): 2})]
+    """
+
+    def __init__(self, arity: int) -> None:
+        self._delay = Delay(arity)
+
+    def step(self, zset: ZSet) -> ZSet:
+        """Take the value of this step and return its change; O(|value|)."""
+        return zset - self._delay.step(zset)

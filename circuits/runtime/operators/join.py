@@ -1,0 +1,91 @@
+"""The N-way join: one `DeltaQuery` over the shared traces of its inputs.
+
+::
+
+    join(R₁, …, Rₙ)     = R₁ ⋈ … ⋈ Rₙ, projected to the head
+    join^Δ(d₁, …, dₙ)   = Σ_i O₁ … O_{i-1} d_i N_{i+1} … N_n        (or another formula, by name)
+
+An example stream for ``n() :- e(a, b), e(b, c)``, the number of paths of two edges:
+
+    delta of e    {12: +1}    {23: +1}    {23: +1}    {12: -1}
+    delta of n    {}          {(): +1}    {(): +1}    {(): -2}
+
+State: none of its own. Inputs are relations, arranged as the terms need, shared by all joins of the
+circuit; an input that two joins read is stored once. Cost: `dbsp_wcoj.DeltaQuery.step`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import Executor
+
+from circuits.plan.nodes import Join
+from circuits.runtime.operators.operator import Result, StepContext
+from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet, generic_join
+from dbsp_wcoj.query import Atom, Comparison, Variable
+
+__all__ = ["JoinOperator", "query_of"]
+
+
+class JoinOperator:
+    """An N-way join.
+
+    Args:
+        plan: The join.
+        names: The relation of each input.
+        relations: The traces that the circuit's joins share.
+        formula: The delta formula, or "auto".
+        executor: Threads for large steps.
+        parts: Into how many parts these are split.
+    """
+
+    def __init__(
+        self,
+        plan: Join,
+        names: Sequence[str],
+        relations: Relations,
+        *,
+        formula: Formula | str,
+        executor: Executor | None,
+        parts: int,
+    ) -> None:
+        self.query = query_of(plan, names)
+        self.delta_query = DeltaQuery(
+            self.query, formula=formula, executor=executor, parts=parts, relations=relations
+        )
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Join whole Z-sets."""
+        return generic_join(self.query, list(inputs))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Join what has changed with the rest; the inputs' deltas are in ``context.shared``."""
+        if not any(len(delta) for delta in deltas):
+            return ZSet.empty(len(self.query.head)), None
+        return self.delta_query.evaluate(context.shared, context.budget), None
+
+
+def query_of(plan: Join, names: Sequence[str]) -> Query:
+    """The join as a conjunctive query, its variables named after the columns."""
+    found: dict[int, str] = {}
+    used: set[str] = set()
+    for source, variables in zip(plan.inputs, plan.variables, strict=True):
+        for field, variable in zip(source.fields, variables, strict=True):
+            if variable not in found:
+                word = re.sub(r"\W", "_", field.name) or "x"
+                name, number = word, 2
+                while name in used:
+                    name, number = f"{word}_{number}", number + 1
+                used.add(name)
+                found[variable] = name
+    atoms = [
+        Atom(name, tuple(Variable(found[v]) for v in variables))
+        for name, variables in zip(names, plan.variables, strict=True)
+    ]
+    comparisons = [
+        Comparison(Variable(found[c.left]), c.op, Variable(found[c.right]))
+        for c in plan.comparisons
+    ]
+    head = tuple(found[v] for v in plan.head)
+    return Query("join", head, tuple(atoms), tuple(comparisons))

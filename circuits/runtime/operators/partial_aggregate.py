@@ -1,0 +1,100 @@
+"""Spread and totals: an aggregate in two halves, with a join between them.
+
+::
+
+    spread(Z)[k, slot]  = Σ over the rows (k, x) of Z of Z[k, x] · number of the slot for x
+    totals(S)           = {(key, results from the slots of key): 1 for each key that exists}
+
+    totals(spread(A ⋈ B ⋈ …))  =  totals(spread(A) ⋈ B ⋈ …)        for the columns x of A
+
+``spread`` is linear (`circuits.runtime.operators.linear_aggregate`) and a join multiplies weights,
+so a sum over a join is the join of the spread relation: what is summed travels as the weight, the
+join sees one small column ``slot``, and no value of x is ever listed for a key. An example stream
+for sum(x) over rows (k, x) of A, joined with two rows of B for k = 7, slots 0 and 256 as in that
+module:
+
+    delta of A        {(7,3): +1}                    {(7,3): -1, (7,5): +1}
+    spread            {(7,0): +1, (7,256): +3}       {(7,256): +2}
+    joined            {(7,0): +2, (7,256): +6}       {(7,256): +4}
+    totals            {(7,6): +1}                    {(7,6): -1, (7,10): +1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from circuits.plan.nodes import FinalAggregate, PartialAggregate
+from circuits.runtime.operators.exact_sum import Digits
+from circuits.runtime.operators.groups import changed_rows, grouped, touched
+from circuits.runtime.operators.linear_aggregate import LinearAggregate
+from circuits.runtime.operators.operator import Prepared, Result, StepContext
+from circuits.runtime.operators.ordered_rows import CombinedChange
+from circuits.types.codecs.codec import Codecs, tabled
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import consolidated_rows
+
+__all__ = ["FinalAggregateOperator", "PartialAggregateOperator"]
+
+
+class PartialAggregateOperator:
+    """Rows of numbers to add up, in place of rows of values."""
+
+    def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
+        self._linear = _linear(plan, range(plan.kept), codecs)
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Spread a Z-set."""
+        return self._linear.spread(inputs[0], {})
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Spread a delta."""
+        return self.evaluate(deltas), None
+
+
+class FinalAggregateOperator:
+    """Per key the results of what was spread."""
+
+    def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
+        self._keys = tuple(range(plan.keys))
+        self._linear = _linear(plan.spread, self._keys, codecs)
+        self._arity = len(plan.fields)
+        self.traces = (self._linear.trace,)
+        self.coded = (tabled([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """The rows of all groups."""
+        (zset,) = inputs
+        groups, (places,) = grouped([zset], len(self._keys))
+        n = groups.shape[1]
+        digits = Digits(places, zset._rows[-1], zset._weights)
+        exists, columns = self._linear.results(n, digits, always=not self._keys)
+        rows = np.concatenate((groups, np.array(columns, np.int64).reshape(len(columns), n)))[
+            :, exists
+        ]
+        return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """How the rows of the touched groups change; without keys the first step brings the row.
+
+        Raises:
+            WeightOverflowError: A weight of the state would leave int64.
+            EvaluationError: A sum is beyond the type of the result.
+        """
+        (delta,) = deltas
+        initial = context.first and not self._keys
+        if not len(delta) and not initial:
+            return ZSet.empty(self._arity), None
+        groups = touched(delta, self._keys)
+        staged: list[Prepared] = []
+        digits = self._linear.read(groups, delta, staged)
+        n = groups.shape[1]
+        exists, columns = self._linear.results(2 * n, digits, always=not self._keys)
+        results = np.array(columns, np.int64).reshape(len(columns), 2 * n)
+        return changed_rows(groups, exists, results, initial=initial), CombinedChange(staged)
+
+
+def _linear(plan: PartialAggregate, keys: Sequence[int], codecs: Codecs) -> LinearAggregate:
+    inputs = [codecs.codec(field.type) for field in plan.input.fields]
+    return LinearAggregate(inputs, keys, [(c, codecs.codec(c.type)) for c in plan.aggregates])

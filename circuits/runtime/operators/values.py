@@ -1,0 +1,42 @@
+"""Values: constant rows, there from the first step on.
+
+::
+
+    values(t) = Z for every t,   so   values^Δ(0) = Z,  values^Δ(t > 0) = 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.plan.nodes import Values
+from circuits.runtime.operators.operator import Result, StepContext
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import ZSet
+
+__all__ = ["ValuesOperator"]
+
+
+class ValuesOperator:
+    """The rows of a `Values` node."""
+
+    def __init__(self, plan: Values, codecs: Codecs) -> None:
+        if plan.fields:
+            columns = [
+                codecs.codec(field.type).encode(pa.array([row[i] for row in plan.rows], field.type))
+                for i, field in enumerate(plan.fields)
+            ]
+            self._rows = ZSet.from_columns(columns, np.ones(len(plan.rows), np.int64))
+        else:
+            self._rows = ZSet.scalar(len(plan.rows))
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """All rows."""
+        return self._rows
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """All rows, once."""
+        return (self._rows if context.first else ZSet.empty(self._rows.arity)), None

@@ -1,0 +1,86 @@
+"""After: a materialized view as it will be after a step that is not yet committed.
+
+::
+
+    after  =  I(view) before the step  +  delta of the view
+
+For those who publish a view by key or as a whole and have to know it before the step counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.runtime.operators.integrate import Integrate
+from circuits.schema import Schema
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.trace import ColumnOrder
+from dbsp_wcoj.zset import Int64Array, consolidated_rows, stored
+
+__all__ = ["PostStepView"]
+
+
+class PostStepView:
+    """A materialized view after a step.
+
+    Args:
+        schema: The columns of the view.
+        codecs: The codes of values.
+        integral: The view before the step.
+        delta: The view's delta.
+    """
+
+    def __init__(self, schema: Schema, codecs: Codecs, integral: Integrate, delta: ZSet) -> None:
+        self._schema = schema
+        self._codecs = codecs
+        self._integral = integral
+        self._delta = delta
+
+    def rows(self) -> pa.Table:
+        """The whole view, with ``weight``; O(view)."""
+        return self._schema.to_table(self._integral.total + self._delta, self._codecs)
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """The rows whose columns equal a row of ``keys``, with ``weight``.
+
+        Args:
+            keys: Different rows of some columns of the view. NULL equals NULL.
+
+        Complexity:
+            O(log N) per key and run; O(N) once, to arrange the view by these columns.
+        """
+        columns = [self._schema.columns.index(name) for name in keys.column_names]
+        codes = np.empty((len(columns), keys.num_rows), np.int64)
+        for row, (place, column) in enumerate(zip(columns, keys.columns, strict=True)):
+            codec = self._codecs.codec(self._schema.fields[place].type)
+            codes[row] = codec.find(column)  # a key that no row has gets no code by being asked for
+        prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64))._rows
+        order = _by(columns, self._schema.arity)
+        trace = self._integral.trace
+        step = trace.prepare(stored(self._delta)) if len(self._delta) else None
+        rows = np.empty((self._schema.arity, prefixes.shape[1]), np.int64)
+        if len(columns) == self._schema.arity:
+            rows[list(order)] = prefixes
+            asked = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
+            change = Trace(self._schema.arity)
+            change.update(self._delta)
+            weights = trace.weights_of(asked) + change.weights_of(asked)
+            return self._table(asked._rows.copy(), weights)
+        below = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
+        rows = np.empty((self._schema.arity, len(below.new)), np.int64)
+        rows[list(order[: len(columns)])] = prefixes[:, below.places]
+        rows[list(order[len(columns) :])] = below.rows
+        return self._table(rows, below.new.copy())
+
+    def _table(self, rows: Int64Array, weights: Int64Array) -> pa.Table:
+        return self._schema.to_table(consolidated_rows(rows, weights), self._codecs)
+
+
+def _by(columns: Sequence[int], arity: int) -> ColumnOrder:
+    """The column order that begins with these columns."""
+    return (*columns, *(place for place in range(arity) if place not in columns))

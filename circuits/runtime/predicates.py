@@ -1,0 +1,142 @@
+"""Truth of a predicate for each row of a batch, on codes where they suffice.
+
+Three-valued as in SQL: a row is TRUE, FALSE or, in neither mask, NULL. Comparisons of columns and
+constants whose codes order as the values do, equality, NULL tests and the connectives are numpy on
+codes; everything else is evaluated in Arrow. Codes order NaN as the greatest number, as SQL does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.runtime.evaluation import evaluate
+from circuits.runtime.row_batch import RowBatch, keeps_codes
+from circuits.types.codecs.codec import NULL, Codec
+from dbsp_wcoj.values.interner import ABSENT
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["Truth", "truth"]
+
+Mask = npt.NDArray[np.bool_]
+Codes = Int64Array | np.int64
+
+
+class Truth(NamedTuple):
+    """Where a predicate is TRUE and where it is FALSE."""
+
+    true: Mask
+    false: Mask
+
+
+OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+}
+
+
+def truth(predicate: Expression, batch: RowBatch) -> Truth:
+    """The truth of a boolean expression for each row.
+
+    Raises:
+        EvaluationError: Some expression has no value for a row.
+    """
+    if isinstance(predicate, Call):
+        arguments = predicate.arguments
+        match predicate.function:
+            case "and":
+                parts = [truth(a, batch) for a in arguments]
+                return Truth(_all([p.true for p in parts]), _any([p.false for p in parts]))
+            case "or":
+                parts = [truth(a, batch) for a in arguments]
+                return Truth(_any([p.true for p in parts]), _all([p.false for p in parts]))
+            case "not":
+                inner = truth(arguments[0], batch)
+                return Truth(inner.false, inner.true)
+            case "is_true":
+                inner = truth(arguments[0], batch)
+                return Truth(inner.true, ~inner.true)
+            case "is_null" if isinstance(arguments[0], Column):
+                null = batch.codes(arguments[0].index) == NULL
+                return Truth(null, ~null)
+            case "same":
+                sides = _coded(arguments, batch, ordered=False)
+                if sides is not None:
+                    same = np.broadcast_to(sides[0] == sides[1], batch.rows)
+                    return Truth(same, ~same)
+            case function if function in OPERATORS:
+                sides = _coded(arguments, batch, ordered=function not in ("eq", "ne"))
+                if sides is not None:
+                    return _compared(OPERATORS[function], *sides, batch.rows)
+    return _evaluated(predicate, batch)
+
+
+def _compared(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
+    present = (left != NULL) & (right != NULL)
+    holds = compare(left, right)
+    return Truth(np.broadcast_to(present & holds, rows), np.broadcast_to(present & ~holds, rows))
+
+
+def _coded(
+    arguments: tuple[Expression, ...], batch: RowBatch, *, ordered: bool
+) -> tuple[Codes, Codes] | None:
+    """The codes of both sides, columns or constants of one code space; None if they have none."""
+    left, right = (_plain(a, batch) for a in arguments)
+    if not (isinstance(left, Column) or isinstance(right, Column)):
+        return None
+    codecs = [batch.codecs.codec(side.type) for side in (left, right)]
+    if codecs[0].space != codecs[1].space or (ordered and not codecs[0].ordered):
+        return None
+    codes = [_codes(side, codec, batch) for side, codec in zip((left, right), codecs, strict=True)]
+    return None if codes[0] is None or codes[1] is None else (codes[0], codes[1])
+
+
+def _codes(side: Expression, codec: Codec, batch: RowBatch) -> Codes | None:
+    if isinstance(side, Column):
+        return batch.codes(side.index)
+    if not isinstance(side, Literal):
+        return None
+    code = NULL if side.value is None else codec.code_of(side.value)
+    if code is None and not codec.ordered:
+        code = ABSENT  # no row has this value, so it is only known to differ
+    return None if code is None else np.int64(code)
+
+
+def _plain(expression: Expression, batch: RowBatch) -> Expression:
+    while (
+        isinstance(expression, Call)
+        and expression.function == "cast"
+        and keeps_codes(expression.arguments[0].type, expression.type, batch.codecs)
+    ):
+        (expression,) = expression.arguments
+    return expression
+
+
+def _evaluated(predicate: Expression, batch: RowBatch) -> Truth:
+    values = evaluate(predicate, batch, batch.rows)
+    if pa.types.is_null(values.type):
+        none = np.zeros(batch.rows, bool)
+        return Truth(none, none)
+    true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    false = pc.fill_null(pc.invert(values), False).to_numpy(zero_copy_only=False)
+    return Truth(true, false)
+
+
+def _all(masks: list[Mask]) -> Mask:
+    return reduce(np.logical_and, masks)
+
+
+def _any(masks: list[Mask]) -> Mask:
+    return reduce(np.logical_or, masks)

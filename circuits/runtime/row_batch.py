@@ -1,0 +1,80 @@
+"""Batch: the rows of a Z-set as typed columns, decoded where an expression needs the values.
+
+An expression that only compares, or only hands a column on, works on codes; others get Arrow
+arrays, each decoded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from circuits.types.codecs.codec import Codec, Codecs
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["RowBatch", "keeps_codes"]
+
+
+class RowBatch(Mapping[int, pa.Array]):
+    """The columns of a Z-set: codes by `codes`, values by indexing.
+
+    Args:
+        zset: The rows.
+        columns: One codec per column.
+        codecs: Where the codecs of further types come from.
+    """
+
+    __slots__ = ("_values", "codecs", "columns", "zset")
+
+    def __init__(self, zset: ZSet, columns: Sequence[Codec], codecs: Codecs) -> None:
+        self.zset = zset
+        self.columns = columns
+        self.codecs = codecs
+        self._values: dict[int, pa.Array] = {}
+
+    @property
+    def rows(self) -> int:
+        return len(self.zset)
+
+    def codes(self, column: int) -> Int64Array:
+        """The codes of a column; not to be written to."""
+        codes: Int64Array = self.zset._rows[column]
+        return codes
+
+    def __getitem__(self, column: int) -> pa.Array:
+        values = self._values.get(column)
+        if values is None:
+            values = self._values[column] = self.columns[column].decode(self.codes(column))
+        return values
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.columns)))
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+def keeps_codes(source: pa.DataType, target: pa.DataType, codecs: Codecs) -> bool:
+    """Whether a cast between two types is always possible and leaves every code as it is.
+
+    >>> keeps_codes(pa.int32(), pa.int64(), Codecs()), keeps_codes(pa.int64(), pa.int32(), Codecs())
+    (True, False)
+    """
+    if source == target:
+        return True
+    if codecs.codec(source).space != codecs.codec(target).space:
+        return False
+    if pa.types.is_integer(source) and pa.types.is_integer(target):
+        to_signed = pa.types.is_signed_integer(target) or not pa.types.is_signed_integer(source)
+        return bool(to_signed and target.bit_width > source.bit_width)
+    if pa.types.is_decimal(source) and pa.types.is_decimal(target):
+        return bool(source.precision <= target.precision)
+    texts = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+    )
+    return any(is_text(source) for is_text in texts) and any(is_text(target) for is_text in texts)

@@ -1,0 +1,149 @@
+"""Turns: the right to write to a circuit, which one thread at a time has.
+
+Two mechanisms together make one writer at a time::
+
+    turn     a thread has it from `prepare` until the step is committed, abandoned or freed
+    mutex    a thread holds it while it computes, commits or abandons a step
+
+A thread that asks for a turn waits until no other thread has one. A turn ends when the last
+reference to it is gone, so a prepared step that is dropped without a commit blocks no other thread.
+The turn of a thread that has ended blocks no other thread either. One thread can have several turns
+at once: it may prepare several steps at one state, and the first one that is committed takes
+effect.
+
+The mutex alone keeps the state consistent; turns only decide which thread waits. Readers take
+neither.
+
+Interrupts: both locks are built-in locks in ``with`` statements, so a KeyboardInterrupt does not
+leave them locked. A turn that an interrupt leaves behind ends when the stack frames that refer to
+it are freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Condition, Lock, Thread, current_thread, get_ident
+from time import monotonic
+from typing import Final, ParamSpec, TypeVar
+from weakref import ref
+
+from circuits.errors import BusyCircuitError, CircuitError
+
+__all__ = ["WriterLock", "WriterTurn"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: A dropped turn notifies nobody, so a waiting thread checks again at this interval.
+POLL_INTERVAL_S: Final = 0.05
+
+
+class WriterTurn:
+    """The right of a thread to prepare a step. It lasts as long as something refers to it."""
+
+    __slots__ = ("__weakref__", "thread")
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+
+
+class WriterLock:
+    """The turns of all threads at one circuit, and its mutex."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._changed = Condition(self._guard)
+        self._turns: list[ref[WriterTurn]] = []
+        self._waiting = 0
+        self._lock = Lock()
+        # The id of the thread that holds the mutex.
+        self._inside: int | None = None
+
+    def take(self, timeout: float | None = None) -> WriterTurn:
+        """Wait until no other thread has a turn, and return one for this thread.
+
+        Args:
+            timeout: Seconds to wait; 0 does not wait, None waits without a limit.
+
+        Raises:
+            BusyCircuitError: Another thread still has a turn when the timeout is over.
+            CircuitError: ``timeout`` is not a number of seconds.
+        """
+        if timeout is not None and not timeout >= 0:
+            raise CircuitError(
+                f"timeout={timeout!r}: give seconds, 0 not to wait, or None to wait as long as it "
+                "takes"
+            )
+        turn = WriterTurn(current_thread())
+        with self._guard:
+            if self._turns:
+                self._wait(turn.thread, timeout)
+            self._turns.append(ref(turn))
+        return turn
+
+    def end(self, turn: WriterTurn | None) -> None:
+        """End a turn. Nothing happens if it has ended already."""
+        with self._guard:
+            self._turns = [one for one in self._turns if one() not in (None, turn)]
+            if self._waiting:
+                self._changed.notify_all()
+
+    def end_all(self) -> None:
+        """End all turns, because the steps prepared in them cannot be committed any more."""
+        with self._guard:
+            self._turns.clear()
+            if self._waiting:
+                self._changed.notify_all()
+
+    @property
+    def taken(self) -> int:
+        """The number of turns that have not ended."""
+        return sum(one() is not None for one in self._turns.copy())
+
+    def exclusively(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call ``work`` while no other thread can compute, commit or abandon a step.
+
+        Raises:
+            BusyCircuitError: This thread is already in a step (within a callback or a signal
+                handler).
+        """
+        if self._inside == get_ident() and self._lock.locked():
+            raise BusyCircuitError(
+                "this thread is within a step of the circuit, which cannot make another one: "
+                "call it after the step"
+            )
+        with self._lock:
+            return self._within(work, *args, **kwargs)
+
+    def _within(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._inside = get_ident()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self._inside = None
+
+    def _wait(self, thread: Thread, timeout: float | None) -> None:
+        """Wait until no other thread has a turn; the caller holds the guard."""
+        end = None if timeout is None else monotonic() + timeout
+        self._waiting += 1
+        try:
+            while (other := self._other(thread)) is not None:
+                left = POLL_INTERVAL_S if end is None else end - monotonic()
+                if left <= 0:
+                    raise BusyCircuitError(
+                        f"thread {other.name!r} is making a step, and this one has waited "
+                        f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
+                        "committed or abandoned"
+                    )
+                self._changed.wait(min(left, POLL_INTERVAL_S))
+        finally:
+            self._waiting -= 1
+
+    def _other(self, thread: Thread) -> Thread | None:
+        """Another live thread that has a turn, or None. Removes dropped turns from the list."""
+        known = [(one, one()) for one in self._turns]
+        self._turns = [one for one, turn in known if turn is not None]
+        for _, turn in known:
+            if turn is not None and turn.thread is not thread and turn.thread.is_alive():
+                return turn.thread
+        return None

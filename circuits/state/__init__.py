@@ -1,0 +1,1 @@
+"""State: everything that a circuit keeps, as a registry, snapshots, and import and export."""

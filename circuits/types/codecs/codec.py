@@ -1,0 +1,318 @@
+"""Codecs: the values of typed Arrow columns to int64 codes, once at the edge, and back.
+
+Inside the engine a row is one int64 code per column. What a code is depends on the type:
+
+=============================  =============================================  =======
+integers, bool, dates, times   the number itself (`circuits.types.codecs.numbers`)    ordered
+floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`)    ordered
+decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)  ordered
+wider decimals                 0, 1, 2, … from a table per scale              not
+strings, binaries              0, 1, 2, … from one table each                 not
+=============================  =============================================  =======
+
+NULL is the code ``-2**63`` in every column: it groups with itself and comes first by code.
+
+Laws: two values of one `Codec.space` have equal codes iff they are equal (-0.0 is 0.0, all NaN are
+one); ``decode(encode(x))`` is x, but for those; with `Codec.ordered` codes compare as values, NaN
+greatest; a code never changes. Dictionary-encoded columns have the codes of their values.
+
+Tables only grow (`Codecs.interners`; state on disk is made of them, see
+`circuits.state.circuit_state`). A value of a step that failed elsewhere may stay, it does no harm;
+`Interner.truncate` takes it back.
+
+Cost: 100,000 strings take a few milliseconds either way, integers a pass or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.errors import SchemaError
+from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
+from circuits.types.codecs.decimals import NARROW, NarrowDecimals, WideDecimals
+from circuits.types.codecs.dictionaries import Dictionaries
+from circuits.types.codecs.numbers import number_coding
+from circuits.types.codecs.strings import Strings
+from dbsp_wcoj.errors import ColumnTypeError
+from dbsp_wcoj.values.interner import Interner
+
+__all__ = ["NULL", "Codec", "Codecs", "tabled"]
+
+
+class Coding(Protocol):
+    """What differs from type to type, for arrays without dictionary; NULL is the codec's part."""
+
+    @property
+    def ordered(self) -> bool: ...
+    @property
+    def space(self) -> Hashable: ...
+    def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array: ...
+    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array: ...
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The codes of a column of one type; `Codecs.codec` gives it.
+
+    >>> names = Codecs().codec(pa.string())
+    >>> names.encode(pa.array(["ann", "bob", None, "ann"])).tolist()
+    [0, 1, -9223372036854775808, 0]
+    >>> names.decode(np.array([1, 0])).to_pylist()
+    ['bob', 'ann']
+    >>> names.code_of("bob"), names.code_of("eve"), names.ordered
+    (1, None, False)
+    """
+
+    type: pa.DataType
+    coding: Coding
+
+    @property
+    def ordered(self) -> bool:
+        """Whether codes compare as their values do."""
+        return self.coding.ordered
+
+    @property
+    def space(self) -> Hashable:
+        """Columns can be joined and compared by code iff their spaces are equal."""
+        return self.coding.space
+
+    def encode(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Return the codes of a column, adding values that are new to the table of the type.
+
+        Returns:
+            int64, NULL's code where NULL; it may share the memory of ``array``: do not write to it.
+
+        Raises:
+            SchemaError: The column is of another type, or holds the one value without a code.
+
+        Complexity:
+            O(bytes).
+        """
+        return self._encode(array, adding=True)
+
+    def find(self, array: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """As `encode`, but add nothing: a value that is not in the table of the type gets -1.
+
+        >>> names = Codecs().codec(pa.string())
+        >>> names.find(pa.array(["eve", None])).tolist()
+        [-1, -9223372036854775808]
+        """
+        return self._encode(array, adding=False)
+
+    def decode(self, codes: Int64Array) -> pa.Array:
+        """Return the values of codes, as an array of exactly `type`.
+
+        Raises:
+            SchemaError: A code that this codec did not give.
+
+        Complexity:
+            O(bytes); the result may share the memory of ``codes``.
+        """
+        try:
+            if types.is_dictionary(self.type):
+                return self._decoded_dictionary(codes)
+            valid = codes != NULL
+            return self.coding.decode(codes, None if valid.all() else valid)
+        except ColumnTypeError as error:
+            raise SchemaError(f"type {self.type}: {error}") from error
+
+    def code_of(self, value: Any) -> int | None:
+        """Return the code of a Python value or Arrow scalar, or None if no row can have it.
+
+        That is, it is not exactly a value of the type, or was never encoded. Nothing is added.
+
+        >>> prices = Codecs().codec(pa.decimal128(9, 2))
+        >>> prices.code_of(3), prices.code_of(0.125), prices.code_of("x"), prices.code_of(None)
+        (300, None, None, -9223372036854775808)
+        """
+        array = _singleton(value, self.type)
+        if array is None:
+            return None
+        try:
+            code = int(self._encode_chunk(array, adding=False)[0])
+        except SchemaError:  # the one value without a code
+            return None
+        return None if not self.ordered and NULL < code < 0 else code
+
+    def sort_keys(
+        self, codes: Int64Array, *, descending: bool = False, nulls_first: bool = False
+    ) -> tuple[list[Int64Array], bool]:
+        """Return int64 columns whose lexicographic order is the order of the values.
+
+        Args:
+            codes: int64; codes of this codec.
+            descending: The greatest value first.
+            nulls_first: Whether NULLs come first, in either direction, or last.
+
+        Returns:
+            The columns, and whether they are exact. If not, different values may have equal keys
+            (strings with the same first bytes), but never a value and NULL.
+
+        Complexity:
+            O(n).
+
+        >>> keys, exact = Codecs().codec(pa.int64()).sort_keys(np.array([5, NULL, 3]))
+        >>> keys[0].argsort().tolist(), exact
+        ([2, 0, 1], True)
+        """
+        flip = -1 if descending else 0  # x ^ -1 is ~x
+        if isinstance(self.coding, Strings | WideDecimals):
+            keys = [key ^ flip for key in self.coding.keys(codes)]
+            is_null = codes == NULL
+            if is_null.any():
+                for key in keys:
+                    key[is_null] = NULL if nulls_first else ~NULL
+            return keys, self.coding.exact
+        # NULL is at one end already; a step beyond it wraps around to the other one.
+        wrap = 0 if nulls_first != descending else 1 if descending else -1
+        return [(codes ^ flip) + wrap], True
+
+    def _encode(self, array: pa.Array | pa.ChunkedArray, *, adding: bool) -> Int64Array:
+        if array.type != self.type:
+            raise SchemaError(
+                f"an array of type {array.type} for the codec of {self.type}: "
+                "cast it, or take the codec of its type"
+            )
+        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+        if len(chunks) == 1:
+            return self._encode_chunk(chunks[0], adding)
+        pieces = [self._encode_chunk(chunk, adding) for chunk in chunks]
+        return np.concatenate([np.empty(0, np.int64), *pieces])
+
+    def _encode_chunk(self, chunk: pa.Array, adding: bool) -> Int64Array:
+        array = plain(chunk)
+        valid = valid_of(array)
+        codes = self.coding.encode(array, valid, adding=adding)
+        return codes if valid is None else np.where(valid, codes, NULL)
+
+    def _decoded_dictionary(self, codes: Int64Array) -> pa.Array:
+        encoded = pa.array(codes, mask=codes == NULL).dictionary_encode()
+        values = self.coding.decode(encoded.dictionary.to_numpy(), None)
+        try:
+            indices = encoded.indices.cast(self.type.index_type)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"{len(values)} values are too many for the indices of {self.type}: {error}; "
+                "declare a wider index type"
+            ) from error
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=self.type.ordered)
+
+
+class Codecs:
+    """The codecs of one circuit, with the tables that they share.
+
+    >>> codecs = Codecs()
+    >>> codecs.codec(pa.string()).encode(pa.array(["x", "y"])).tolist()
+    [0, 1]
+    >>> codecs.codec(pa.large_string()).encode(pa.array(["y"], pa.large_string())).tolist()
+    [1]
+    >>> copy = Codecs()
+    >>> copy.table("text").append(*codecs.interners["text"].arena())
+    >>> copy.codec(pa.string()).code_of("y")
+    1
+    """
+
+    def __init__(self, tables: Dictionaries | None = None) -> None:
+        self._tables = tables or Dictionaries()
+        self._codecs: dict[pa.DataType, Codec] = {}
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}: {size}" for name, size in self.lengths().items())
+        return f"<Codecs with tables {sizes}>"
+
+    def codec(self, type: pa.DataType) -> Codec:
+        """Return the codec of a type.
+
+        Raises:
+            SchemaError: The type is nested, or of no kind that can be a column.
+        """
+        codec = self._codecs.get(type)
+        if codec is None:
+            codec = self._codecs[type] = Codec(type, self._coding(type))
+        return codec
+
+    @property
+    def interners(self) -> Mapping[str, Interner]:
+        """The tables by name: ``text``, ``binary``, and ``decimal 2`` for wide ones of scale 2."""
+        return self._tables.named
+
+    def table(self, name: str) -> Interner:
+        """The table of a name, as in `interners`, be it still without values.
+
+        Raises:
+            SchemaError: No table has such a name.
+        """
+        return self._tables.table(name)
+
+    def lengths(self) -> dict[str, int]:
+        """The number of values of each table."""
+        return self._tables.lengths()
+
+    def overlaid(self, lengths: Mapping[str, int]) -> Codecs:
+        """Codecs for a reader: the first values have their codes, what it adds stays its own.
+
+        Any thread may ask, while another one adds to the tables of these codecs.
+
+        Args:
+            lengths: How many values of each table are seen, as `lengths` once gave them.
+
+        Complexity:
+            O(tables).
+        """
+        return Codecs(self._tables.overlaid(lengths))
+
+    def _coding(self, type: pa.DataType) -> Coding:
+        if types.is_dictionary(type):
+            return self._coding(type.value_type)
+        coding = number_coding(type)
+        if coding is not None:
+            return coding
+        if types.is_decimal(type):
+            if type.precision <= NARROW:
+                return NarrowDecimals(type)
+            return WideDecimals(type, self._tables.decimals(type.scale))
+        if types.is_string(type) or types.is_large_string(type) or type == pa.string_view():
+            return Strings(type, self._tables.text, "text")
+        if (
+            types.is_binary(type)
+            or types.is_large_binary(type)
+            or types.is_fixed_size_binary(type)
+            or type == pa.binary_view()
+        ):
+            return Strings(type, self._tables.binary, "binary")
+        fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
+        way_out = "take its fields as columns" if fields else "cast it to a plain type"
+        raise SchemaError(f"no column can be of type {type}: {way_out}")
+
+
+def tabled(codecs: Sequence[Codec]) -> dict[int, Codec]:
+    """The places of codecs whose codes are those of a table, and so mean nothing elsewhere.
+
+    >>> codecs = Codecs()
+    >>> list(tabled([codecs.codec(pa.int8()), codecs.codec(pa.string())]))
+    [1]
+    """
+    return {place: codec for place, codec in enumerate(codecs) if not codec.ordered}
+
+
+def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:
+    """Return an array of one value, without dictionary; None if the type does not hold it."""
+    if types.is_dictionary(type):
+        type = type.value_type
+    try:
+        if isinstance(value, pa.Scalar) and value.type != type:
+            value = value.as_py()
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value, type)
+        if scalar is not value:
+            back = scalar.as_py()
+            if not (back == value or (back != back and value != value)):
+                return None
+        return pa.array([scalar], type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None

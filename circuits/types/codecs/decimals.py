@@ -1,0 +1,162 @@
+"""Codes of decimals: the unscaled integer up to 18 digits, beyond that a code from a table.
+
+Narrow decimals order by code as by value. Wide ones (19 to 76 digits, the sums of SQL among them)
+have 128 or 256 bits, four words here, so that decimal128 and decimal256 of one scale have the same
+codes. A value below 2**61 is its own code, shifted to where no table reaches: a sum that changes
+with every step leaves nothing behind. Larger ones are in a table for each scale. Their sort keys
+are the words, the lower ones with the sign bit flipped, because they are unsigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from circuits.errors import SchemaError
+from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, array_of, numbers_of
+from dbsp_wcoj.values.interner import Interner
+
+__all__ = ["NARROW", "WORDS", "NarrowDecimals", "WideDecimals"]
+
+#: The most digits that an unscaled integer of 64 bits always holds.
+NARROW = 18
+#: Words of 64 bits of a value in a table.
+WORDS = 4
+# Values in [-INLINE, INLINE) have the codes from SHIFT - INLINE on; a table gives smaller ones.
+INLINE = 2**61
+SHIFT = 3 * 2**61
+
+
+@dataclass(frozen=True)
+class NarrowDecimals:
+    """The coding of a decimal type of up to 18 digits."""
+
+    type: pa.DataType
+    ordered: bool = True
+
+    @property
+    def space(self) -> Hashable:
+        return "decimal", self.type.scale
+
+    @property
+    def _most(self) -> int:
+        return int(10**self.type.precision - 1)
+
+    def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
+        """The unscaled integers, anything where not valid.
+
+        Raises:
+            SchemaError: A value has more digits than its type says.
+        """
+        size = self.type.bit_width // 8
+        words = numbers_of(array, np.dtype(f"i{min(size, 8)}"), max(size // 8, 1))
+        codes = words.reshape(len(array), max(size // 8, 1))[:, 0].astype(np.int64, copy=False)
+        wrong = (codes > self._most) | (codes < -self._most)
+        if size > 8:
+            wrong |= (words[:, 1:] != (codes >> 63)[:, np.newaxis]).any(axis=1)
+        if valid is not None:
+            wrong &= valid
+        if wrong.any():
+            raise SchemaError(
+                f"value {array[int(wrong.argmax())]} has more digits than {self.type} says: "
+                "declare the precision that the values have"
+            )
+        return codes
+
+    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
+        """The decimals of unscaled integers.
+
+        Raises:
+            SchemaError: A code that is none of this type.
+        """
+        given = codes if valid is None else np.where(valid, codes, 0)
+        most = self._most
+        if len(given) and (int(given.max()) > most or int(given.min()) < -most):
+            wrong = given[(given > most) | (given < -most)][0]
+            raise SchemaError(
+                f"code {wrong} is outside [{-most}, {most}] of {self.type}: "
+                "decode with the codec that encoded"
+            )
+        size = self.type.bit_width // 8
+        if size <= 8:
+            return array_of(self.type, given.astype(f"i{size}", copy=False), valid)
+        words = np.empty((len(given), size // 8), np.int64)
+        words[:, 0] = given
+        words[:, 1:] = (given >> 63)[:, np.newaxis]
+        return array_of(self.type, words, valid)
+
+
+@dataclass(frozen=True)
+class WideDecimals:
+    """The coding of a decimal type of more than 18 digits."""
+
+    type: pa.DataType
+    table: Interner
+    exact: bool = True
+    ordered: bool = False
+
+    @property
+    def space(self) -> Hashable:
+        return "wide decimal", self.type.scale
+
+    def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
+        """Codes from the table; -1 where not valid, or not there and not adding."""
+        rows = _rows(array)
+        least = rows[:, 0]
+        inline = (rows[:, 1:] == (least >> 63)[:, np.newaxis]).all(axis=1)
+        inline &= (least >= -INLINE) & (least < INLINE)
+        codes = least + SHIFT
+        others = np.flatnonzero(~inline)
+        if len(others):
+            data = np.ascontiguousarray(rows[others])
+            offsets = np.arange(len(others) + 1) * data.itemsize * WORDS
+            code = self.table.intern if adding else self.table.find
+            there = None if valid is None else valid[others]
+            codes[others] = code(offsets, data.view(np.uint8).reshape(-1), there)
+        return codes
+
+    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
+        """The decimals of codes.
+
+        Raises:
+            SchemaError: A value has more digits than the type, so it came from a wider column.
+        """
+        columns = self._words(codes)
+        if valid is not None:
+            columns[:, ~valid] = 0
+        width = self.type.bit_width // 64
+        if (columns[width:] != columns[width - 1] >> 63).any():
+            raise SchemaError(
+                f"a value does not fit {self.type}: decode with the codec that encoded"
+            )
+        return array_of(self.type, columns[:width].T, valid)
+
+    def keys(self, codes: Int64Array) -> list[Int64Array]:
+        """Columns that order as the values do, the first one never at an end of int64."""
+        columns = self._words(codes)[: self.type.bit_width // 64]
+        return [columns[-1], *(columns[-2::-1] ^ NULL)]
+
+    def _words(self, codes: Int64Array) -> Int64Array:
+        """The four words of each value, the least first; negative codes stay what they are."""
+        inline = codes >= SHIFT - INLINE
+        if not inline.any():
+            return self.table.rows(codes)
+        words = np.empty((WORDS, len(codes)), np.int64)
+        words[0, inline] = codes[inline] - SHIFT
+        words[1:, inline] = words[0, inline] >> 63
+        if not inline.all():
+            words[:, ~inline] = self.table.rows(codes[~inline])
+        return words
+
+
+def _rows(array: pa.Array) -> Int64Array:
+    """Return decimals of any width as contiguous rows of four words, the least first."""
+    width = array.type.bit_width // 64
+    words = numbers_of(array, np.dtype(np.int64), width)
+    rows = np.empty((len(array), WORDS), np.int64)
+    rows[:, :width] = words
+    rows[:, width:] = (words[:, -1] >> 63)[:, np.newaxis]
+    return rows

@@ -1,0 +1,180 @@
+"""Arithmetic of the calendar: date_trunc, date_add, date_diff.
+
+``date_add`` adds months first (the day of the month is cut to the month's last), then days, both by
+the clock of the timestamp's zone, then microseconds of elapsed time. ``date_diff`` counts the
+borders of the unit between two moments; for weeks, whole weeks of days (both as DuckDB does).
+``date_trunc`` and ``date_add`` give timestamps, of dates too, as in DuckDB. An infinite moment
+stays infinite, and is no number of borders away from any other: NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.argument_rows import filled
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.dates import moment
+from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+from circuits.types.functions.time_units import infinite_rows
+from circuits.types.functions.type_rules import common_type
+
+__all__ = ["FUNCTIONS"]
+
+_MICROSECONDS = {
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+_UNITS = ("year", "quarter", "month", "week", "day", *_MICROSECONDS)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def _unit(name: str, arguments: Arguments) -> Literal:
+    unit = arguments[0]
+    value = unit.value if isinstance(unit, Literal) else None
+    if not isinstance(value, str) or value.lower().removesuffix("s") not in _UNITS:
+        raise refuse(name, arguments, f"the unit {unit} is none of the texts {', '.join(_UNITS)}")
+    return Literal(value.lower().removesuffix("s"), pa.string())
+
+
+def _stamped(argument: Expression) -> Expression:
+    return cast_to(argument, pa.timestamp("us")) if arrow.is_date(argument.type) else argument
+
+
+def _trunc_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 2, 2)
+    value = _stamped(moment(name, arguments, arguments[1]))
+    return (_unit(name, arguments), value), value.type
+
+
+def _diff_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 3, 3)
+    unit = _unit(name, arguments)
+    start, end = (moment(name, arguments, argument) for argument in arguments[1:])
+    target = common_type((start.type, end.type))
+    if unit.value in _MICROSECONDS and arrow.is_date(target):
+        target = pa.timestamp("us")
+    return (unit, cast_to(start, target), cast_to(end, target)), pa.int64()
+
+
+def _add_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 4, 4)
+    value = _stamped(moment(name, arguments, arguments[0]))
+    for amount in arguments[1:]:
+        if not isinstance(amount, Literal) or not isinstance(amount.value, int):
+            raise refuse(name, arguments, "months, days and microseconds are integer literals")
+    target = common_type((value.type, pa.timestamp("us", value.type.tz)))
+    amounts = tuple(cast_to(amount, pa.int64()) for amount in arguments[1:])
+    return (cast_to(value, target), *amounts), target
+
+
+def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    unit, values = arguments
+    if isinstance(unit, pa.Array):
+        unit = unit[0]
+    found = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
+    infinite = infinite_rows(filled(values, 1))
+    if infinite is None:
+        return found
+    return pc.if_else(infinite[0] if isinstance(values, pa.Scalar) else infinite, values, found)
+
+
+def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    unit, start, end = arguments
+    name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
+    found = pc.subtract(_border(end, start, name), _border(start, start, name))
+    for side in (start, end):
+        infinite = infinite_rows(filled(side, 1))
+        if infinite is not None:
+            # A scalar is infinite for all rows.
+            mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
+            found = pc.if_else(mask, pa.scalar(None, pa.int64()), found)
+    return found
+
+
+def _border(values: Values, origin: Values, unit: str) -> Values:
+    """The number of borders of the unit up to each moment, from some origin."""
+    if arrow.is_timestamp(values.type) and values.type.tz is not None:
+        values, origin = pc.local_timestamp(values), pc.local_timestamp(origin)
+    if unit == "week":
+        return pc.divide(pc.subtract(_border(values, origin, "day"), _days(origin)), 7)
+    if unit == "day":
+        return _days(values)
+    if unit in _MICROSECONDS:
+        return _ticks(values, unit)
+    parts = {"year": 1, "quarter": 4, "month": 12}
+    year = pc.multiply(pc.year(values), parts[unit])
+    if unit == "year":
+        return year
+    return pc.add(year, (pc.quarter if unit == "quarter" else pc.month)(values))
+
+
+def _days(values: Values) -> Values:
+    return pc.cast(pc.cast(pc.cast(values, pa.date32()), pa.int32()), pa.int64())
+
+
+def _ticks(values: Values, unit: str) -> Values:
+    """Floored to the unit; of a coarser timestamp each of its ticks is several."""
+    per_second = _PER_SECOND[values.type.unit]
+    ticks = pc.cast(values, pa.int64())
+    size, each = _MICROSECONDS[unit] * per_second, 1_000_000
+    if size < each:
+        return pc.multiply_checked(ticks, each // size)
+    # Floor of a quotient: the remainder has the sign of the dividend, take it off downwards.
+    divisor = pa.scalar(size // each)
+    rest = pc.remainder(ticks, divisor)
+    below = pc.cast(pc.less(rest, 0), pa.int64())
+    return pc.subtract(pc.divide(pc.subtract(ticks, rest), divisor), below)
+
+
+def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    given = arguments[0]
+    months, days, microseconds = (int(amount.as_py()) for amount in arguments[1:])
+    infinite = infinite_rows(given)
+    if infinite is not None:
+        moment_ = pa.array([0]).view(of)[0]
+        moved = _add([pc.if_else(infinite, moment_, given), *arguments[1:]], of)
+        return pc.if_else(infinite, given, moved)
+    values = given
+    if months or days:
+        local = values if of.tz is None else pc.local_timestamp(values)
+        moved = _moved(local, months, days)
+        values = moved if of.tz is None else pc.assume_timezone(moved, of.tz)
+    if microseconds:
+        factor = _PER_SECOND[of.unit] // 1_000_000
+        ticks = pc.add_checked(pc.cast(values, pa.int64()), microseconds * factor)
+        values = pc.cast(ticks, of)
+    return values
+
+
+def _moved(values: pa.Array, months: int, days: int) -> pa.Array:
+    """Months, cut to the last day of the month, then days; the time of day stays."""
+    date = pc.cast(values, pa.date32())
+    midnight = pc.cast(pc.cast(date, values.type), pa.int64())
+    time = pc.subtract(pc.cast(values, pa.int64()), midnight)
+    day = pc.fill_null(pc.cast(date, pa.int32()), 0).to_numpy().astype("datetime64[D]")
+    month = day.astype("datetime64[M]")
+    moved = month + months
+    last = (moved + 1).astype("datetime64[D]") - moved.astype("datetime64[D]")
+    within = np.minimum(day - month.astype("datetime64[D]"), last - 1)
+    day = (moved.astype("datetime64[D]") + within + days).astype(np.int64)
+    per_day = pa.scalar(86_400 * _PER_SECOND[values.type.unit])
+    ticks = pc.add_checked(pc.multiply_checked(pa.array(day), per_day), time)
+    return pc.cast(ticks, values.type)
+
+
+FUNCTIONS = (
+    Function(
+        "date_trunc", "the start of the unit a (a literal) that contains b", _trunc_rule, _trunc
+    ),
+    Function("date_add", "a plus b months, c days and d microseconds", _add_rule, _add),
+    Function("date_diff", "the number of boundaries of unit a between b and c", _diff_rule, _diff),
+)

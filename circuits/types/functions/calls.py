@@ -1,0 +1,84 @@
+"""Building a typed call of a function by its name: ``call``.
+
+A call of literals is a literal, unless it fails (``1 // 0`` does not, it is NULL; an overflow
+does): then it stays a call and fails when a row reaches it, so a guarded branch may hold it. A call
+also stays where Python has no such value, as for a date of the year 20000.
+Text that an implicit cast cannot read fails here, see `circuits.types.functions.coercion`.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import pyarrow as pa
+
+from circuits.errors import FunctionError
+from circuits.plan.expressions import Call, Expression, Literal
+from circuits.types.functions.function import Arguments, Function, Values
+from circuits.types.functions.registry import TABLE
+from circuits.types.functions.type_rules import plain
+
+__all__ = ["call"]
+
+_SUGARS = ("if", "nullif")
+
+
+def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> Expression:
+    """The function ``name`` of the arguments, typed, with implicit casts inserted.
+
+    Args:
+        name: One of `FUNCTIONS`.
+        arguments: Expressions over the same row.
+        type: The target of ``cast`` and ``try_cast``; no other function takes one.
+
+    Raises:
+        FunctionError: No such function, or not for arguments of this number or these types.
+
+    >>> from circuits.plan.expressions import Column
+    >>> price = Column(0, pa.decimal128(15, 2))
+    >>> taxed = call("multiply", price, Literal(2, pa.int64()))
+    >>> str(taxed), taxed.type
+    ("multiply(#0, Decimal('2'))", Decimal128Type(decimal128(16, 2)))
+    """
+    if name == "if" and len(arguments) == 3:
+        return call("case", *arguments)
+    if name == "nullif" and len(arguments) == 2:
+        value, other = arguments
+        equal = call("eq", value, other)
+        return call("case", equal, Literal(None, value.type), value)
+    function = TABLE.get(name)
+    if function is None:
+        raise _unknown(name, len(arguments))
+    if type is not None and name not in ("cast", "try_cast"):
+        raise FunctionError(f"{name} takes no type; cast its result to {type}")
+    typed: Arguments
+    typed, result = function.rule(name, arguments, type)
+    if name in ("cast", "try_cast") and typed[0].type == result:
+        return typed[0]
+    return _folded(function, typed, result) or Call(name, typed, result)
+
+
+def _unknown(name: str, count: int) -> FunctionError:
+    if name in _SUGARS:
+        wanted = 3 if name == "if" else 2
+        return FunctionError(f"{name} takes {wanted} arguments, not {count}")
+    near = get_close_matches(name, [*TABLE, *_SUGARS], n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(TABLE))}"
+    return FunctionError(f"there is no function {name!r}; {hint}")
+
+
+def _folded(function: Function, arguments: Arguments, result: pa.DataType) -> Literal | None:
+    if function.kernel is None:
+        return None
+    values: list[Values] = []
+    for argument in arguments:
+        if not isinstance(argument, Literal):
+            return None
+        array = pa.array([argument.value], argument.type).cast(plain(argument.type))
+        values.append(array if not values else array[0])
+    try:
+        value = function.kernel(values, plain(result))
+        scalar = value[0] if isinstance(value, pa.Array) else value
+        return Literal(scalar.cast(result).as_py(), result)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError):
+        return None

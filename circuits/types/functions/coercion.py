@@ -1,0 +1,100 @@
+"""Implicit casts: what happens to an argument whose type is not the one that is needed.
+
+A literal adapts: text beside a date, a timestamp or a number is read as one, and a number beside a
+column takes the column's type where that changes nothing of its value (so ``price < 24`` compares
+the codes of the column, which is not cast). A column is cast only to a type that holds all its
+values. Text that cannot be read is an error here, before any row is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow import types as arrow
+
+from circuits.errors import EvaluationError, FunctionError
+from circuits.plan.expressions import Call, Expression, Literal
+from circuits.types.functions import casts as conversion
+from circuits.types.functions.function import Arguments
+from circuits.types.functions.type_rules import (
+    common_type,
+    is_binary,
+    is_number,
+    is_temporal,
+    is_text,
+)
+
+__all__ = ["adapt", "cast_to", "constant", "unify"]
+
+
+def cast_to(expression: Expression, target: pa.DataType) -> Expression:
+    """The expression in the type ``target``; a literal is converted at once.
+
+    A literal stays a call where Python has no such value, as for a date of the year 20000.
+
+    Raises:
+        FunctionError: A literal has no value of that type.
+    """
+    if expression.type == target:
+        return expression
+    if isinstance(expression, Literal):
+        try:
+            return constant(expression, target)
+        except EvaluationError as error:
+            raise FunctionError(str(error)) from error
+        except (ValueError, OverflowError):  # of as_py()
+            return Call("cast", (expression,), target)
+    return Call("cast", (expression,), target)
+
+
+def constant(literal: Literal, target: pa.DataType) -> Literal:
+    """The literal, cast; EvaluationError if it cannot be."""
+    if literal.value is None or literal.type == target:
+        return Literal(literal.value, target)
+    return Literal(conversion.cast_scalar(literal, target).as_py(), target)
+
+
+def adapt(arguments: Sequence[Expression]) -> Arguments:
+    """The arguments with each literal in the type of the others, where it fits that type."""
+    fixed = [a.type for a in arguments if not isinstance(a, Literal) and not arrow.is_null(a.type)]
+    if not fixed:
+        typed = (a.type for a in arguments if not is_text(a.type) and not arrow.is_null(a.type))
+        fixed = list(typed) if any(is_text(a.type) for a in arguments) else []
+    if not fixed:
+        return tuple(arguments)
+    try:
+        target = common_type(fixed)
+    except FunctionError:
+        return tuple(arguments)
+    return tuple(_adapted(a, target) if isinstance(a, Literal) else a for a in arguments)
+
+
+def _adapted(literal: Literal, target: pa.DataType) -> Expression:
+    if literal.value is None or literal.type == target:
+        return Literal(literal.value, target)
+    if is_text(literal.type):
+        return literal if is_binary(target) else cast_to(literal, target)
+    both = literal.type, target
+    numbers = all(map(is_number, both)) and not (
+        arrow.is_floating(literal.type) and not arrow.is_floating(target)
+    )
+    if not numbers and not all(map(is_temporal, both)):
+        return literal
+    if common_type(both) == target:
+        return cast_to(literal, target)
+    try:
+        converted = constant(literal, target)
+        back = constant(converted, literal.type)
+    except (EvaluationError, ValueError, OverflowError):
+        return literal
+    if arrow.is_float32(target) or arrow.is_float16(target):
+        return converted
+    return converted if back.value == literal.value else literal
+
+
+def unify(arguments: Sequence[Expression]) -> tuple[Arguments, pa.DataType]:
+    """The arguments in one type, and that type."""
+    adapted = adapt(arguments)
+    target = common_type(argument.type for argument in adapted)
+    return tuple(cast_to(argument, target) for argument in adapted), target

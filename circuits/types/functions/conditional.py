@@ -1,0 +1,42 @@
+"""Choices: case, if, coalesce, nullif.
+
+Of ``case`` and ``coalesce`` each argument is evaluated for the rows that reach it and no others, so
+``case when b <> 0 then a // b end`` and a cast in a guarded branch do not fail; that is done by the
+evaluator (`circuits.runtime.evaluation`), there is no kernel here. ``if`` and ``nullif`` are made
+of case.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from circuits.types.functions.coercion import unify
+from circuits.types.functions.function import Arguments, Function, Typed, refuse, require
+from circuits.types.functions.logic import condition
+
+__all__ = ["FUNCTIONS"]
+
+
+def _case_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 3, None)
+    if len(arguments) % 2 == 0:
+        raise refuse(
+            name, arguments, "it takes pairs of condition and value, then the value for the rest"
+        )
+    conditions = [condition(name, arguments, argument) for argument in arguments[:-1:2]]
+    values, target = unify((*arguments[1::2], arguments[-1]))
+    pairs = zip(conditions, values[:-1], strict=True)
+    return (*(part for pair in pairs for part in pair), values[-1]), target
+
+
+def _coalesce_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, None)
+    return unify(arguments)
+
+
+FUNCTIONS = (
+    Function(
+        "case", "the value of the first condition that is true, else the last value", _case_rule
+    ),
+    Function("coalesce", "the first argument that is not NULL", _coalesce_rule),
+)

@@ -1,0 +1,85 @@
+"""The parts of dates and times: year … second, the day of the week, the ISO week.
+
+All give int64. Of a timestamp with a zone they are read from the clock of its zone. Sunday is day 0
+of the week. Text literals are read as timestamps. An infinite date has no parts: they are NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    Typed,
+    Values,
+    refuse,
+    require,
+)
+from circuits.types.functions.time_units import infinite_rows
+from circuits.types.functions.type_rules import is_temporal, is_text
+
+__all__ = ["FUNCTIONS", "moment"]
+
+
+def moment(name: str, arguments: Arguments, argument: Expression) -> Expression:
+    """A date or timestamp; NULL and text literals become timestamps, date64 becomes date32."""
+    literal = isinstance(argument, Literal) and is_text(argument.type)
+    if literal or arrow.is_null(argument.type):
+        return cast_to(argument, pa.timestamp("us"))
+    if not is_temporal(argument.type):
+        raise refuse(name, arguments, "it takes a date or a timestamp; cast the argument to one")
+    return cast_to(argument, pa.date32()) if arrow.is_date(argument.type) else argument
+
+
+def _date_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 1)
+    return (moment(name, arguments, arguments[0]),), pa.int64()
+
+
+def _clock_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 1)
+    if arrow.is_time(arguments[0].type):
+        return arguments, pa.int64()
+    value = moment(name, arguments, arguments[0])
+    midnight = arrow.is_date(value.type)
+    return (cast_to(value, pa.timestamp("s")) if midnight else value,), pa.int64()
+
+
+def _part(function: Callable[..., Any], **options: Any) -> Kernel:
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        values = arguments[0]
+        found = pc.cast(function(values, **options), of)
+        infinite = infinite_rows(values) if is_temporal(values.type) else None
+        return found if infinite is None else pc.if_else(infinite, None, found)
+
+    return kernel
+
+
+_SUNDAY: dict[str, Any] = {"count_from_zero": True, "week_start": 7}
+
+FUNCTIONS = (
+    Function("year", "the year", _date_rule, _part(pc.year)),
+    Function("quarter", "the quarter of the year, 1 to 4", _date_rule, _part(pc.quarter)),
+    Function("month", "the month, 1 to 12", _date_rule, _part(pc.month)),
+    Function("week", "the ISO week of the year", _date_rule, _part(pc.iso_week)),
+    Function("day", "the day of the month", _date_rule, _part(pc.day)),
+    Function(
+        "day_of_week",
+        "the day of the week, 0 (Sunday) to 6",
+        _date_rule,
+        _part(pc.day_of_week, **_SUNDAY),
+    ),
+    Function("day_of_year", "the day of the year, from 1", _date_rule, _part(pc.day_of_year)),
+    Function("hour", "the hour, 0 to 23", _clock_rule, _part(pc.hour)),
+    Function("minute", "the minute, 0 to 59", _clock_rule, _part(pc.minute)),
+    Function("second", "the second, 0 to 59, without fraction", _clock_rule, _part(pc.second)),
+)

@@ -1,0 +1,71 @@
+"""Quotients and remainders. Division by zero is NULL, for all types.
+
+DuckDB agrees with ``ieee_floating_point_ops`` and ``error_on_division_by_zero`` off. Deviations:
+``int_divide`` of floats and decimals drops the fraction (DuckDB keeps it), the remainder of the
+least integer by -1 is 0 (DuckDB: an overflow), and remainders of decimals are exact at any width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.types.functions.arithmetic import arithmetic_rule, numbers
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import Arguments, Function, Typed, Values
+
+__all__ = ["FUNCTIONS"]
+
+
+def _divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    given = numbers(name, arguments, 2, 2)
+    return tuple(cast_to(argument, pa.float64()) for argument in given), pa.float64()
+
+
+def _int_divide_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    given = numbers(name, arguments, 2, 2)
+    whole = all(arrow.is_integer(argument.type) for argument in given)
+    target = pa.int64() if whole else pa.float64()
+    return tuple(cast_to(argument, target) for argument in given), target
+
+
+def _nonzero(divisor: Values) -> Values:
+    zero = pa.array([0]).cast(divisor.type)[0]
+    return pc.if_else(pc.equal(divisor, zero), pa.scalar(None, divisor.type), divisor)
+
+
+def _divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    left, right = arguments
+    return pc.divide(left, _nonzero(right))
+
+
+def _int_divide(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    left, right = arguments
+    if arrow.is_floating(of):
+        return pc.trunc(pc.divide(left, _nonzero(right)))
+    return pc.divide_checked(left, _nonzero(right))
+
+
+def _modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    left, right = arguments
+    if not arrow.is_decimal(of):
+        return pc.remainder(left, _nonzero(right))
+    wide = pa.decimal256(76, of.scale)
+    return pc.cast(pc.remainder(pc.cast(left, wide), _nonzero(pc.cast(right, wide))), of)
+
+
+FUNCTIONS = (
+    Function("divide", "a / b as a float64, NULL where b is 0", _divide_rule, _divide),
+    Function(
+        "int_divide", "the integer part of a / b, NULL where b is 0", _int_divide_rule, _int_divide
+    ),
+    Function(
+        "modulo",
+        "the remainder of a / b, with the sign of a; NULL where b is 0",
+        arithmetic_rule,
+        _modulo,
+    ),
+)

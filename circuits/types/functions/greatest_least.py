@@ -1,0 +1,37 @@
+"""greatest and least: by the order of comparisons (NaN greatest), NULLs left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.coercion import unify
+from circuits.types.functions.comparison import compare
+from circuits.types.functions.function import Arguments, Function, Kernel, Typed, Values, require
+
+__all__ = ["FUNCTIONS"]
+
+
+def _rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, None)
+    return unify(arguments)
+
+
+def _kernel(order: str) -> Kernel:
+    def better(left: Values, right: Values) -> Values:
+        takes_left = pc.or_kleene(compare(order, left, right), pc.is_null(right))
+        return pc.if_else(pc.fill_null(takes_left, False), left, right)
+
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        return reduce(better, arguments)
+
+    return kernel
+
+
+FUNCTIONS = (
+    Function("greatest", "the greatest argument that is not NULL", _rule, _kernel("gt")),
+    Function("least", "the least argument that is not NULL", _rule, _kernel("lt")),
+)

@@ -1,0 +1,73 @@
+"""Kleene's logic: and, or, not, and the tests that are never NULL (is_null, is_true)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Call, Expression
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
+
+__all__ = ["FUNCTIONS", "condition"]
+
+
+def condition(name: str, arguments: Arguments, argument: Expression) -> Expression:
+    """An argument that must be a condition: of type bool, or NULL."""
+    if arrow.is_null(argument.type):
+        return cast_to(argument, pa.bool_())
+    if not arrow.is_boolean(argument.type):
+        raise refuse(name, arguments, f"{argument.type} is no condition; compare it with a value")
+    return argument
+
+
+def _connective_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, None)
+    flat: list[Expression] = []
+    for argument in arguments:
+        nested = isinstance(argument, Call) and argument.function == name
+        flat.extend(argument.arguments if nested else [argument])  # type: ignore[union-attr]
+    return tuple(condition(name, arguments, argument) for argument in flat), pa.bool_()
+
+
+def _not_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 1)
+    return (condition(name, arguments, arguments[0]),), pa.bool_()
+
+
+def _is_null_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 1)
+    return arguments, pa.bool_()
+
+
+def _and(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return reduce(pc.and_kleene, arguments)
+
+
+def _or(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return reduce(pc.or_kleene, arguments)
+
+
+def _not(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return pc.invert(arguments[0])
+
+
+def _is_null(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return pc.is_null(arguments[0])
+
+
+def _is_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    return pc.fill_null(arguments[0], False)
+
+
+FUNCTIONS = (
+    Function("and", "false if one is false, else NULL if one is NULL", _connective_rule, _and),
+    Function("or", "true if one is true, else NULL if one is NULL", _connective_rule, _or),
+    Function("not", "the negation; NULL for NULL", _not_rule, _not),
+    Function("is_null", "true for NULL, else false", _is_null_rule, _is_null),
+    Function("is_true", "true for true, else false", _not_rule, _is_true),
+)

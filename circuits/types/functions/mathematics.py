@@ -1,0 +1,167 @@
+"""Functions of one number: signs, rounding, roots and logarithms; and powers.
+
+``round`` takes a half away from zero, as DuckDB; its digits are a literal. Of integers, signs and
+roundings give int64; of decimals a decimal. Roots and logarithms follow IEEE: the root of a
+negative number is NaN, the logarithm of zero -inf (as DuckDB does with its default settings).
+
+Deviations from DuckDB: ``floor`` and ``ceil`` of an integer stay integers; ``sign`` is int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.plan.expressions import Literal
+from circuits.types.functions.arithmetic import numbers
+from circuits.types.functions.casts import rounded
+from circuits.types.functions.coercion import cast_to
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    Rule,
+    Typed,
+    Values,
+    refuse,
+    require,
+)
+from circuits.types.functions.type_rules import decimal_type
+
+__all__ = ["FUNCTIONS"]
+
+_HALF_UP = "half_towards_infinity"
+
+
+def _number_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    """int64, a decimal of 128 bits or more, or float64."""
+    require(name, arguments, 1, 1)
+    if arrow.is_duration(arguments[0].type) and name in ("negate", "abs"):
+        return arguments, arguments[0].type
+    (value,) = numbers(name, arguments, 1, 1)
+    target = pa.int64() if arrow.is_integer(value.type) else value.type
+    if arrow.is_floating(target):
+        target = pa.float64()
+    if arrow.is_decimal(target):
+        target = decimal_type(target.precision, target.scale)
+    return (cast_to(value, target),), target
+
+
+def _whole_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    typed, target = _number_rule(name, arguments, of)
+    return typed, decimal_type(target.precision, 0) if arrow.is_decimal(target) else target
+
+
+def _sign_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    return _number_rule(name, arguments, of)[0], pa.int64()
+
+
+def _round_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+    require(name, arguments, 1, 2)
+    digits = arguments[1] if len(arguments) > 1 else Literal(0, pa.int64())
+    if not isinstance(digits, Literal) or not isinstance(digits.value, int):
+        raise refuse(name, arguments, "the digits to round to are an integer literal")
+    (value,), target = _number_rule(name, arguments[:1], of)
+    if arrow.is_decimal(target):
+        scale = min(max(digits.value, 0), target.scale)
+        target = decimal_type(target.precision, scale)
+    return (value, Literal(digits.value, pa.int64())), target
+
+
+def _float_rule(count: int) -> Rule:
+    def rule(name: str, arguments: Arguments, of: pa.DataType | None) -> Typed:
+        given = numbers(name, arguments, count, count)
+        return tuple(cast_to(argument, pa.float64()) for argument in given), pa.float64()
+
+    return rule
+
+
+def _negate(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    (value,) = arguments
+    if arrow.is_duration(of):
+        return pc.cast(pc.negate_checked(pc.cast(value, pa.int64())), of)
+    return pc.negate_checked(value) if arrow.is_integer(of) else pc.negate(value)
+
+
+def _abs(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    (value,) = arguments
+    if arrow.is_duration(of):
+        return pc.cast(pc.abs_checked(pc.cast(value, pa.int64())), of)
+    return pc.abs_checked(value)
+
+
+def _sign(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    (value,) = arguments
+    if arrow.is_floating(value.type):
+        value = pc.if_else(pc.is_nan(value), 0.0, value)
+    return pc.cast(pc.sign(value), of)
+
+
+def _round(arguments: Sequence[Values], of: pa.DataType) -> Values:
+    values, digits = arguments[0], int(arguments[1].as_py())
+    if arrow.is_floating(of):
+        return _round_floats(values, digits)
+    if arrow.is_decimal(of):
+        if -digits > values.type.precision - values.type.scale:
+            zero = pa.scalar(Decimal(0), of)
+            return pc.if_else(pc.is_valid(values), zero, pa.scalar(None, of))
+        return pc.cast(rounded(values, min(digits, values.type.scale)), of)
+    if digits >= 0:
+        return values
+    exact = pc.cast(values, pa.decimal128(19, 0))
+    return pc.cast(rounded(exact, max(digits, -37)), of)
+
+
+def _round_floats(values: pa.Array, digits: int) -> pa.Array:
+    """Scaled by a power of ten, rounded, scaled back, as DuckDB; kept where that overflows."""
+    if digits == 0:
+        return pc.round(values, round_mode=_HALF_UP)
+    if abs(digits) > 308:
+        return values if digits > 0 else pc.multiply(values, 0.0)
+    factor = pa.scalar(10.0 ** abs(digits))
+    up, down = (pc.multiply, pc.divide) if digits > 0 else (pc.divide, pc.multiply)
+    result = down(pc.round(up(values, factor), round_mode=_HALF_UP), factor)
+    return pc.if_else(pc.is_finite(result), result, values)
+
+
+def _whole(function: Callable[..., Any]) -> Kernel:
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        (value,) = arguments
+        if arrow.is_integer(of):
+            return value
+        if not arrow.is_decimal(of) or value.type.scale == 0:
+            return function(value)
+        roomy = decimal_type(min(value.type.precision + 1, 76), value.type.scale)
+        return pc.cast(function(pc.cast(value, roomy)), of)
+
+    return kernel
+
+
+def _floats(function: Callable[..., Any]) -> Kernel:
+    def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
+        return function(*arguments)
+
+    return kernel
+
+
+FUNCTIONS = (
+    Function("negate", "-a", _number_rule, _negate),
+    Function("abs", "the absolute value", _number_rule, _abs),
+    Function("sign", "the sign: -1, 0 or 1", _sign_rule, _sign),
+    Function(
+        "round", "a rounded to b digits (default 0), half away from zero", _round_rule, _round
+    ),
+    Function("floor", "a rounded down to a whole number", _whole_rule, _whole(pc.floor)),
+    Function("ceil", "a rounded up to a whole number", _whole_rule, _whole(pc.ceil)),
+    Function("trunc", "the integer part", _whole_rule, _whole(pc.trunc)),
+    Function("power", "a to the power of b, as a float64", _float_rule(2), _floats(pc.power)),
+    Function("sqrt", "the square root", _float_rule(1), _floats(pc.sqrt)),
+    Function("exp", "e to the power of a", _float_rule(1), _floats(pc.exp)),
+    Function("ln", "the natural logarithm", _float_rule(1), _floats(pc.ln)),
+    Function("log10", "the logarithm to base 10", _float_rule(1), _floats(pc.log10)),
+)

@@ -1,0 +1,149 @@
+"""Values written as text, in the way that DuckDB writes them.
+
+Floats have a point or an exponent (``1.0``, ``1e+16``, ``nan``, ``inf``), timestamps a space and no
+trailing zeros in their fraction, decimals all digits of their scale, and no zero before the point
+where their type has no digit there. Years before 1 are written ``0044-03-15 (BC)``, and the
+greatest date or timestamp and its negative ``infinity`` and ``-infinity``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as arrow
+
+from circuits.excerpt import excerpt
+from circuits.types.functions.argument_rows import unscaled
+from circuits.types.functions.time_units import PER_SECOND, is_infinite, ticks_of
+
+__all__ = ["readable", "shown", "write_text"]
+
+_FIRST_DAY: Final = -719_162  # 0001-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
+
+
+def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """The values as text of type ``target``; ArrowInvalid for bytes that are no UTF-8."""
+    source = values.type
+    if arrow.is_floating(source):
+        return _float(values, target)
+    if arrow.is_decimal(source) and (source.scale > 6 or source.scale == source.precision):
+        return _decimal(values, target)
+    if arrow.is_date(source):
+        return _unusual(values, pc.cast(values, target), target)
+    if arrow.is_timestamp(source):
+        return _unusual(values, _timestamp(values, target), target)
+    if arrow.is_time(source):
+        return _trimmed(pc.cast(values, target))
+    return pc.cast(values, target)
+
+
+def shown(scalar: pa.Scalar) -> str:
+    """A value for an error's text; as text where Python has no such value, as of the year 20000."""
+    try:
+        return excerpt(scalar.as_py())
+    except (ValueError, OverflowError):
+        return repr(write_text(pa.repeat(scalar, 1), pa.string())[0].as_py())
+
+
+def readable(table: pa.Table) -> pa.Table:
+    """The table with dates and timestamps as text in columns of which Python lacks a value.
+
+    >>> readable(pa.table({"d": pa.array([3 * 10**6], pa.int32()).view(pa.date32())})).to_pylist()
+    [{'d': '10183-09-21'}]
+    """
+    for place, column in enumerate(table.columns):
+        if not arrow.is_date32(column.type) and not arrow.is_timestamp(column.type):
+            continue
+        try:
+            column.to_pylist()
+        except (ValueError, OverflowError):
+            chunks = [write_text(chunk, pa.string()) for chunk in column.chunks]
+            texts = pa.chunked_array(chunks, pa.string())
+            table = table.set_column(place, table.column_names[place], texts)
+    return table
+
+
+def _float(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """By numpy, whose shortest digits have an exponent where DuckDB's have one."""
+    floats = values.to_numpy(zero_copy_only=False)
+    shown = floats.astype(str)
+    if floats.dtype == np.float32:
+        # numpy writes 1e+10 of a float32, DuckDB all digits up to 1e+16.
+        long = np.char.find(shown, "e+") >= 0
+        long &= np.abs(floats) < np.float32(1e16)
+        whole = [np.format_float_positional(value, trim="0") for value in floats[long]]
+        shown = shown.astype(object)
+        shown[long] = whole
+    return pc.if_else(pc.is_valid(values), pa.array(shown, target), pa.scalar(None, target))
+
+
+def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Arrow writes small values of a scale above 6 as ``1E-7``; so the point is put in here."""
+    scale = values.type.scale
+    positive = pc.abs(values)
+    digits = pc.utf8_lpad(pc.cast(unscaled(positive), target), scale + 1, "0")
+    before = pc.utf8_slice_codeunits(digits, 0, -scale)
+    if scale == values.type.precision:
+        before = pc.replace_substring(before, "0", "")
+    after = pc.utf8_slice_codeunits(digits, -scale, None)
+    sign = pc.if_else(pc.equal(positive, values), pa.scalar("", target), pa.scalar("-", target))
+    text = pc.binary_join_element_wise(before, after, pa.scalar(".", target))
+    return pc.binary_join_element_wise(sign, text, pa.scalar("", target))
+
+
+def _timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
+    zone = values.type.tz is not None
+    if zone:
+        values = pc.cast(values, pa.timestamp(values.type.unit))
+    text = _trimmed(pc.cast(values, target))
+    return (
+        pc.binary_join_element_wise(text, *(pa.scalar(s, target) for s in ("+00", "")))
+        if zone
+        else text
+    )
+
+
+def _unusual(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
+    """The text, with years outside 1 to 9999 and infinities as Arrow does not write them."""
+    of = values.type
+    ticks = ticks_of(values)
+    per_day = 1 if arrow.is_date32(of) else 86_400_000
+    if arrow.is_timestamp(of):
+        per_day = 86_400 * PER_SECOND[of.unit]
+    days = ticks // per_day
+    odd = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, of)
+    if not odd.any():
+        return text
+    written = [_moment(int(tick), of) for tick in ticks[odd]]
+    return pc.replace_with_mask(text, pa.array(odd), pa.array(written, target))
+
+
+def _moment(tick: int, of: pa.DataType) -> str:
+    """A date or timestamp of any year."""
+    if bool(is_infinite(np.array([tick]), of)[0]):
+        return "infinity" if tick > 0 else "-infinity"
+    per_second = PER_SECOND[of.unit] if arrow.is_timestamp(of) else 1000
+    per_day = 1 if arrow.is_date32(of) else 86_400 * per_second
+    days, rest = divmod(tick, per_day)
+    date = np.datetime64(days, "D")
+    month = date.astype("datetime64[M]")
+    year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
+    number = int(month.astype(np.int64)) % 12 + 1
+    day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
+    shown = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
+    if not arrow.is_timestamp(of):
+        return shown
+    seconds, part = divmod(rest, per_second)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    digits = f"{part:0{len(str(per_second)) - 1}}".rstrip("0") if part else ""
+    zone = "" if of.tz is None else "+00"
+    return f"{shown} {clock}{'.' if digits else ''}{digits}{zone}"
+
+
+def _trimmed(text: pa.Array) -> pa.Array:
+    whole = pc.replace_substring_regex(text, r"\.0+$", "")
+    return pc.replace_substring_regex(whole, r"(\.\d*?)0+$", r"\1")

@@ -1,0 +1,251 @@
+r"""Parse columns of text as dates, timestamps and times, in the formats that DuckDB accepts.
+
+::
+
+    date       blanks [-]Y+ sep M[M] sep D[D] [" (BC)"]      sep: one of - / \ and a blank
+    time       H+:M[M][:[S[S]][.digits]]                      24:00 is the midnight after the day
+    timestamp  date [("T" | blank) time [Z | +HH[:MM[:SS]] | " UTC"] blanks]
+    special    [-]infinity, [-]inf, epoch                     in upper or lower case
+
+Fractional digits beyond the unit of the result are cut off, as in DuckDB. Exception: a timestamp in
+seconds or milliseconds is rounded from microseconds. The offset of a text shifts the result if the
+target type has a time zone, and is ignored if it has none. A text with a date and a time can be
+parsed as a date; its time must be valid and is then ignored.
+
+Deviations from DuckDB: the name of a zone other than UTC and GMT is refused (DuckDB accepts any
+word there, even ``PM``, and ignores it if the target type has no zone); a time followed by other
+words is refused; 24:00 is not accepted as a TIME, since Arrow's time types cannot represent it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.types.functions.time_units import (
+    DAY_US,
+    INFINITE,
+    MAX_DAY,
+    MAX_DAY_US,
+    PER_SECOND,
+    to_unit,
+)
+
+__all__ = ["read_date", "read_time", "read_timestamp"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_BLANK: Final = r"[ \t\n\v\f\r]"
+_TIME: Final = (
+    r"(?P<hour>\d{1,9}):(?:(?P<minute>\d{1,2})(?::(?P<second>\d{0,2})(?:\.(?P<part>\d*))?)?)?"
+)
+_ZONE: Final = (
+    r"(?P<zone>Z|(?P<side>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2})(?::?(?P<seconds>\d{2}))?)?"
+    rf"|{_BLANK}(?:Z|(?i:utc|gmt)))?"
+)
+_DATE: Final = (
+    rf"^{_BLANK}*(?P<sign>-?)(?P<year>\d{{1,9}})(?P<sep>[ /\\-])(?P<month>\d{{1,2}})"
+    r"(?P<sep2>[ /\\-])(?P<day>\d{1,2})"
+    rf"(?P<bc>{_BLANK}\((?i:bc)\))?"
+)
+_STAMP: Final = (
+    rf"{_DATE}(?P<time>(?:T|{_BLANK}){_BLANK}*{_TIME}{_ZONE}{_BLANK}*)?(?P<rest>{_BLANK}*)$"
+)
+_CLOCK: Final = rf"^{_BLANK}*{_TIME}{_ZONE}{_BLANK}*$"
+_SPECIAL: Final = rf"(?i)^{_BLANK}*(?P<sign>-?)(?P<name>infinity|inf|epoch){_BLANK}*$"
+_ISO_DATE: Final = r"^\d{4}-\d\d-\d\d$"
+_ISO_STAMP: Final = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?$"
+
+
+def read_date(values: pa.Array, *, lenient: bool = False) -> pa.Array:
+    """Parse text as date32; a text that is not a date is NULL if ``lenient``, else ArrowInvalid."""
+    quick = _quickly(values, _ISO_DATE, pa.date32())
+    if quick is not None:
+        return quick
+    parts = _Parts(values, _STAMP)
+    days, good = _days(parts)
+    _, _, clock = _clock(parts)
+    special, which = _special(values)
+    good &= clock | ~parts.has("time")
+    good &= (days > -MAX_DAY) & (days < MAX_DAY)
+    days = np.where(special, np.clip(which, -MAX_DAY, MAX_DAY), days)
+    good |= special
+    valid = _check(values, good, "date32", lenient)
+    array = pa.array(np.where(good, days, 0).astype(np.int32), pa.int32())
+    return _with_nulls(array, valid).view(pa.date32())
+
+
+def read_timestamp(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
+    """Parse text as timestamps; a text without an offset is local time in the zone of ``target``.
+
+    A text that is not a timestamp, or is outside the range of 64 bits, is NULL if ``lenient``, else
+    ArrowInvalid.
+    """
+    if target.unit != "ns" and target.tz is None:
+        quick = _quickly(values, _ISO_STAMP, target)
+        if quick is not None:
+            return quick
+    parts = _Parts(values, _STAMP)
+    days, good = _days(parts)
+    micros, nanos, clock = _clock(parts)
+    timed = parts.has("time")
+    # Blanks at the end of a bare date belong to dates only.
+    good &= np.where(timed, clock, parts.text("rest") == "")
+    good &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+    days, micros = np.where(good, days, 0), np.where(good & timed, micros, 0)
+    start = days * DAY_US
+    good &= micros < INFINITE - np.maximum(start, 0)
+    stamps = start + np.where(good, micros, 0)
+    special, which = _special(values)
+    local = None
+    if target.tz is not None:
+        offset, has_offset = _offset(parts)
+        shifted = stamps - offset
+        good &= ~has_offset | ((shifted > stamps) == (offset < 0)) | (offset == 0)
+        good &= np.abs(shifted) < INFINITE
+        stamps = shifted
+        local = ~has_offset & ~parts.has("zone") & ~special if target.tz != "UTC" else None
+    ticks, fits = to_unit(stamps, "us", target.unit)
+    if target.unit == "ns":
+        ticks = ticks + np.where(fits & timed, nanos, 0)
+        fits &= (ticks > -INFINITE) & (ticks < INFINITE)
+    ticks = np.where(special, which, ticks)
+    valid = _check(values, (good & fits) | special, str(target), lenient)
+    array = _with_nulls(pa.array(ticks, pa.int64()), valid)
+    if local is None or not local.any():
+        return array.view(target)
+    naive = pc.if_else(pa.array(local), array, None).view(pa.timestamp(target.unit))
+    there = pc.assume_timezone(naive, target.tz).view(pa.int64())
+    return pc.if_else(pa.array(local), there, array).view(target)
+
+
+def read_time(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -> pa.Array:
+    """Parse text as times of day; of a text that is a timestamp, take the time of day.
+
+    A text that is neither a time nor a timestamp is NULL if ``lenient``, else ArrowInvalid.
+    """
+    parts = _Parts(values, _CLOCK)
+    micros, nanos, good = _clock(parts)
+    stamp = _Parts(values, _STAMP)
+    dated = stamp.found & ~parts.found
+    if dated.any():
+        days, right = _days(stamp)
+        there, fine, clock = _clock(stamp)
+        right &= np.where(stamp.has("time"), clock, stamp.text("rest") == "")
+        right &= (days >= -MAX_DAY_US) & (days <= MAX_DAY_US)
+        right &= there < INFINITE - np.maximum(np.where(right, days, 0) * DAY_US, 0)
+        there = np.where(stamp.has("time"), there % DAY_US, 0)
+        micros, nanos = np.where(dated, there, micros), np.where(dated, fine, nanos)
+        good |= dated & right
+    good &= micros < DAY_US
+    valid = _check(values, good, str(target), lenient)
+    per_second = PER_SECOND[target.unit]
+    whole = np.where(good, micros, 0)
+    ticks = whole * 1000 + nanos if target.unit == "ns" else whole // (10**6 // per_second)
+    width = pa.int32() if target.bit_width == 32 else pa.int64()
+    return _with_nulls(pa.array(ticks).cast(width), valid).view(target)
+
+
+def _quickly(values: pa.Array, pattern: str, target: pa.DataType) -> pa.Array | None:
+    """Parse a column by Arrow's parser if all its texts match ``pattern``; None if it cannot."""
+    well_formed = pc.fill_null(pc.match_substring_regex(values, pattern), True)
+    if not pc.all(well_formed, min_count=0).as_py():
+        return None
+    try:
+        return pc.cast(values, target)
+    except pa.ArrowInvalid:  # a 30th of February, or digits beyond the unit
+        return None
+
+
+class _Parts:
+    """The named groups of a pattern in each text; NULL and texts that do not match have none."""
+
+    def __init__(self, values: pa.Array, pattern: str) -> None:
+        # RE2 accepts Python's syntax for named groups, and (?i:...).
+        self._struct = pc.extract_regex(values, pattern=pattern)
+        self.found: Bools = _mask(pc.is_valid(self._struct))
+        self._valid = pa.array(self.found)
+
+    def text(self, name: str) -> npt.NDArray[Any]:
+        """One group of each text, empty where the text has none."""
+        part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
+        return np.asarray(pc.fill_null(part, "").to_numpy(zero_copy_only=False), dtype=object)
+
+    def has(self, name: str) -> Bools:
+        """A mask of the texts in which a group is not empty."""
+        part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
+        return _mask(pc.greater(pc.binary_length(pc.fill_null(part, "")), 0))
+
+    def number(self, name: str) -> Int64s:
+        """One group of digits of each text as a number, 0 where the text has none."""
+        part = pc.if_else(self._valid, pc.struct_field(self._struct, name), "")
+        part = pc.fill_null(part, "")
+        digits = pc.if_else(pc.equal(part, ""), "0", part)
+        return np.asarray(pc.cast(digits, pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _days(parts: _Parts) -> tuple[Int64s, Bools]:
+    """Days since 1970, and a mask of the texts whose date exists."""
+    year, month, day = (parts.number(name) for name in ("year", "month", "day"))
+    negative, before_christ = parts.has("sign"), parts.has("bc")
+    good = parts.found & (parts.text("sep") == parts.text("sep2"))
+    good &= ~before_christ | (~negative & (year > 0))
+    year = np.where(negative, -year, np.where(before_christ, 1 - year, year))
+    good &= (month >= 1) & (month <= 12) & (day >= 1) & (np.abs(year) < 6_000_000)
+    months = np.where(good, (year - 1970) * 12 + month - 1, 0)
+    first = months.astype("datetime64[M]").astype("datetime64[D]")
+    days = first + np.where(good, day - 1, 0)
+    good &= days.astype("datetime64[M]").astype(np.int64) == months
+    return days.astype(np.int64), good
+
+
+def _clock(parts: _Parts) -> tuple[Int64s, Int64s, Bools]:
+    """Microseconds since midnight, the remaining nanoseconds, and a mask of the valid times."""
+    hour, minute, second = (parts.number(name) for name in ("hour", "minute", "second"))
+    part = parts.text("part")
+    shown = pa.array([digits[:9].ljust(9, "0") for digits in part], pa.string())
+    nanos = np.asarray(pc.cast(shown, pa.int64()).to_numpy(), np.int64)
+    good = parts.found & (minute < 60) & (second < 60) & (hour <= 24)
+    good &= (hour < 24) | ((minute == 0) & (second == 0) & (nanos == 0))
+    hour = np.where(good, hour, 0)
+    micros = ((hour * 60 + minute) * 60 + second) * 10**6 + nanos // 1000
+    return micros, nanos % 1000, good
+
+
+def _offset(parts: _Parts) -> tuple[Int64s, Bools]:
+    """The UTC offset of each text in microseconds, and a mask of the texts that have an offset."""
+    hours, minutes, seconds = (parts.number(n) for n in ("hours", "minutes", "seconds"))
+    ahead = ((hours * 60 + minutes) * 60 + seconds) * 10**6
+    side = parts.text("side")
+    return np.where(side == "-", -ahead, ahead), side != ""
+
+
+def _special(values: pa.Array) -> tuple[Bools, Int64s]:
+    """A mask of the texts that are a special value (``inf``, ``epoch``), and its ticks."""
+    parts = _Parts(values, _SPECIAL)
+    if not parts.found.any():
+        return parts.found, np.zeros(len(values), np.int64)
+    names = np.array([name.lower() for name in parts.text("name")], dtype=object)
+    infinite = np.where(parts.has("sign"), -INFINITE, INFINITE)
+    return parts.found, np.where(names == "epoch", 0, infinite)
+
+
+def _with_nulls(array: pa.Array, valid: Bools) -> pa.Array:
+    return array if valid.all() else pc.if_else(pa.array(valid), array, None)
+
+
+def _check(values: pa.Array, good: Bools, wanted: str, lenient: bool) -> Bools:
+    """A mask of the valid values; ArrowInvalid if a text has none, unless ``lenient``."""
+    wrong = ~good & _mask(pc.is_valid(values))
+    if wrong.any() and not lenient:
+        raise pa.ArrowInvalid(f"{values[int(wrong.argmax())].as_py()!r} is no {wanted}")
+    return good & _mask(pc.is_valid(values))
+
+
+def _mask(array: pa.Array) -> Bools:
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)

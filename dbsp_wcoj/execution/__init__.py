@@ -1,0 +1,1 @@
+"""Execution: compile planned terms to join programs, bind them to runs, run and profile them."""

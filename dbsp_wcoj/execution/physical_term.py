@@ -1,0 +1,295 @@
+"""A product: one planned term bound to the runs that it reads, ready to be run by the kernel.
+
+A product is built once per term and kept. What changes from step to step is data that it holds the
+address of: the tables of the spines (old), and the addresses of the step's delta runs. Its result
+leaves in chunks of at most `CHUNK` rows, because one inserted row can match millions.
+
+Where an executor is given, the ranges of a term run at the same time, each with a stack of its own.
+All of them have ended when a method returns or raises, because they read the step's runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, wait
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from dbsp_wcoj.errors import WeightOverflowError
+from dbsp_wcoj.execution.join_buffers import CHUNK, JoinBuffers, address_of
+from dbsp_wcoj.execution.program_compiler import compile_program, link
+from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join.join import join
+from dbsp_wcoj.kernels.join.packed_lists import pack, packed_words
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.planning.planner import TermPlan
+from dbsp_wcoj.storage.run import WHOLE, Ranges, Run
+from dbsp_wcoj.storage.spine import Spine
+from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
+
+__all__ = ["PhysicalTerm", "Source"]
+
+# (the spine to read or None, the place of the delta to read or -1)
+Source = tuple[Spine | None, int]
+Result = TypeVar("Result")
+
+
+class PhysicalTerm:
+    """One term: a plan, its program, and the sources of its factors.
+
+    ``counters`` holds proposals and intersections since it was built, a row for each level of the
+    plan.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_call",
+        "_count",
+        "_is_linked",
+        "_kept",
+        "_program",
+        "_runs",
+        "_stack",
+        "counters",
+        "plan",
+    )
+
+    def __init__(
+        self,
+        plan: TermPlan,
+        sources: Sequence[Source],
+        deltas: Int64Array,
+        stack: JoinBuffers,
+        *,
+        driven_by: Sequence[int] = (),
+    ) -> None:
+        """Bind a plan.
+
+        Args:
+            plan: The plan.
+            sources: One per factor.
+            deltas: Addresses of the step's delta runs, written by the owner before each run.
+            stack: Where the product runs, one at a time with others that share it.
+            driven_by: Factors that are deltas, whose rows are looked up one after the other.
+        """
+        self.plan = plan
+        self.counters: Int64Array = _zeros(plan)
+        self._runs: Int64Array = np.zeros(1, np.int64)
+        self._program = compile_program(plan, driven_by)
+        self._is_linked = False
+        flat: list[int] = []
+        for spine, delta in sources:
+            flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
+        views = np.array(flat, np.int64)
+        # The kernel gets addresses: these objects are kept because it reads them.
+        self._kept = (views, deltas, [spine for spine, _ in sources])
+        self._arguments = (address_of(self._program), address_of(views), address_of(deltas))
+        self._count = address_of(self.counters)
+        # The stack's addresses, and the call that they are part of.
+        self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        self._stack = stack
+        stack.fit(self._program)
+
+    @property
+    def runs(self) -> int:
+        """How often it has run."""
+        return int(self._runs[0])
+
+    @property
+    def closing(self) -> int | None:
+        """The factor that goes on to the innermost variable where the two last close a cycle."""
+        program = self._program
+        level = int(program[words.LEVELS]) - 2
+        if level < 0:
+            return None
+        starts = int(program[words.BLOCKS]) + level
+        block, inner = (int(start) for start in program[starts : starts + 2])
+        if program[block + words.SUMMED] != words.SUM_CLOSING:
+            return None
+        (moving,) = self._factors(block) & self._factors(inner)
+        return moving
+
+    def link(self) -> None:
+        """Compile or load the kernels that the program calls, before it runs for the first time."""
+        if not self._is_linked:
+            link(self._program)
+            self._is_linked = True
+
+    def pack(self, run: Run) -> None:
+        """Have the run of the factor `closing` packed: worth it for a join of whole relations.
+
+        Complexity:
+            O(rows).
+        """
+        nodes = int(run.buffer[layout.LEVELS + layout.LEVEL_SIZE])
+        packed = np.empty(packed_words(nodes, run.rows), np.int64)
+        if pack(run.address, address_of(packed)):
+            self._stack.pack(packed)
+
+    def _factors(self, block: int) -> set[int]:
+        first = block + words.PARTICIPANTS + 1
+        last = first + words.PARTICIPANT_WORDS * int(self._program[first - 1])
+        return set(self._program[first : last : words.PARTICIPANT_WORDS].tolist())
+
+    @property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Where a batch finds its program, its sources, its counters and the count of its runs."""
+        program, sources, _ = self._arguments
+        return program, sources, self._count, address_of(self._runs)
+
+    def total(
+        self,
+        ranges: Ranges = WHOLE,
+        executor: Executor | None = None,
+        budget: Budget | None = None,
+    ) -> int:
+        """The weight of the empty row, for an empty head; exact.
+
+        Args:
+            ranges: Disjoint inclusive ranges of the split variable that cover what is asked for.
+            executor: Runs the ranges at once when given; the kernel does not hold the GIL.
+            budget: Of whose time the join may use; it looks at it now and then.
+
+        Raises:
+            WeightOverflowError: The weight, or a part of it, leaves int64.
+            LimitError: The join takes too long.
+        """
+        self._runs[0] += 1
+        if executor is None and ranges is WHOLE and budget is None:
+            result = join(*self._whole())
+            if result[0] != words.PAUSED:
+                return self._finish(result)
+            ((low, high),) = WHOLE
+            return self._total(low, high, self._stack, self._count, budget, resumed=1)
+        self.link()
+        total = 0
+        if executor is None:
+            for low, high in ranges:
+                total += self._total(low, high, self._stack, self._count, budget)
+            return total
+        function = partial(self._total_apart, budget)
+        for part, counters in _at_once(executor, function, ranges):
+            total += part
+            self.counters += counters
+        return total
+
+    def chunks(
+        self,
+        ranges: Ranges = WHOLE,
+        executor: Executor | None = None,
+        budget: Budget | None = None,
+    ) -> Iterator[ZSet]:
+        """The result as Z-sets of at most `CHUNK` rows each, whose sum it is.
+
+        With an executor all chunks of a range are held until it is their turn.
+
+        Raises:
+            WeightOverflowError: A weight of the result leaves int64.
+            LimitError: The result is larger, or takes longer, than the budget allows.
+        """
+        self.link()
+        self._runs[0] += 1
+        if executor is None:
+            for low, high in ranges:
+                yield from self._chunks(low, high, self._stack, self._count, budget)
+            return
+        function = partial(self._chunks_apart, budget)
+        for pieces, counters in _at_once(executor, function, ranges):
+            self.counters += counters
+            yield from pieces
+
+    def _total(
+        self,
+        low: int,
+        high: int,
+        stack: JoinBuffers,
+        counters: int,
+        budget: Budget | None,
+        *,
+        resumed: int = 0,
+    ) -> int:
+        state, out, marks, sums = stack.arguments
+        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
+        while True:
+            result = join(*self._arguments, low, high, resumed, *room)
+            if result[0] != words.PAUSED:
+                return self._finish(result)
+            if budget is not None:
+                budget.check_time()
+            resumed = 1
+
+    def _finish(self, result: tuple[int, int, int]) -> int:
+        status, _, total = result
+        if status == words.OVERFLOW:
+            raise _overflow(self.plan)
+        return total
+
+    def _whole(self) -> tuple[int, ...]:
+        """The kernel's arguments for all values, the same in every step until the stack grows."""
+        stack, arguments = self._call
+        if stack is not self._stack.arguments:
+            self.link()
+            stack = state, out, marks, sums = self._stack.arguments
+            ((low, high),) = WHOLE
+            room = (state, out, CHUNK, marks, sums, self._count, words.PAUSE_AFTER)
+            arguments = (*self._arguments, low, high, 0, *room)
+            self._call = (stack, arguments)
+        return arguments
+
+    def _chunks(
+        self, low: int, high: int, stack: JoinBuffers, counters: int, budget: Budget | None
+    ) -> Iterator[ZSet]:
+        state, out, marks, sums = stack.arguments
+        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
+        resumed, status = 0, words.FULL
+        while status in (words.FULL, words.PAUSED):
+            status, written, _ = join(*self._arguments, low, high, resumed, *room)
+            if status == words.OVERFLOW:
+                raise _overflow(self.plan)
+            if budget is not None:
+                budget.add_rows(written, len(self.plan.head))
+            if written:
+                yield consolidated_rows(*stack.output(len(self.plan.head), written))
+            resumed = 1
+
+    def _total_apart(
+        self, budget: Budget | None, bounds: tuple[int, int]
+    ) -> tuple[int, Int64Array]:
+        counters = _zeros(self.plan)
+        with self._stack.another(self._program) as stack:
+            return self._total(*bounds, stack, address_of(counters), budget), counters
+
+    def _chunks_apart(
+        self, budget: Budget | None, bounds: tuple[int, int]
+    ) -> tuple[list[ZSet], Int64Array]:
+        counters = _zeros(self.plan)
+        with self._stack.another(self._program) as stack:
+            return list(self._chunks(*bounds, stack, address_of(counters), budget)), counters
+
+
+def _zeros(plan: TermPlan) -> Int64Array:
+    return np.zeros((max(len(plan.order), 1), words.COUNTER_WORDS), np.int64)
+
+
+def _at_once(
+    executor: Executor, function: Callable[[tuple[int, int]], Result], ranges: Ranges
+) -> Iterator[Result]:
+    """The results for all ranges in their order; none still runs when this ends."""
+    futures = [executor.submit(function, bounds) for bounds in ranges]
+    try:
+        for future in futures:
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+        wait(futures)
+
+
+def _overflow(plan: TermPlan) -> WeightOverflowError:
+    return WeightOverflowError(
+        f"a weight of the result of {plan.head} is beyond int64 ({LIMIT}); "
+        f"nothing was changed: split the step or scale the weights"
+    )

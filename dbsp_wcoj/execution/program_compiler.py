@@ -1,0 +1,263 @@
+"""From a term's plan to the program that the join kernel runs, and the kernels that this calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import address_of
+from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join.clique_sums import sum_shared
+from dbsp_wcoj.kernels.join.cycle_sums import sum_closing
+from dbsp_wcoj.kernels.join.sums import sum_last, sum_pairs
+from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
+from dbsp_wcoj.query import Comparison, Constant, Variable
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["SUM_KERNELS", "compile_program", "link"]
+
+NONE: Final = -1
+NOT_LINKED: Final = 0
+
+OPERATORS: Final = {
+    "<": words.LESS,
+    "<=": words.AT_MOST,
+    ">": words.GREATER,
+    ">=": words.AT_LEAST,
+    "==": words.EQUAL,
+    "!=": words.UNEQUAL,
+}
+
+#: The kernels that sum a level and those after it; a level with one atom is summed without any.
+SUM_KERNELS: Final = {
+    words.SUM_LAST: sum_last,
+    words.SUM_PAIRS: sum_pairs,
+    words.SUM_CLOSING: sum_closing,
+    words.SUM_SHARED: sum_shared,
+}
+
+
+def link(program: Int64Array) -> None:
+    """Write to a program the addresses of the kernels that it calls; it runs only then.
+
+    They are compiled, or loaded from the cache: so this is left until a program runs.
+    """
+    starts = int(program[words.BLOCKS])
+    for block in program[starts : starts + int(program[words.LEVELS])].tolist():
+        summed = int(program[block + words.SUMMED])
+        if summed == words.NOT_SUMMED:
+            continue
+        if summed != words.SUM_LAST or program[block + words.PARTICIPANTS] > 1:
+            program[block + words.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
+
+
+def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
+    """Return the program of a plan; its layout is in `dbsp_wcoj.kernels.join.program`.
+
+    Args:
+        plan: The plan.
+        deltas: The factors that are deltas; the rows of one of them may drive the join.
+    """
+    levels = len(plan.order)
+    shape = _Shape(plan)
+    depths = max((factor.depth for factor in plan.factors), default=0)
+    fixed = [
+        len(plan.factors),
+        levels,
+        shape.emitted,
+        len(plan.head),
+        0,
+        depths,
+        shape.split,
+        0,
+        0,
+        *_driver(plan, deltas),
+    ]
+    head_start = words.PROGRAM_WORDS
+    blocks_start = head_start + len(plan.head)
+    depths_start = blocks_start + levels + 1
+    fixed[words.HEAD] = head_start
+    fixed[words.BLOCKS] = blocks_start
+    fixed[words.ATOM_DEPTHS] = depths_start
+    position = depths_start + len(plan.factors)
+    starts: list[int] = []
+    blocks: list[int] = []
+    summed = _sums_two(shape)
+    separators = shape.separators
+    for level in range(levels):
+        block = _block(shape, level)
+        if summed and level == levels - 2:
+            block[words.SUMMED] = summed
+        if not (summed and level == levels - 1):
+            block[words.SEPARATOR] = separators[level]
+        starts.append(position + len(blocks))
+        blocks += block
+    starts.append(position + len(blocks))
+    if summed == words.SUM_SHARED:
+        blocks += _block(shape, levels - 1, without=plan.order[-2])
+    return np.array(
+        fixed
+        + [shape.level[name] for name in plan.head]
+        + starts
+        + [factor.depth for factor in plan.factors]
+        + blocks,
+        np.int64,
+    )
+
+
+class _Shape:
+    """A plan's variables by level, looked up once for all levels.
+
+    Attributes:
+        plan: The plan.
+        level: The level of each variable.
+        bound: The variables that each factor binds, in its order.
+        holders: By level, the factors that bind its variable, and at which depth.
+        compared: By level, the comparisons that read its variable.
+        emitted: As `TermPlan.emitted`.
+        split: As `TermPlan.split`.
+    """
+
+    def __init__(self, plan: TermPlan) -> None:
+        self.plan = plan
+        self.level = {name: i for i, name in enumerate(plan.order)}
+        self.bound = [tuple(f.variables[k] for k in f.order[: f.depth]) for f in plan.factors]
+        self.holders: list[list[tuple[int, int]]] = [[] for _ in plan.order]
+        for index, names in enumerate(self.bound):
+            for depth, name in enumerate(names):
+                self.holders[self.level[name]].append((index, depth))
+        self.compared: list[list[Comparison]] = [[] for _ in plan.order]
+        for comparison in plan.comparisons:
+            for name in dict.fromkeys(comparison.variables):
+                self.compared[self.level[name]].append(comparison)
+        self.emitted = plan.emitted
+        self.split = plan.split
+
+    @cached_property
+    def separators(self) -> list[int]:
+        """Per level, the level of the one variable that the sum from there on depends on.
+
+        None where there are several, where rows are still made, where the work is split, and where
+        values come once: the first variable's do, and so does a sum after it alone.
+
+        The sum from a level on depends on the earlier variables that share a factor or a comparison
+        with a variable from there on. A variable at level p whose last such partner is at level q
+        counts for the levels p + 1 to q, so differences at these ends add up to the number of such
+        variables and the sum of their levels.
+
+        Complexity:
+            O(levels + columns of the factors).
+        """
+        levels = len(self.plan.order)
+        last = list(range(levels))
+        groups = [*self.bound, *(c.variables for c in self.plan.comparisons)]
+        for names in groups:
+            furthest = max((self.level[name] for name in names), default=0)
+            for name in names:
+                last[self.level[name]] = max(last[self.level[name]], furthest)
+        ends = [(0, 0)] * (levels + 1)
+        for place, furthest in enumerate(last):
+            for at, sign in ((place + 1, 1), (furthest + 1, -1)):
+                count, total = ends[at]
+                ends[at] = count + sign, total + sign * place
+        open_at = list(accumulate(ends, lambda a, b: (a[0] + b[0], a[1] + b[1])))
+        first = max(self.emitted, self.split + 1, 2)
+        return [
+            total if level >= first and count == 1 and total else NONE
+            for level, (count, total) in enumerate(open_at[:levels])
+        ]
+
+
+def _driver(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
+    """The delta whose rows bind the first variables, and how many; none where they bind others.
+
+    Rows are not driven where several of them add up to one row of the head.
+    """
+    for index in deltas:
+        factor = plan.factors[index]
+        bound = tuple(factor.variables[k] for k in factor.order[: factor.depth])
+        if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted < len(bound):
+            return index, len(bound)
+    return 0, 0
+
+
+def _sums_two(shape: _Shape) -> int:
+    """How the last two variables are summed together, if they are; else `NOT_SUMMED`.
+
+    ``SUM_PAIRS`` where the last is a sum over two atoms. ``SUM_CLOSING`` where of these two one
+    comes from the variable before, at which it meets one atom more, and nothing is compared.
+    ``SUM_SHARED`` where one comes from there and meets several that do not.
+    """
+    plan = shape.plan
+    last = len(plan.order) - 1
+    # The innermost variable is not walked by itself then, so it cannot be the one that is split.
+    if last < 1 or last - 1 < shape.emitted or shape.split == last:
+        return words.NOT_SUMMED
+    before = plan.order[-2]
+    at_last = {i for i, _ in shape.holders[last]}
+    if any(plan.factors[i].depth < len(plan.factors[i].variables) for i in at_last):
+        return words.NOT_SUMMED
+    meeting = {i for i, _ in shape.holders[last - 1]}
+    moving = meeting & at_last
+    compared = shape.compared[last]
+    if len(at_last) == 2:
+        if any(c.op == "!=" for c in compared):
+            return words.NOT_SUMMED
+        closes = len(meeting) == 2 and len(moving) == 1 and not compared
+        return words.SUM_CLOSING if closes else words.SUM_PAIRS
+    if len(at_last) > 2 and len(moving) == 1 and not any(before in c.variables for c in compared):
+        return words.SUM_SHARED
+    return words.NOT_SUMMED
+
+
+def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int]:
+    """The block of a level; of its atoms those that do not bind ``without``."""
+    plan = shape.plan
+    name = plan.order[level]
+    participants: list[int] = []
+    count = 0
+    at_leaves = True
+    for index, depth in shape.holders[level]:
+        if without in shape.bound[index]:
+            continue
+        factor = plan.factors[index]
+        participants += [index, depth, int(depth == factor.depth - 1)]
+        at_leaves &= depth == len(factor.variables) - 1
+        count += 1
+    comparisons: list[int] = []
+    unequal = False
+    for comparison in shape.compared[level]:
+        op, other = _orient(comparison, name)
+        if isinstance(other, Constant):
+            comparisons += [OPERATORS[op], words.CONSTANT, int(other.value)]  # type: ignore[call-overload]
+        elif other.name == name:
+            if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
+                comparisons += [words.LESS, words.CONSTANT, -(2**63)]
+            continue
+        elif shape.level[other.name] < level:
+            comparisons += [OPERATORS[op], words.VARIABLE, shape.level[other.name]]
+        else:
+            continue
+        unequal |= op == "!="
+    innermost = level == len(plan.order) - 1 and level >= shape.emitted
+    summed = innermost and not unequal and (count == 1 or (count == 2 and at_leaves))
+    return [
+        NONE,
+        words.SUM_LAST if summed else words.NOT_SUMMED,
+        NOT_LINKED,
+        count,
+        *participants,
+        len(comparisons) // words.COMPARISON_WORDS,
+        *comparisons,
+    ]
+
+
+def _orient(comparison: Comparison, name: str) -> tuple[str, Variable | Constant]:
+    """The operator and the other side of a comparison that reads ``name``, with it on the left."""
+    if isinstance(comparison.left, Variable) and comparison.left.name == name:
+        return comparison.op, comparison.right
+    return FLIPPED[comparison.op], comparison.left

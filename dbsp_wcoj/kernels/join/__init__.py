@@ -1,0 +1,1 @@
+"""Kernels of the generic join: prefix enumeration, intersection, sums over trailing variables."""

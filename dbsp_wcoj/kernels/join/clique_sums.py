@@ -1,0 +1,346 @@
+"""The last two variables of a clique, summed with the intersection that they share.
+
+    sum over v of  w(v) * ( sum over c of  m(v, c) * f(c) * g(c) * … )
+
+As in `dbsp_wcoj.kernels.join.cycle_sums` one atom, ``m``, goes on from the first of the two
+variables to the innermost; but there it meets several atoms that ``v`` does not move. Their product
+``f * g * …`` is worked out once for the prefix, as a list of values with weights, and each ``v``
+holds its list of ``m`` against it. In a clique the values of ``v`` are often that very list: the
+same runs are read below the same prefix, so the intersection is shared between the levels as well.
+
+Cost: one intersection for the prefix, then for each ``v`` the shorter of the two lists, scanned
+against a bitmap or galloped through. Without the sharing, a k-clique intersects k - 1 lists for
+each clique of k - 1.
+
+A product of more than `LIST_WORDS` values is taken in pieces, for the sum is linear in it.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.join.cursors import (
+    HIGHEST,
+    LOWEST,
+    bind_value,
+    enter,
+    excluded,
+    fetch,
+    next_value,
+    value_range,
+)
+from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
+from dbsp_wcoj.kernels.join.lists import collect_lists
+from dbsp_wcoj.kernels.join.program import (
+    BLOCKS,
+    CELL_BYTES,
+    COUNTER_BYTES,
+    DEPTHS,
+    END,
+    FIRST_SLOT,
+    HIGH,
+    INTERSECTIONS,
+    LEVEL_STATE_WORDS,
+    LEVELS,
+    LIST_WORDS,
+    LOW,
+    MARK_WORDS,
+    MOST_MARKS,
+    OFFSETS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    VALUE,
+    VALUES,
+)
+from dbsp_wcoj.kernels.join.shared_lists import are_leaves, are_shared
+from dbsp_wcoj.kernels.join.sums import (
+    MARKED_LENGTH,
+    MARKED_USES,
+    SCAN_RATIO,
+    count_marked,
+    set_marks,
+)
+from dbsp_wcoj.kernels.memory import count_up, load, store
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
+
+
+@subroutine
+def collect_some(program, state, cells, levels, fixed, proposer, room, counters):
+    """Write the next values of the product and their weights.
+
+    Returns ``(values, weight)``: how many, and the weight of each of them, 0 if they differ.
+    """
+    size = np.int64(0)
+    weight = np.int64(0)
+    while size < LIST_WORDS:
+        found, value = next_value(program, state, cells, fixed, proposer, counters)
+        if not found:
+            break
+        here = bind_value(program, state, cells, fixed, np.int64(1))
+        if here == 0 or excluded(program, state, fixed, levels, value):
+            continue
+        if size == 0:
+            weight = here
+        if here != weight or here == OVERFLOWED:
+            weight = np.int64(0)
+        store(room, size, value)
+        store(room, LIST_WORDS + size, here)
+        size += 1
+    return size, weight
+
+
+@subroutine
+def dot_product(run, values, i, end, room, size, weight):
+    """The sum over the common values of a list and the product, in checked arithmetic."""
+    total = np.int64(0)
+    j = np.int64(0)
+    while i < end and j < size:
+        x = load(values, i)
+        y = load(room, j)
+        if x == y:
+            factor = weight if weight != 0 else load(room, LIST_WORDS + j)
+            total = add(total, multiply(leaf_weight(run, i), factor))
+            i += 1
+            j += 1
+        elif x < y:
+            i = seek(values, i, end, y)
+        else:
+            j = seek(room, j, size, x)
+    return total
+
+
+@subroutine
+def hold_against(run, values, first, last, room, size, weight, marks, lowest, highest):
+    """Return the sum over one list of ``m``, against the product or the bitmap of it."""
+    if weight == 0 or load(run, layout.WEIGHTS) != 0:
+        return dot_product(run, values, first, last, room, size, weight)
+    if marks != 0 and last - first <= SCAN_RATIO * size:
+        part = count_marked(marks, lowest, highest, values, first, last)
+    else:
+        part = count_common(room, np.int64(0), size, values, first, last)
+    return multiply(multiply(part, weight), load(run, layout.UNIFORM))
+
+
+@subroutine
+def sum_values(
+    program,
+    state,
+    cells,
+    word,
+    values,
+    length,
+    bound,
+    room,
+    size,
+    weight,
+    marks,
+    lowest,
+    highest,
+    counters,
+):
+    """The sum over the level's ``values``, a product of lists, each against the one in ``room``.
+
+    ``bound`` is the weight of each value, 0 where they differ; ``weight`` the same in ``room``.
+    """
+    depths = load(program, DEPTHS)
+    moving = load(program, word)
+    depth = load(program, word + 1)
+    total = np.int64(0)
+    count_up(counters, PROPOSALS, length)
+    count_up(counters, INTERSECTIONS, length)
+    inner = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        run, nodes, offsets = load(cell, RUN), load(cell, VALUES), load(cell, OFFSETS)
+        below = load(cell + CELL_BYTES, VALUES)
+        at, end = load(cell, POSITION), load(cell, END)
+        position = np.int64(0)
+        direct = depth == 0 and load(run, layout.DIRECTORY) != 0
+        while position < length and at < end:
+            value = load(values, position)
+            if direct:
+                fetch(run, cell, values, position, length - 1, True)
+                at = root_seek(run, at, end, value)
+            else:
+                at = seek(nodes, at, end, value)
+            if at >= end:
+                break
+            node = load(nodes, at)
+            if node != value:
+                position = seek(values, position, length, node)
+                continue
+            child, child_end = load(offsets, at), load(offsets, at + 1)
+            inner += min(child_end - child, size)
+            part = hold_against(
+                run, below, child, child_end, room, size, weight, marks, lowest, highest
+            )
+            factor = bound if bound != 0 else load(values, LIST_WORDS + position)
+            total = add(total, multiply(part, factor))
+            position += 1
+            at += 1
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    return total
+
+
+@subroutine
+def sum_extensions(
+    program,
+    state,
+    cells,
+    levels,
+    level,
+    proposer,
+    moving,
+    moving_depth,
+    room,
+    size,
+    weight,
+    marks,
+    lowest,
+    highest,
+    counters,
+):
+    """The sum over the extensions of the level, whose cursors have been set."""
+    depths = load(program, DEPTHS)
+    block = load(program, load(program, BLOCKS) + level)
+    total = np.int64(0)
+    inner = np.int64(0)
+    while True:
+        found, value = next_value(program, state, cells, block, proposer, counters)
+        if not found:
+            break
+        store(state, levels + LEVEL_STATE_WORDS * level + VALUE, value)
+        bound = bind_value(program, state, cells, block, np.int64(1))
+        if bound == 0 or excluded(program, state, block, levels, value):
+            continue
+        for slot in range(load(state, FIRST_SLOT + moving), load(state, FIRST_SLOT + moving + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + moving_depth + 1)
+            child, child_end = load(cell, LOW), load(cell, HIGH)
+            if child >= child_end:
+                continue
+            inner += min(child_end - child, size)
+            part = hold_against(
+                load(cell, RUN),
+                load(cell, VALUES),
+                child,
+                child_end,
+                room,
+                size,
+                weight,
+                marks,
+                lowest,
+                highest,
+            )
+            total = add(total, multiply(part, bound))
+    count_up(counters + COUNTER_BYTES, PROPOSALS, inner)
+    count_up(counters + COUNTER_BYTES, INTERSECTIONS, inner)
+    return total
+
+
+@compiled
+def sum_shared(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
+    """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
+
+    ``least`` and ``most`` are what the level's values are restricted to.
+    """
+    block = load(program, load(program, BLOCKS) + level)
+    fixed = load(program, load(program, BLOCKS) + load(program, LEVELS))
+    room = marks + 8 * MARK_WORDS
+    inner_counters = counters + COUNTER_BYTES
+    low, high = value_range(program, state, fixed, levels, LOWEST, HIGHEST)
+    if low > high:
+        return np.int64(0)
+    fixed_proposer, extensions = enter(program, state, cells, fixed, low, high)
+    if extensions == 0:
+        return np.int64(0)
+    # The only participant that is not complete here goes on.
+    word = block + PARTICIPANTS + 1
+    while load(program, word + 2) != 0:
+        word += PARTICIPANT_WORDS
+    moving, moving_depth = load(program, word), load(program, word + 1)
+    values = room + 16 * LIST_WORDS
+    scratch = room + 32 * LIST_WORDS
+    nothing = np.int64(-1)
+    done, size, weight = collect_lists(
+        program, state, cells, levels, fixed, nothing, room, scratch, inner_counters
+    )
+    listed = False
+    length = np.int64(0)
+    bound = np.int64(0)
+    if done and size == 0:
+        return size
+    alone = load(program, block + PARTICIPANTS) == 1
+    if done and not alone and are_leaves(program, state, cells, block):
+        free = least == LOWEST and most == HIGHEST
+        if free and are_shared(program, state, cells, block, fixed, moving):
+            values, length, bound = room, size, weight
+            listed = True
+        else:
+            listed, length, bound = collect_lists(
+                program, state, cells, levels, block, moving, values, scratch, counters
+            )
+        if listed:
+            count = length
+    whole = done
+    total = np.int64(0)
+    while True:
+        if not whole:
+            size, weight = collect_some(
+                program, state, cells, levels, fixed, fixed_proposer, room, inner_counters
+            )
+            done = size < LIST_WORDS
+        if size == 0:
+            return total
+        lowest, highest = load(room, 0), load(room, size - 1)
+        marked = np.int64(0)
+        spread = np.uint64(highest) - np.uint64(lowest)
+        often = size >= MARKED_LENGTH and count >= MARKED_USES
+        if often and weight != 0 and spread < np.uint64(MOST_MARKS - 1):
+            marked = marks
+            set_marks(marks, room, np.int64(0), size, lowest, False)
+        if listed:
+            part = sum_values(
+                program,
+                state,
+                cells,
+                word,
+                values,
+                length,
+                bound,
+                room,
+                size,
+                weight,
+                marked,
+                lowest,
+                highest,
+                counters,
+            )
+        else:
+            part = sum_extensions(
+                program,
+                state,
+                cells,
+                levels,
+                level,
+                proposer,
+                moving,
+                moving_depth,
+                room,
+                size,
+                weight,
+                marked,
+                lowest,
+                highest,
+                counters,
+            )
+        total = add(total, part)
+        if marked != 0:
+            set_marks(marks, room, np.int64(0), size, lowest, True)
+        if done:
+            return total
+        proposer, count = enter(program, state, cells, block, least, most)

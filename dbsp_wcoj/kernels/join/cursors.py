@@ -1,0 +1,387 @@
+"""The walk's cursors: where every run of every atom stands among the extensions of the prefix.
+
+A slot is one run of one atom; it has a cell per depth (`dbsp_wcoj.kernels.join.program`). An atom
+is the sum of its slots: it proposes the union of their values, and a value's weight is the sum of
+theirs. ``state``, ``program`` and ``cells`` are addresses.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import inlined, subroutine
+from dbsp_wcoj.kernels.join.program import (
+    AT_LEAST,
+    AT_MOST,
+    ATOM_DEPTHS,
+    ATOMS,
+    CELL_BYTES,
+    COMPARISON_WORDS,
+    CONSTANT,
+    DELTA,
+    DEPTHS,
+    END,
+    EQUAL,
+    FIRST_SLOT,
+    GREATER,
+    HIGH,
+    INTERSECTIONS,
+    LESS,
+    LEVEL_STATE_WORDS,
+    LOW,
+    MATCHED,
+    OFFSETS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    SOURCE_WORDS,
+    TABLE,
+    UNEQUAL,
+    VALUE,
+    VALUES,
+    WEIGHT,
+    WITH_DELTA,
+)
+from dbsp_wcoj.kernels.memory import count_up, load, prefetch, store
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.values.arithmetic import add, difference, fits, multiply
+
+LOWEST = np.int64(-(2**63))
+HIGHEST = np.int64(2**63 - 1)
+ROOT = np.int64(0)
+
+# How many values ahead of the cursor each stage of fetching is.
+AHEAD = 4
+LINE_WORDS = 8
+
+
+@inlined
+def advance(state, cell, depth, low, value):
+    """Return the first position from ``low`` on whose value is at least ``value``."""
+    if depth == 0:
+        return root_seek(load(cell, RUN), low, load(cell, END), value)
+    return seek(load(cell, VALUES), low, load(cell, END), value)
+
+
+@subroutine
+def subtree_weight(run, depth, first, last):
+    """Return the weight of the rows under the nodes ``[first, last)`` at ``depth``."""
+    for level in range(depth, load(run, layout.ARITY) - 1):
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level
+        offsets = load(run, entry + layout.LEVEL_OFFSETS)
+        first = load(run, offsets + first)
+        last = load(run, offsets + last)
+    sums = load(run, layout.WEIGHTS)
+    if sums == 0:
+        return multiply(last - first, load(run, layout.UNIFORM))
+    if fits(last - first, load(run, layout.MAX_ABS_WEIGHT), 1):
+        return difference(load(run, sums + last), load(run, sums + first))
+    total = np.int64(0)
+    for row in range(first, last):
+        weight = difference(load(run, sums + row + 1), load(run, sums + row))
+        total = add(total, weight)
+    return total
+
+
+@subroutine
+def bind_run(state, cells, slot, depths, run):
+    """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
+    arity = load(run, layout.ARITY)
+    for depth in range(depths):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        store(cell, RUN, run)
+        store(cell, LOW, 0)
+        store(cell, HIGH, 0)
+        if depth < arity:
+            entry = layout.LEVELS + layout.LEVEL_WORDS * depth
+            store(cell, VALUES, run + (load(run, entry + layout.LEVEL_VALUES) << 3))
+            store(cell, OFFSETS, run + (load(run, entry + layout.LEVEL_OFFSETS) << 3))
+            if depth == 0:
+                store(cell, HIGH, load(run, entry + layout.LEVEL_SIZE))
+
+
+@subroutine
+def open_join(program, sources, deltas, state, cells, levels):
+    """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
+    depths = load(program, DEPTHS)
+    slot = np.int64(0)
+    weight = np.int64(1)
+    for atom in range(load(program, ATOMS)):
+        store(state, FIRST_SLOT + atom, slot)
+        table = load(sources, atom * SOURCE_WORDS + TABLE)
+        runs = load(table, 0) if table != 0 else np.int64(0)
+        delta = np.int64(0)
+        if load(sources, atom * SOURCE_WORDS + WITH_DELTA) != 0:
+            delta = load(deltas, load(sources, atom * SOURCE_WORDS + DELTA))
+        factor = np.int64(0)
+        for index in range(runs + 1):
+            run = load(table, 1 + index) if index < runs else delta
+            if run == 0:
+                continue
+            if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
+                bind_run(state, cells, slot, depths, run)
+            else:
+                nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
+                factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
+            slot += 1
+        if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
+            weight = multiply(weight, factor)
+    store(state, FIRST_SLOT + load(program, ATOMS), slot)
+    store(state, levels + WEIGHT, weight)
+
+
+@subroutine
+def value_range(program, state, block, levels, low, high):
+    """Return the inclusive range of values that the comparisons of a level allow."""
+    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
+    for index in range(load(program, start)):
+        word = start + 1 + COMPARISON_WORDS * index
+        operator = load(program, word)
+        other = load(program, word + 2)
+        if load(program, word + 1) != CONSTANT:
+            other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
+        if operator == LESS:
+            if other == LOWEST:
+                return HIGHEST, LOWEST
+            high = min(high, other - 1)
+        elif operator == AT_MOST:
+            high = min(high, other)
+        elif operator == GREATER:
+            if other == HIGHEST:
+                return HIGHEST, LOWEST
+            low = max(low, other + 1)
+        elif operator == AT_LEAST:
+            low = max(low, other)
+        elif operator == EQUAL:
+            low = max(low, other)
+            high = min(high, other)
+    return low, high
+
+
+@inlined
+def excluded(program, state, block, levels, value):
+    """Return whether a ``!=`` of the level rules ``value`` out."""
+    start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
+    for index in range(load(program, start)):
+        word = start + 1 + COMPARISON_WORDS * index
+        if load(program, word) == UNEQUAL:
+            other = load(program, word + 2)
+            if load(program, word + 1) != CONSTANT:
+                other = load(state, levels + LEVEL_STATE_WORDS * other + VALUE)
+            if other == value:
+                return True
+    return False
+
+
+@subroutine
+def enter(program, state, cells, block, low, high):
+    """Count: set every participant's cursors to ``[low, high]``.
+
+    Returns ``(proposer, count)``: the participant with the fewest extensions.
+    """
+    depths = load(program, DEPTHS)
+    proposer: Any = np.int64(-1)
+    fewest = HIGHEST
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, word)
+        depth = load(program, word + 1)
+        count = np.int64(0)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            first = load(cell, LOW)
+            last = load(cell, HIGH)
+            store(cell, END, last)
+            if first < last and low > LOWEST:
+                first = advance(state, cell, depth, first, low)
+            if first < last and high < HIGHEST:
+                last = advance(state, cell, depth, first, high + 1)
+            store(cell, POSITION, first)
+            store(cell, END, last)
+            count += last - first
+        if count < fewest:
+            fewest = count
+            proposer = index
+    return proposer, fewest
+
+
+@inlined
+def smallest(state, cells, atom, depth, depths):
+    """Return ``(found, value)``: the least value under the cursors of an atom."""
+    found = False
+    value = HIGHEST
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        position = load(cell, POSITION)
+        if position < load(cell, END):
+            found = True
+            value = min(value, load(load(cell, VALUES), position))
+    return found, value
+
+
+@inlined
+def move(state, cells, atom, depth, depths, value):
+    """Move an atom's cursors to ``value`` or beyond, and mark the runs that have it.
+
+    Returns ``(matched, found, least)``: whether any run has the value, and the least value at or
+    after it if there is one.
+    """
+    matched = False
+    found = False
+    least = HIGHEST
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        store(cell, MATCHED, 0)
+        position = load(cell, POSITION)
+        if position >= load(cell, END):
+            continue
+        position = advance(state, cell, depth, position, value)
+        store(cell, POSITION, position)
+        if position < load(cell, END):
+            found = True
+            here = load(load(cell, VALUES), position)
+            least = min(least, here)
+            if here == value:
+                matched = True
+                store(cell, MATCHED, 1)
+    return matched, found, least
+
+
+@inlined
+def bucket_of(run, value):
+    """Return the directory entry of ``value`` at the root of ``run``, or -1 beyond its values."""
+    distance = difference(value, load(run, layout.LOWEST))
+    shift = load(run, layout.SHIFT)
+    if shift > 0:
+        distance = (distance >> shift) & ((1 << (64 - shift)) - 1)
+    return distance if 0 <= distance < load(run, layout.DIRECTORY_SIZE) - 1 else np.int64(-1)
+
+
+@subroutine
+def fetch(run, cell, values, position, last, goes_on):
+    """Ask for what the values some places ahead will be looked up in, in three stages.
+
+    A look-up at the root of a large run misses the cache three times in a row (directory, node,
+    list). The values that will be looked up are known, so each of the three is asked for in time.
+    """
+    directory = load(run, layout.DIRECTORY)
+    bucket = bucket_of(run, load(values, min(position + 3 * AHEAD, last)))
+    prefetch(run, directory + bucket)
+    bucket = bucket_of(run, load(values, min(position + 2 * AHEAD, last)))
+    if bucket >= 0:
+        node = load(run, directory + bucket)
+        prefetch(load(cell, VALUES), node)
+        prefetch(load(cell, OFFSETS), node)
+    bucket = bucket_of(run, load(values, min(position + AHEAD, last)))
+    if bucket >= 0 and goes_on:
+        node = load(run, directory + bucket)
+        if node < load(cell, HIGH):
+            first = load(load(cell, OFFSETS), node)
+            prefetch(load(cell + CELL_BYTES, VALUES), first)
+            prefetch(load(cell + CELL_BYTES, VALUES), first + LINE_WORDS)
+
+
+@subroutine
+def look_ahead(program, state, cells, block, proposer):
+    """Fetch what the next values of the proposer will be looked up in.
+
+    The proposer's nodes are contiguous across its parents, so this reaches beyond the prefix.
+    """
+    depths = load(program, DEPTHS)
+    first = block + PARTICIPANTS + 1
+    word = first + PARTICIPANT_WORDS * proposer
+    slot = load(state, FIRST_SLOT + load(program, word))
+    if load(state, FIRST_SLOT + load(program, word) + 1) - slot != 1:
+        return
+    depth = load(program, word + 1)
+    cell = cells + CELL_BYTES * (slot * depths + depth)
+    entry = layout.LEVELS + layout.LEVEL_WORDS * depth + layout.LEVEL_SIZE
+    last = load(load(cell, RUN), entry) - 1
+    values = load(cell, VALUES)
+    position = load(cell, POSITION)
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = first + PARTICIPANT_WORDS * index
+        slot = load(state, FIRST_SLOT + load(program, word))
+        absent = slot == load(state, FIRST_SLOT + load(program, word) + 1)
+        if index == proposer or load(program, word + 1) != 0 or absent:
+            continue
+        # The oldest run is the largest, and the one that is not in the cache.
+        cell = cells + CELL_BYTES * (slot * depths)
+        run = load(cell, RUN)
+        if load(run, layout.DIRECTORY) != 0:
+            fetch(run, cell, values, position, last, load(program, word + 2) == 0)
+
+
+@subroutine
+def next_value(program, state, cells, block, proposer, counters):
+    """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
+    depths = load(program, DEPTHS)
+    participants = load(program, block + PARTICIPANTS)
+    first = block + PARTICIPANTS + 1
+    word = first + PARTICIPANT_WORDS * proposer
+    look_ahead(program, state, cells, block, proposer)
+    while True:
+        found, value = smallest(state, cells, load(program, word), load(program, word + 1), depths)
+        if not found:
+            return False, value
+        count_up(counters, PROPOSALS, 1)
+        agreed = True
+        target = value
+        for index in range(participants):
+            if index == proposer:
+                continue
+            other = first + PARTICIPANT_WORDS * index
+            count_up(counters, INTERSECTIONS, 1)
+            matched, found, least = move(
+                state, cells, load(program, other), load(program, other + 1), depths, value
+            )
+            if not found:
+                return False, value
+            if not matched:
+                agreed = False
+                target = least
+                break
+        # On a miss the proposer leaps to the value that the other atom has next.
+        move(state, cells, load(program, word), load(program, word + 1), depths, target)
+        if agreed:
+            return True, value
+
+
+@subroutine
+def bind_value(program, state, cells, block, weight):
+    """Descend below the matched value, which every cursor leaves.
+
+    Returns ``weight`` times the weights of the atoms that are complete here.
+    """
+    depths = load(program, DEPTHS)
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, word)
+        depth = load(program, word + 1)
+        last = load(program, word + 2) != 0
+        factor = np.int64(0)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            position = load(cell, POSITION)
+            matched = position < load(cell, END) and load(cell, MATCHED) != 0
+            if last:
+                if matched:
+                    run = load(cell, RUN)
+                    factor = add(factor, subtree_weight(run, depth, position, position + 1))
+            else:
+                below = cell + CELL_BYTES
+                store(below, LOW, 0)
+                store(below, HIGH, 0)
+                if matched:
+                    offsets = load(cell, OFFSETS)
+                    store(below, LOW, load(offsets, position))
+                    store(below, HIGH, load(offsets, position + 1))
+            if matched:
+                store(cell, POSITION, position + 1)
+                store(cell, MATCHED, 0)
+        if last:
+            weight = multiply(weight, factor)
+    return weight

@@ -1,0 +1,204 @@
+"""A delta's rows, one after the other: the first variables of a term that starts at a delta.
+
+The variables of a delta are bound first. Its run is read from the first row to the last, and every
+other atom looks its values up: there is no choice of a proposer, no leap, and what the next rows
+will be looked up in is fetched in time. A delta has to be read anyway, so this costs no more than
+its rows; where the delta is the one to propose, as it nearly always is, it costs far less.
+
+Where the last of these variables can be summed together with what follows, and has many values
+below one prefix, the walk of `dbsp_wcoj.kernels.join.join` takes over for that prefix.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.join.cursors import (
+    HIGHEST,
+    LOWEST,
+    advance,
+    excluded,
+    fetch,
+    subtree_weight,
+    value_range,
+)
+from dbsp_wcoj.kernels.join.program import (
+    BLOCKS,
+    CELL_BYTES,
+    COUNTER_BYTES,
+    DEPTHS,
+    DRIVEN,
+    DRIVER,
+    END,
+    FIRST_SLOT,
+    HIGH,
+    INTERSECTIONS,
+    LEVEL_STATE_WORDS,
+    LEVELS,
+    LOW,
+    NOT_SUMMED,
+    OFFSETS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    SEPARATOR,
+    SPLIT,
+    SUM_LAST,
+    SUMMED,
+    VALUE,
+    VALUES,
+    WEIGHT,
+)
+from dbsp_wcoj.kernels.memory import count_up, load, store
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import bisect, root_find
+from dbsp_wcoj.kernels.values.arithmetic import add, multiply
+
+# What `next_row` found: no more rows, a row, or a prefix with many rows that can be summed at once.
+NO_ROW, ROW, GROUP = range(3)
+
+# Rows of a prefix that are summed at once.
+GROUPED = 4
+# A run of fewer first values is in the cache anyway.
+FETCHED = 1 << 10
+
+
+@subroutine
+def is_driven(program, state):
+    """Return whether the delta that the rows would come from is a run."""
+    driver = load(program, DRIVER)
+    if load(program, DRIVEN) == 0:
+        return False
+    return load(state, FIRST_SLOT + driver + 1) - load(state, FIRST_SLOT + driver) == 1
+
+
+@subroutine
+def open_level(program, state, cells, levels, level, low, high):
+    """Set the driver's cursor to its values below the prefix; ``low`` to ``high`` at the split."""
+    block = load(program, load(program, BLOCKS) + level)
+    slot = load(state, FIRST_SLOT + load(program, DRIVER))
+    cell = cells + CELL_BYTES * (slot * load(program, DEPTHS) + level)
+    least, most = LOWEST, HIGHEST
+    if level == load(program, SPLIT):
+        least, most = low, high
+    least, most = value_range(program, state, block, levels, least, most)
+    first, last = load(cell, LOW), load(cell, HIGH)
+    store(cell, END, last)
+    if least > most:
+        last = first
+    if first < last and least > LOWEST:
+        first = advance(state, cell, level, first, least)
+    if first < last and most < HIGHEST:
+        last = advance(state, cell, level, first, most + 1)
+    store(cell, POSITION, first)
+    store(cell, END, last)
+
+
+@subroutine
+def look_up(program, state, cells, block, value, values, position, last, counters):
+    """Bind ``value`` in every atom but the driver; return the weight of those complete here."""
+    depths = load(program, DEPTHS)
+    driver = load(program, DRIVER)
+    weight = np.int64(1)
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom = load(program, word)
+        if atom == driver:
+            continue
+        depth = load(program, word + 1)
+        complete = load(program, word + 2) != 0
+        count_up(counters, INTERSECTIONS, 1)
+        found = False
+        factor = np.int64(0)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            run = load(cell, RUN)
+            low, high = load(cell, LOW), load(cell, HIGH)
+            if depth == 0:
+                if high > FETCHED:
+                    fetch(run, cell, values, position, last, not complete)
+                at, matched = root_find(run, low, high, value)
+            else:
+                at = bisect(load(cell, VALUES), low, high, value)
+                matched = at < high and load(load(cell, VALUES), at) == value
+            found |= matched
+            if complete:
+                if matched:
+                    factor = add(factor, subtree_weight(run, depth, at, at + 1))
+                continue
+            below = cell + CELL_BYTES
+            if matched:
+                store(below, LOW, load(load(cell, OFFSETS), at))
+                store(below, HIGH, load(load(cell, OFFSETS), at + 1))
+            else:
+                store(below, LOW, 0)
+                store(below, HIGH, 0)
+        if not found:
+            return np.int64(0)
+        if complete:
+            weight = multiply(weight, factor)
+    return weight
+
+
+@subroutine
+def next_row(program, state, cells, levels, level, low, high, counters):
+    """Bind the next row of the driver, from ``level`` on, and return what it is.
+
+    After ``ROW`` the weight of the level after the driven ones is set; after ``GROUP`` that of the
+    last of them, and the driver's values there are those that `dbsp_wcoj.kernels.join.join` enters.
+    """
+    slot = load(state, FIRST_SLOT + load(program, DRIVER))
+    bottom = load(program, DRIVEN) - 1
+    first_cell = cells + CELL_BYTES * slot * load(program, DEPTHS)
+    run = load(first_cell, RUN)
+    while True:
+        cell = first_cell + CELL_BYTES * level
+        position = load(cell, POSITION)
+        if position >= load(cell, END):
+            if level == 0:
+                return NO_ROW
+            level -= 1
+            continue
+        store(cell, POSITION, position + 1)
+        block = load(program, load(program, BLOCKS) + level)
+        here = levels + LEVEL_STATE_WORDS * level
+        values = load(cell, VALUES)
+        value = load(values, position)
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level + layout.LEVEL_SIZE
+        last = load(run, entry) - 1
+        store(state, here + VALUE, value)
+        counted = counters + COUNTER_BYTES * level
+        count_up(counted, PROPOSALS, 1)
+        weight = look_up(program, state, cells, block, value, values, position, last, counted)
+        if weight == 0 or excluded(program, state, block, levels, value):
+            continue
+        weight = multiply(load(state, here + WEIGHT), weight)
+        if level == bottom:
+            weight = multiply(weight, subtree_weight(run, level, position, position + 1))
+            store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
+            return ROW
+        store(state, here + LEVEL_STATE_WORDS + WEIGHT, weight)
+        offsets = load(cell, OFFSETS)
+        first, end = load(offsets, position), load(offsets, position + 1)
+        level += 1
+        store(cell + CELL_BYTES, LOW, first)
+        store(cell + CELL_BYTES, HIGH, end)
+        open_level(program, state, cells, levels, level, low, high)
+        if level == bottom and end - first >= GROUPED:
+            block = load(program, load(program, BLOCKS) + level)
+            if load(program, block + SUMMED) != NOT_SUMMED:
+                store(cell + CELL_BYTES, POSITION, load(cell + CELL_BYTES, END))
+                return GROUP
+
+
+@subroutine
+def sums_pair(program, level):
+    """Return whether the level is the last, a plain sum over two atoms that compares nothing."""
+    if level != load(program, LEVELS) - 1 or level == load(program, SPLIT):
+        return False
+    block = load(program, load(program, BLOCKS) + level)
+    if load(program, block + SUMMED) != SUM_LAST or load(program, block + SEPARATOR) >= 0:
+        return False
+    after = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
+    return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0

@@ -1,0 +1,138 @@
+"""Intersecting two sorted lists without listing the result: ``sum over v of wa(v) * wb(v)``.
+
+This is where a cyclic join spends its time. Two strategies, chosen by the lengths ``m <= n``:
+
+- lengths within a factor `GALLOP_RATIO`: blocks of four against blocks of four, O(m + n) compares
+  of vectors and no branch that depends on the data but the advance;
+- otherwise: for each value of the shorter list gallop over the last values of the longer list's
+  blocks, then compare one block at once: O(m log(n / m)).
+
+Lists of one weight each only count their matches; others multiply the weights at each match.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
+from dbsp_wcoj.kernels.storage.run_layout import UNIFORM, WEIGHTS
+from dbsp_wcoj.kernels.storage.search import seek
+from dbsp_wcoj.kernels.values.arithmetic import add, difference, multiply
+
+GALLOP_RATIO = 12
+
+
+@subroutine
+def seek_block(values, low, blocks, value):
+    """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
+
+    Returns ``blocks`` when there is none.
+    """
+    last = low + LANES - 1
+    if load(values, last) >= value:
+        return np.int64(0)
+    below = np.int64(0)
+    step = np.int64(1)
+    while below + step < blocks and load(values, last + (below + step) * LANES) < value:
+        below += step
+        step += step
+    high = min(below + step, blocks)
+    low_block = below + 1
+    while low_block < high:
+        middle = (low_block + high) >> 1
+        if load(values, last + middle * LANES) < value:
+            low_block = middle + 1
+        else:
+            high = middle
+    return low_block
+
+
+@subroutine
+def count_common(a, i, end_a, b, j, end_b):
+    """Return how many values ``a[i:end_a]`` and ``b[j:end_b]`` have in common."""
+    if end_a - i > end_b - j:
+        a, i, end_a, b, j, end_b = b, j, end_b, a, i, end_a
+    common = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a and j + LANES <= end_b:
+            value = load(a, i)
+            blocks = (end_b - j) // LANES
+            skipped = seek_block(b, j, blocks, value)
+            j += skipped * LANES
+            if skipped < blocks:
+                common += contains(b, j, value)
+                i += 1
+    else:
+        while i + LANES <= end_a and j + LANES <= end_b:
+            common += match_count(a, i, b, j)
+            last_a = load(a, i + LANES - 1)
+            last_b = load(b, j + LANES - 1)
+            i += LANES * np.int64(last_a <= last_b)
+            j += LANES * np.int64(last_b <= last_a)
+    while i < end_a and j < end_b:
+        x = load(a, i)
+        y = load(b, j)
+        common += np.int64(x == y)
+        i += np.int64(x <= y)
+        j += np.int64(y <= x)
+    return common
+
+
+@subroutine
+def leaf_weight(run, leaf):
+    """Return the weight of a leaf of a run."""
+    sums = load(run, WEIGHTS)
+    if sums == 0:
+        return load(run, UNIFORM)
+    return difference(load(run, sums + leaf + 1), load(run, sums + leaf))
+
+
+@subroutine
+def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
+    """Return the sum of products of the weights of the common values, unchecked.
+
+    The caller has made sure that ``length * max|wa| * max|wb|`` fits in int64.
+    """
+    if end_a - i > end_b - j:
+        a, run_a, i, end_a, b, run_b, j, end_b = b, run_b, j, end_b, a, run_a, i, end_a
+    total = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a:
+            value = load(a, i)
+            j = seek(b, j, end_b, value)
+            if j >= end_b:
+                return total
+            if load(b, j) == value:
+                total += leaf_weight(run_a, i) * leaf_weight(run_b, j)
+            i += 1
+        return total
+    while i < end_a and j < end_b:
+        if i + LANES <= end_a and j + LANES <= end_b and match_count(a, i, b, j) == 0:
+            last_a = load(a, i + LANES - 1)
+            last_b = load(b, j + LANES - 1)
+            i += LANES * np.int64(last_a <= last_b)
+            j += LANES * np.int64(last_b <= last_a)
+            continue
+        stop_a = min(i + LANES, end_a)
+        stop_b = min(j + LANES, end_b)
+        while i < stop_a and j < stop_b:
+            x = load(a, i)
+            y = load(b, j)
+            if x == y:
+                total += leaf_weight(run_a, i) * leaf_weight(run_b, j)
+            i += np.int64(x <= y)
+            j += np.int64(y <= x)
+    return total
+
+
+@subroutine
+def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
+    """As `dot_common` for weights of any size; the sum may be `OVERFLOWED`."""
+    total = np.int64(0)
+    while i < end_a and j < end_b:
+        x = load(a, i)
+        y = load(b, j)
+        if x == y:
+            total = add(total, multiply(leaf_weight(run_a, i), leaf_weight(run_b, j)))
+        i += np.int64(x <= y)
+        j += np.int64(y <= x)
+    return total

@@ -1,0 +1,276 @@
+"""Short lists with weights: the product of the lists that several atoms read below a prefix.
+
+An atom is the sum of its runs, so it has a list in each of them. The lists of the atom with the
+fewest values are added up; every other atom then gives each of these values a weight, the sum of
+what its lists have, and values that get none are dropped. No union of long lists is formed.
+
+A product's ``room`` holds its values, then its weights; ``scratch`` what is needed on the way.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.join.cursors import excluded
+from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
+from dbsp_wcoj.kernels.join.program import (
+    CELL_BYTES,
+    DEPTHS,
+    END,
+    FIRST_SLOT,
+    INTERSECTIONS,
+    LIST_WORDS,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    POSITION,
+    PROPOSALS,
+    RUN,
+    VALUES,
+)
+from dbsp_wcoj.kernels.memory import count_up, load, store
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import seek
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
+
+# Where the weights of a room begin, and the parts of the scratch, in words.
+WEIGHTS = LIST_WORDS
+OTHER_VALUES = 0
+OTHER_WEIGHTS = LIST_WORDS
+FACTORS = 2 * LIST_WORDS
+
+
+@subroutine
+def add_list(room, scratch, size, run, values, first, end):
+    """Add a list to the one in ``room``; return the new size. The room holds both together."""
+    if size == 0:
+        for position in range(first, end):
+            store(room, position - first, load(values, position))
+            store(room, WEIGHTS + position - first, leaf_weight(run, position))
+        return end - first
+    for position in range(size):
+        store(scratch, OTHER_VALUES + position, load(room, position))
+        store(scratch, OTHER_WEIGHTS + position, load(room, WEIGHTS + position))
+    i = np.int64(0)
+    written = np.int64(0)
+    while i < size or first < end:
+        if first == end:
+            take_left, take_right = True, False
+        elif i == size:
+            take_left, take_right = False, True
+        else:
+            x, y = load(scratch, OTHER_VALUES + i), load(values, first)
+            take_left, take_right = x <= y, y <= x
+        weight = np.int64(0)
+        value = np.int64(0)
+        if take_left:
+            value = load(scratch, OTHER_VALUES + i)
+            weight = load(scratch, OTHER_WEIGHTS + i)
+            i += 1
+        if take_right:
+            value = load(values, first)
+            weight = add(weight, leaf_weight(run, first))
+            first += 1
+        if weight != 0:
+            store(room, written, value)
+            store(room, WEIGHTS + written, weight)
+            written += 1
+    return written
+
+
+@subroutine
+def add_factors(room, scratch, size, run, values, j, end):
+    """Add a list's weights to the factors of the values in ``room`` that it has."""
+    i = np.int64(0)
+    gallop = size * GALLOP_RATIO < end - j
+    while i < size and j < end:
+        x = load(room, i)
+        if gallop:
+            j = seek(values, j, end, x)
+            if j == end:
+                return
+        y = load(values, j)
+        if x == y:
+            factor = add(load(scratch, FACTORS + i), leaf_weight(run, j))
+            store(scratch, FACTORS + i, factor)
+        i += np.int64(x <= y)
+        j += np.int64(y <= x)
+
+
+@subroutine
+def apply_factors(room, scratch, size):
+    """Multiply the weights by the factors; return how many values are left."""
+    kept = np.int64(0)
+    for position in range(size):
+        factor = load(scratch, FACTORS + position)
+        if factor != 0:
+            weight = multiply(load(room, WEIGHTS + position), factor)
+            store(room, kept, load(room, position))
+            store(room, WEIGHTS + kept, weight)
+            kept += 1
+    return kept
+
+
+@subroutine
+def drop_excluded(program, state, block, levels, room, size):
+    """Drop the values that a ``!=`` of the block rules out; return how many are left."""
+    kept = np.int64(0)
+    for position in range(size):
+        value = load(room, position)
+        if not excluded(program, state, block, levels, value):
+            store(room, kept, value)
+            store(room, WEIGHTS + kept, load(room, WEIGHTS + position))
+            kept += 1
+    return kept
+
+
+@subroutine
+def only_list(program, state, cells, word):
+    """Return the cell of a participant's only list of one weight, 0 when it is not so."""
+    depths = load(program, DEPTHS)
+    atom, depth = load(program, word), load(program, word + 1)
+    only = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(cell, POSITION) < load(cell, END):
+            if only != 0 or load(load(cell, RUN), layout.WEIGHTS) != 0:
+                return np.int64(0)
+            only = cell
+    return only
+
+
+@subroutine
+def write_common(a, i, end_a, b, j, end_b, out):
+    """Write the values that two lists have in common, and return how many.
+
+    ``out`` may be ``a`` itself, for it is never ahead of ``i``.
+    """
+    common = np.int64(0)
+    if (end_a - i) * GALLOP_RATIO < end_b - j:
+        while i < end_a:
+            value = load(a, i)
+            j = seek(b, j, end_b, value)
+            if j >= end_b:
+                break
+            if load(b, j) == value:
+                store(out, common, value)
+                common += 1
+            i += 1
+    else:
+        while i < end_a and j < end_b:
+            x = load(a, i)
+            y = load(b, j)
+            if x == y:
+                store(out, common, x)
+            common += np.int64(x == y)
+            i += np.int64(x <= y)
+            j += np.int64(y <= x)
+    return common
+
+
+@subroutine
+def collect_single(program, state, cells, block, proposer, without, room, counters):
+    """As `collect_lists` where each participant has one list of one weight; its ``weight`` holds.
+
+    Returns ``(done, values, weight)``; weights are not written.
+    """
+    first = block + PARTICIPANTS + 1
+    shortest = only_list(program, state, cells, first + PARTICIPANT_WORDS * proposer)
+    if shortest == 0:
+        return False, np.int64(0), np.int64(0)
+    weight = load(load(shortest, RUN), layout.UNIFORM)
+    values, low, high = load(shortest, VALUES), load(shortest, POSITION), load(shortest, END)
+    participants = load(program, block + PARTICIPANTS)
+    for index in range(participants):
+        word = first + PARTICIPANT_WORDS * index
+        if index == proposer or load(program, word) == without:
+            continue
+        cell = only_list(program, state, cells, word)
+        if cell == 0:
+            return False, np.int64(0), np.int64(0)
+        weight = multiply(weight, load(load(cell, RUN), layout.UNIFORM))
+        count_up(counters, PROPOSALS, high - low)
+        count_up(counters, INTERSECTIONS, high - low)
+        others = load(cell, VALUES)
+        high = write_common(values, low, high, others, load(cell, POSITION), load(cell, END), room)
+        values, low = room, np.int64(0)
+    if values != room:
+        for position in range(low, high):
+            store(room, position - low, load(values, position))
+    return weight != OVERFLOWED, high - low, weight
+
+
+@subroutine
+def length_of(program, state, cells, word):
+    """Return how many values a participant, whose cursors have been set, has in all its lists."""
+    depths = load(program, DEPTHS)
+    atom, depth = load(program, word), load(program, word + 1)
+    length = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        length += load(cell, END) - load(cell, POSITION)
+    return length
+
+
+@subroutine
+def collect_lists(program, state, cells, levels, block, without, room, scratch, counters):
+    """Write the product of a block's participants, whose cursors have been set, to ``room``.
+
+    All of them but the atom ``without`` (-1: none) have to be complete, at their leaves.
+
+    Returns:
+        ``(done, values, weight)``: whether there was room for it, how many values it has, and the
+        weight of each of them, or 0 where they differ and have been written.
+    """
+    depths = load(program, DEPTHS)
+    participants = load(program, block + PARTICIPANTS)
+    first = block + PARTICIPANTS + 1
+    proposer: Any = np.int64(-1)
+    fewest: Any = np.int64(LIST_WORDS + 1)
+    for index in range(participants):
+        word = first + PARTICIPANT_WORDS * index
+        if load(program, word) != without:
+            length = length_of(program, state, cells, word)
+            if length < fewest:
+                proposer, fewest = index, length
+    if proposer < 0:
+        return False, np.int64(0), np.int64(0)
+    compared = load(program, first + PARTICIPANT_WORDS * participants) != 0
+    if not compared:
+        done, size, weight = collect_single(
+            program, state, cells, block, proposer, without, room, counters
+        )
+        if done:
+            return True, size, weight
+    size = np.int64(0)
+    word = first + PARTICIPANT_WORDS * proposer
+    atom, depth = load(program, word), load(program, word + 1)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        low, high = load(cell, POSITION), load(cell, END)
+        if low < high:
+            size = add_list(room, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+    for index in range(participants):
+        word = first + PARTICIPANT_WORDS * index
+        atom, depth = load(program, word), load(program, word + 1)
+        if index == proposer or atom == without or size == 0:
+            continue
+        count_up(counters, PROPOSALS, size)
+        count_up(counters, INTERSECTIONS, size)
+        for position in range(size):
+            store(scratch, FACTORS + position, 0)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cell = cells + CELL_BYTES * (slot * depths + depth)
+            low, high = load(cell, POSITION), load(cell, END)
+            if low < high:
+                add_factors(room, scratch, size, load(cell, RUN), load(cell, VALUES), low, high)
+        size = apply_factors(room, scratch, size)
+    if compared:
+        size = drop_excluded(program, state, block, levels, room, size)
+    weight = np.int64(0)
+    if size > 0:
+        weight = load(room, WEIGHTS)
+        for position in range(size):
+            if load(room, WEIGHTS + position) != weight or weight == OVERFLOWED:
+                weight = np.int64(0)
+    return True, size, weight

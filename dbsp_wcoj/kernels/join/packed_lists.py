@@ -1,0 +1,217 @@
+"""Lists packed into words of 64 values, for a join that reads whole relations.
+
+    list of a node:   v, v', v'', …      ->      (word, bits)*,   word = v >> 6
+
+A cycle of a whole relation holds the lists of its vertices against each other, each list as often
+as its vertex has predecessors. Packed once, a list takes one step for all its values that share a
+word: neighbours of a page or of a member of a community are numbered close to each other, and a
+graph of few vertices has few words. Held against a bitmap of another list, a step is one AND and
+one count of bits, and it is never more steps than values.
+
+    sum over b in the list of a  of  | marks(a) AND packed list of b |
+
+Cost: O(rows) to pack, about what counting once through the lists takes; each count then costs the
+words of a list. It is not done for a delta's joins, which read few lists of a large state, nor kept
+in a run, where merging would have to maintain it: a run of a delta is seldom read twice.
+
+What a join is given is one int64 array: the run's address, then for each node of the root the word
+where its pairs begin and where its children begin (and so once more for the end), then the pairs.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.join.intersect import count_common
+from dbsp_wcoj.kernels.join.program import MARK_WORDS
+from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import bisect
+
+# The words of the array.
+RUN = 0
+NODES = 1
+NODE_WORDS = 2  # where a node's pairs begin, where its children begin
+
+# Values that are looked up together, so that their misses of the cache overlap.
+TOGETHER = 64
+# Lists ahead that are fetched.
+AHEAD = 4
+# More pairs than this are narrowed to the marked range first; fewer are faster held against it all.
+NARROWED = 32
+# A list of more pairs than this times the values of the marked one is galloped through.
+PACKED_RATIO = 32
+
+
+def packed_words(nodes: int, rows: int) -> int:
+    """Return how many words a packed run has at most; those it does not need stay untouched."""
+    return NODES + NODE_WORDS * (nodes + 1) + 2 * rows
+
+
+@compiled
+def pack(run, packed):
+    """Pack the lists below the root of a run; return whether it can be.
+
+    It can where the run has two columns, one weight and a directory.
+
+    Args:
+        run: its address.
+        packed: address of an array of at least `packed_words`.
+    """
+    there = load(run, layout.DIRECTORY) != 0 and load(run, layout.WEIGHTS) == 0
+    if not there or load(run, layout.ARITY) != 2:
+        return False
+    nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
+    offsets = run + 8 * load(run, layout.LEVELS + layout.LEVEL_OFFSETS)
+    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
+    store(packed, RUN, run)
+    end = NODES + NODE_WORDS * (nodes + 1)
+    child = load(offsets, 0)
+    for node in range(nodes):
+        store(packed, NODES + NODE_WORDS * node, end)
+        store(packed, NODES + NODE_WORDS * node + 1, child)
+        last = load(offsets, node + 1)
+        word = load(leaves, child) >> 6
+        bits = np.int64(0)
+        # Written for each value, without asking whether it is the last of its word.
+        while child < last:
+            value = load(leaves, child)
+            same = np.int64(value >> 6 == word)
+            end += 2 * (1 - same)
+            bits = (bits & -same) | (np.int64(1) << (value & 63))
+            word = value >> 6
+            store(packed, end, word)
+            store(packed, end + 1, bits)
+            child += 1
+        end += 2
+    store(packed, NODES + NODE_WORDS * nodes, end)
+    store(packed, NODES + NODE_WORDS * nodes + 1, child)
+    return True
+
+
+@subroutine
+def mark_words(marks, values, first, last, lowest, erase):
+    """Mark or erase the values ``[first, last)`` in the bitmap whose first word is ``lowest``."""
+    for position in range(first, last):
+        value = load(values, position)
+        word = (value >> 6) - lowest
+        if erase:
+            store(marks, word, 0)
+        else:
+            store(marks, word, load(marks, word) | (np.int64(1) << (value & 63)))
+
+
+@subroutine
+def seek_word(packed, pair, end, word):
+    """Return the first pair in ``[pair, end)`` whose word is at least ``word``."""
+    low, high = np.int64(0), (end - pair) >> 1
+    while low < high:
+        middle = (low + high) >> 1
+        if load(packed, pair + 2 * middle) < word:
+            low = middle + 1
+        else:
+            high = middle
+    return pair + 2 * low
+
+
+@subroutine
+def count_packed(marks, lowest, highest, packed, pair, end):
+    """Return how many values of a packed list are marked in the words ``lowest`` to ``highest``."""
+    if end - pair > 2 * NARROWED:
+        pair = seek_word(packed, pair, end, lowest)
+        end = seek_word(packed, pair, end, highest + 1)
+    # Words outside are held against the one after the last, which is zero.
+    outside = np.uint64(highest) - np.uint64(lowest) + np.uint64(1)
+    common = np.int64(0)
+    while pair < end:
+        word = min(np.uint64(load(packed, pair)) - np.uint64(lowest), outside)
+        common += count_ones(load(marks, np.int64(word)) & load(packed, pair + 1))
+        pair += 2
+    return common
+
+
+@subroutine
+def look_up(run, packed, values, position, size, low, high, found):
+    """Write where ``packed`` describes the nodes of some values; return how many have one.
+
+    Args:
+        run: The packed run.
+        packed: It, packed.
+        values: Ascending values, looked up from ``position`` on.
+        position: The first of them.
+        size: How many.
+        low: The first node that counts.
+        high: The node after the last that does.
+        found: Result.
+    """
+    nodes = run + 8 * load(run, layout.LEVELS + layout.LEVEL_VALUES)
+    directory = run + 8 * load(run, layout.DIRECTORY)
+    buckets = load(run, layout.DIRECTORY_SIZE) - 1
+    lowest = np.uint64(load(run, layout.LOWEST))
+    shift = np.uint64(load(run, layout.SHIFT))
+    written = np.int64(0)
+    for ahead in range(position, position + size):
+        value = load(values, ahead)
+        # Values before the first node's are far beyond the last bucket.
+        bucket = np.int64(min((np.uint64(value) - lowest) >> shift, np.uint64(buckets)))
+        bucket = min(bucket, buckets - 1)
+        node = load(directory, bucket)
+        after = load(directory, bucket + 1)
+        if shift != np.uint64(0):
+            node = bisect(nodes, node, after, value)
+        there = node < after and load(nodes, node) == value and low <= node < high
+        where = NODES + NODE_WORDS * node
+        prefetch(packed, where)
+        store(found, written, where)
+        written += np.int64(there)
+    return written
+
+
+@subroutine
+def sum_packed(packed, marks, room, fixed, first, last, values, start, end, low, high):
+    """Sum over the values that have a node in the packed run: the common values of two lists.
+
+    Args:
+        packed: The packed run.
+        marks: Bitmap, all zero before and after.
+        room: Room for `TOGETHER` words.
+        fixed: The list that each node's list is held against: its values,
+        first: from here
+        last: to here, at least one.
+        values: The list of nodes,
+        start: from here
+        end: to here.
+        low: The first node that counts.
+        high: The node after the last that does.
+
+    Returns:
+        ``(common values, proposals)``, a proposal for each value of the shorter list; -1 common
+        values when the fixed list is spread too wide to be marked.
+    """
+    lowest = load(fixed, first) >> 6
+    highest = load(fixed, last - 1) >> 6
+    if np.uint64(highest) - np.uint64(lowest) >= np.uint64(MARK_WORDS - 1):
+        return np.int64(-1), np.int64(0)
+    run = load(packed, RUN)
+    leaves = run + 8 * load(run, layout.LEVELS + layout.LEVEL_WORDS + layout.LEVEL_VALUES)
+    mark_words(marks, fixed, first, last, lowest, False)
+    length = last - first
+    common = np.int64(0)
+    proposals = np.int64(0)
+    position = start
+    while position < end:
+        size = min(end - position, TOGETHER)
+        found = look_up(run, packed, values, position, size, low, high, room)
+        position += size
+        for place in range(found):
+            ahead = load(packed, load(room, min(place + AHEAD, found - 1)))
+            prefetch(packed, ahead)
+            node = load(room, place)
+            pair, child = load(packed, node), load(packed, node + 1)
+            pair_end, child_end = load(packed, node + 2), load(packed, node + 3)
+            proposals += min(child_end - child, length)
+            if pair_end - pair > 2 * PACKED_RATIO * length:
+                common += count_common(fixed, first, last, leaves, child, child_end)
+            else:
+                common += count_packed(marks, lowest, highest, packed, pair, pair_end)
+    mark_words(marks, fixed, first, last, lowest, True)
+    return common, proposals

@@ -1,0 +1,101 @@
+"""Whether the last two variables of a clique read the same lists, below the same prefix.
+
+Then the values of the one before the last are those of the intersection that they share
+(`dbsp_wcoj.kernels.join.clique_sums`).
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.join.program import (
+    CELL_BYTES,
+    DEPTHS,
+    FIRST_SLOT,
+    HIGH,
+    LOW,
+    PARTICIPANT_WORDS,
+    PARTICIPANTS,
+    RUN,
+    VALUES,
+)
+from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.storage import run_layout as layout
+
+
+@subroutine
+def next_list(state, cells, depths, depth, slot, end):
+    """Return the first of the slots from ``slot`` on that has a list, or ``end``."""
+    while slot < end:
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(cell, LOW) < load(cell, HIGH):
+            return slot
+        slot += 1
+    return end
+
+
+@subroutine
+def read_alike(program, state, cells, word, other_word):
+    """Whether two participants read the very same lists."""
+    depths = load(program, DEPTHS)
+    atom, depth = load(program, word), load(program, word + 1)
+    other, other_depth = load(program, other_word), load(program, other_word + 1)
+    end, other_end = load(state, FIRST_SLOT + atom + 1), load(state, FIRST_SLOT + other + 1)
+    slot = next_list(state, cells, depths, depth, load(state, FIRST_SLOT + atom), end)
+    first = load(state, FIRST_SLOT + other)
+    other_slot = next_list(state, cells, depths, other_depth, first, other_end)
+    while slot < end and other_slot < other_end:
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        same = cells + CELL_BYTES * (other_slot * depths + other_depth)
+        if load(cell, VALUES) != load(same, VALUES) or load(cell, LOW) != load(same, LOW):
+            return False
+        slot = next_list(state, cells, depths, depth, slot + 1, end)
+        other_slot = next_list(state, cells, depths, other_depth, other_slot + 1, other_end)
+    return slot == end and other_slot == other_end
+
+
+@subroutine
+def are_leaves(program, state, cells, block):
+    """Whether all that is complete at a level is so at the leaves of its runs."""
+    depths = load(program, DEPTHS)
+    for index in range(load(program, block + PARTICIPANTS)):
+        word = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom, depth = load(program, word), load(program, word + 1)
+        slot = load(state, FIRST_SLOT + atom)
+        empty = slot == load(state, FIRST_SLOT + atom + 1)
+        if empty or load(program, word + 2) == 0:
+            continue
+        cell = cells + CELL_BYTES * (slot * depths + depth)
+        if load(load(cell, RUN), layout.ARITY) != depth + 1:
+            return False
+    return True
+
+
+@subroutine
+def are_shared(program, state, cells, block, fixed, moving):
+    """Whether the level reads just the lists that the product is made of, and compares nothing."""
+    first = block + PARTICIPANTS + 1
+    participants = load(program, block + PARTICIPANTS)
+    other_first = fixed + PARTICIPANTS + 1
+    others = load(program, fixed + PARTICIPANTS)
+    if participants - 1 != others:
+        return False
+    if load(program, first + PARTICIPANT_WORDS * participants) != 0:
+        return False
+    if load(program, other_first + PARTICIPANT_WORDS * others) != 0:
+        return False
+    taken = np.int64(0)
+    for index in range(participants):
+        word = first + PARTICIPANT_WORDS * index
+        if load(program, word) == moving:
+            continue
+        found = False
+        for other in range(others):
+            if (taken >> other) & 1 == 0 and not found:
+                found = read_alike(
+                    program, state, cells, word, other_first + PARTICIPANT_WORDS * other
+                )
+                if found:
+                    taken |= np.int64(1) << other
+        if not found:
+            return False
+    return True

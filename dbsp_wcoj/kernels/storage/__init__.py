@@ -1,0 +1,1 @@
+"""Kernels of storage: sort, consolidate, build, search and merge runs."""

@@ -1,0 +1,113 @@
+"""The runs of a few rows in several column orders, and their way into the spines, each by one call.
+
+A step of one row makes one run of one row for each arrangement. What that costs is calls, so all of
+them are made by one, in one buffer, and so is adding them to the tails of the spines.
+"""
+
+import numpy as np
+from numba import carray
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.memory import load, store, words_at
+from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
+from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_few
+from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
+from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
+
+# arena[...]: address and length of the room, the first word that is free, and for each order:
+ROOM = 0
+ROOM_WORDS = 1
+FREE = 2
+ARITY = 3
+ORDERS = 4
+FIRST_ORDER = 5
+TABLE = 0  # address of the table of its spine
+RUN = 1  # address of the newest run that was built
+COLUMNS = 2  # then the columns in its order
+
+
+@subroutine
+def order_at(arena, index):
+    """Return the address of the entry of an order."""
+    return arena + 8 * (FIRST_ORDER + index * (COLUMNS + load(arena, ARITY)))
+
+
+@subroutine
+def has_room(arena, rows):
+    """Return whether there is room for the runs of so many rows and the tails with them."""
+    needed = load(arena, FREE)
+    arity = load(arena, ARITY)
+    for index in range(load(arena, ORDERS)):
+        tail_rows = load(load(order_at(arena, index), TABLE), TAIL_ROWS)
+        needed += words_of_run(arity, rows) + words_of_run(arity, tail_rows + rows)
+    return needed <= load(arena, ROOM_WORDS)
+
+
+@subroutine
+def build_runs(arena, columns, weights):
+    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.FEW` sorted rows; return the words
+    taken.
+
+    They are written behind what is in use of the room, which has to be enough.
+    """
+    arity, rows = columns.shape
+    words = words_of_run(arity, rows)
+    free = load(arena, ROOM) + 8 * load(arena, FREE)
+    for index in range(load(arena, ORDERS)):
+        entry = order_at(arena, index)
+        order = carray(words_at(entry + 8 * COLUMNS), (arity,))
+        run = carray(words_at(free), (words,))
+        store(entry, RUN, free)
+        if is_prefix(order):
+            build_run(columns, order, weights, run)
+        else:
+            sorted_columns, sorted_weights = sort_few(columns, weights, order)
+            build_run(sorted_columns, order, sorted_weights, run)
+        free += 8 * words
+    return words * load(arena, ORDERS)
+
+
+@subroutine
+def add_runs(arena, taken):
+    """Add the newest runs to the tails of their spines.
+
+    Args:
+        arena: Address.
+        taken: Words of the room in use, behind those that are counted as such.
+
+    Returns:
+        Whether a spine has to be settled.
+    """
+    settle = False
+    for index in range(load(arena, ORDERS)):
+        entry = order_at(arena, index)
+        table = load(entry, TABLE)
+        room = load(arena, ROOM) + 8 * (load(arena, FREE) + taken)
+        taken += add_to_tail(table, load(entry, RUN), room)
+        settle |= is_full(table)
+    store(arena, FREE, load(arena, FREE) + taken)
+    return settle
+
+
+@compiled
+def runs_of_few(arena, columns, weights):
+    """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.FEW` rows in all column orders.
+
+    Args:
+        arena: Address; its room is enough and its free words are zero.
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows.
+        weights: int64, shape ``(n,)``.
+
+    Returns:
+        The largest absolute weight.
+    """
+    first = load(arena, ROOM) + 8 * load(arena, FREE)
+    taken = build_runs(arena, columns, weights)
+    store(arena, FREE, load(arena, FREE) + taken)
+    return load(first, MAX_ABS_WEIGHT)
+
+
+@compiled
+def add_runs_of_few(arena):
+    """Add the newest runs to the tails of their spines; return whether one has to be settled."""
+    return add_runs(arena, np.int64(0))

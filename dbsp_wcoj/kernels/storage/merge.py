@@ -1,0 +1,360 @@
+"""Merging two runs into one, a bounded piece at a time.
+
+The two tries are walked together, depth first. Where they have no node in common, whole ranges of
+siblings are copied with everything below them: siblings are contiguous at every level, so a range
+is one copy per level. Only common nodes are descended into, and at a common leaf the weights are
+added; a sum of zero drops the row, and a parent without children goes with it.
+
+The walk keeps its place in ``state``, so a caller spends as much ``fuel`` (rows copied) as it likes
+per call and no step has to pay for a whole rewrite (McSherry, Lattuada, Schwarzkopf, Roscoe,
+"Shared Arrangements", PVLDB 13(10), 2020, section 4.2, where the same is called proportional
+merging).
+
+Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the two runs.
+"""
+
+import numpy as np
+from numba import carray
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.memory import words_at
+from dbsp_wcoj.kernels.storage.run_layout import (
+    ARITY,
+    DIRECTORY_SIZE,
+    LEVEL_OFFSETS,
+    LEVEL_SIZE,
+    LEVEL_VALUES,
+    LEVEL_WORDS,
+    LEVELS,
+    MAX_ABS_WEIGHT,
+    ROWS,
+    UNIFORM,
+    WEIGHTS,
+)
+from dbsp_wcoj.kernels.storage.trie import described, directory_fill, directory_open
+from dbsp_wcoj.kernels.values.arithmetic import difference, wrapping_add
+
+# state[PHASE]: walking the tries, filling the directory, finished.
+PHASE = 0
+DEPTH = 1
+ENTRY = 2
+CAPACITY_WEIGHTS = 3
+CURSORS = 4  # then per level: cursor and end in a, cursor and end in b, nodes written
+CURSOR_WORDS = 5
+# Where the cursor in a and the cursor in b are. No literals, for each of which numba would compile
+# what is called with it.
+LEFT = np.int64(0)
+RIGHT = np.int64(2)
+
+WALK = 0
+FILL = 1
+DONE = 2
+
+# Fuel enough for any merge.
+UNBOUNDED = np.int64(1 << 62)
+
+
+@subroutine
+def header(level):
+    """Return the header word at which the entry of ``level`` starts."""
+    return LEVELS + LEVEL_WORDS * level
+
+
+@subroutine
+def keep_weights(out, start, rows):
+    """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
+    total = np.int64(0)
+    for i in range(rows + 1):
+        out[start + i] = total
+        total = wrapping_add(total, out[UNIFORM])
+    out[WEIGHTS] = start
+
+
+@subroutine
+def copy_siblings(run, out, level, first, last, state):
+    """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
+    arity = run[ARITY]
+    for depth in range(level, arity):
+        entry = header(depth)
+        written = state[CURSORS + CURSOR_WORDS * depth + 4]
+        source = run[entry + LEVEL_VALUES] + first
+        target = out[entry + LEVEL_VALUES] + written
+        count = last - first
+        for i in range(count):
+            out[target + i] = run[source + i]
+        state[CURSORS + CURSOR_WORDS * depth + 4] = written + count
+        if depth < arity - 1:
+            source = run[entry + LEVEL_OFFSETS]
+            target = out[entry + LEVEL_OFFSETS] + written
+            first_child = run[source + first]
+            last_child = run[source + last]
+            below = state[CURSORS + CURSOR_WORDS * (depth + 1) + 4]
+            for i in range(count):
+                out[target + i] = run[source + first + i] - first_child + below
+            first = first_child
+            last = last_child
+        else:
+            copy_weights(run, out, first, last, written, state)
+
+
+@subroutine
+def copy_weights(run, out, first, last, written, state):
+    """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
+    source = run[WEIGHTS]
+    largest = abs(run[UNIFORM])
+    uniform = run[UNIFORM] == out[UNIFORM]
+    if source > 0:
+        largest = np.int64(0)
+        uniform = True
+        for i in range(first, last):
+            weight = difference(run[source + i + 1], run[source + i])
+            uniform &= weight == out[UNIFORM]
+            largest = max(largest, abs(weight))
+    if not uniform and out[WEIGHTS] == 0 and first < last:
+        keep_weights(out, state[CAPACITY_WEIGHTS], written)
+    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], largest)
+    target = out[WEIGHTS]
+    if target > 0:
+        total = out[target + written]
+        if source > 0:
+            shift = difference(total, run[source + first])
+            for i in range(first + 1, last + 1):
+                out[target + written + i - first] = wrapping_add(run[source + i], shift)
+        else:
+            for i in range(1, last - first + 1):
+                total = wrapping_add(total, run[UNIFORM])
+                out[target + written + i] = total
+
+
+@subroutine
+def gallop(run, position, end, value):
+    """Return the first word in ``[position, end)`` of ``run`` that is at least ``value``."""
+    if position >= end or run[position] >= value:
+        return position
+    step = 1
+    below = position
+    while below + step < end and run[below + step] < value:
+        below += step
+        step += step
+    low = below + 1
+    high = min(below + step, end)
+    while low < high:
+        middle = (low + high) >> 1
+        if run[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@subroutine
+def leaves_below(run, level, first, last):
+    """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
+    for depth in range(level, run[ARITY] - 1):
+        offsets = run[header(depth) + LEVEL_OFFSETS]
+        first = run[offsets + first]
+        last = run[offsets + last]
+    return last - first
+
+
+@subroutine
+def open_merge(a, b, out):
+    """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
+    arity = a[ARITY]
+    state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
+    out[ARITY] = arity
+    out[WEIGHTS] = 0
+    # Most rows come from the older run; its weight is the one not to store.
+    out[UNIFORM] = a[UNIFORM] if a[WEIGHTS] == 0 else 1
+    out[MAX_ABS_WEIGHT] = 0
+    end = header(arity)
+    for level in range(arity):
+        entry = header(level)
+        nodes = a[entry + LEVEL_SIZE] + b[entry + LEVEL_SIZE]
+        out[entry + LEVEL_VALUES] = end
+        end += nodes
+        out[entry + LEVEL_OFFSETS] = 0
+        if level < arity - 1:
+            out[entry + LEVEL_OFFSETS] = end
+            end += nodes + 1
+    # The directory's size is known when level 0 is: weights come last, after its largest size.
+    state[CAPACITY_WEIGHTS] = end + 2 * (a[LEVELS + LEVEL_SIZE] + b[LEVELS + LEVEL_SIZE]) + 3
+    state[ENTRY] = end
+    state[CURSORS + 1] = a[LEVELS + LEVEL_SIZE]
+    state[CURSORS + 3] = b[LEVELS + LEVEL_SIZE]
+    return state
+
+
+@subroutine
+def copy_some(run, out, level, side, limit, state, fuel):
+    """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
+
+    A single subtree larger than the fuel is entered instead of copied, the other run absent there.
+    """
+    place = CURSORS + CURSOR_WORDS * level
+    first = state[place + side]
+    last = limit
+    rows = leaves_below(run, level, first, last)
+    while rows > fuel and last - first > 1:
+        last = first + (last - first + 1) // 2
+        rows = leaves_below(run, level, first, last)
+    if rows > fuel and rows > 1024 and level < run[ARITY] - 1:
+        entry = header(level)
+        written = state[place + 4]
+        out[out[entry + LEVEL_VALUES] + written] = run[run[entry + LEVEL_VALUES] + first]
+        out[out[entry + LEVEL_OFFSETS] + written] = state[place + CURSOR_WORDS + 4]
+        offsets = run[entry + LEVEL_OFFSETS]
+        for word in range(4):
+            state[place + CURSOR_WORDS + word] = 0
+        state[place + CURSOR_WORDS + side] = run[offsets + first]
+        state[place + CURSOR_WORDS + side + 1] = run[offsets + first + 1]
+        state[place + side] = first + 1
+        state[DEPTH] = level + 1
+        return 1
+    copy_siblings(run, out, level, first, last, state)
+    state[place + side] = last
+    return rows + 1
+
+
+@subroutine
+def walk(a, b, out, state, fuel):
+    """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
+    arity = a[ARITY]
+    while fuel > 0:
+        level = state[DEPTH]
+        place = CURSORS + CURSOR_WORDS * level
+        entry = header(level)
+        i, end_a, j, end_b = state[place], state[place + 1], state[place + 2], state[place + 3]
+        if i == end_a and j == end_b:
+            if level == 0:
+                return fuel
+            # Back to the parent, which stays only if a child was written.
+            above = place - CURSOR_WORDS
+            written = state[above + 4]
+            offsets = out[header(level - 1) + LEVEL_OFFSETS]
+            if state[place + 4] > out[offsets + written]:
+                state[above + 4] = written + 1
+            state[DEPTH] = level - 1
+            continue
+        values_a = a[entry + LEVEL_VALUES]
+        values_b = b[entry + LEVEL_VALUES]
+        if j == end_b:
+            fuel -= copy_some(a, out, level, LEFT, end_a, state, fuel)
+        elif i == end_a:
+            fuel -= copy_some(b, out, level, RIGHT, end_b, state, fuel)
+        elif a[values_a + i] < b[values_b + j]:
+            limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
+            fuel -= copy_some(a, out, level, LEFT, limit, state, fuel)
+        elif b[values_b + j] < a[values_a + i]:
+            limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
+            fuel -= copy_some(b, out, level, RIGHT, limit, state, fuel)
+        else:
+            written = state[place + 4]
+            out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
+            state[place] = i + 1
+            state[place + 2] = j + 1
+            fuel -= 1
+            if level < arity - 1:
+                out[out[entry + LEVEL_OFFSETS] + written] = state[place + CURSOR_WORDS + 4]
+                offsets_a = a[entry + LEVEL_OFFSETS]
+                offsets_b = b[entry + LEVEL_OFFSETS]
+                state[place + CURSOR_WORDS] = a[offsets_a + i]
+                state[place + CURSOR_WORDS + 1] = a[offsets_a + i + 1]
+                state[place + CURSOR_WORDS + 2] = b[offsets_b + j]
+                state[place + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
+                state[DEPTH] = level + 1
+            else:
+                add_leaves(a, b, out, i, j, written, state)
+    return fuel
+
+
+@subroutine
+def add_leaves(a, b, out, i, j, written, state):
+    """Write the sum of leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless it is zero."""
+    weight = np.int64(0)
+    for run, leaf in ((a, i), (b, j)):
+        start = run[WEIGHTS]
+        part = run[UNIFORM]
+        if start > 0:
+            part = difference(run[start + leaf + 1], run[start + leaf])
+        weight = wrapping_add(weight, part)
+    if weight == 0:
+        return
+    if weight != out[UNIFORM] and out[WEIGHTS] == 0:
+        keep_weights(out, state[CAPACITY_WEIGHTS], written)
+    out[MAX_ABS_WEIGHT] = max(out[MAX_ABS_WEIGHT], abs(weight))
+    if out[WEIGHTS] > 0:
+        out[out[WEIGHTS] + written + 1] = wrapping_add(out[out[WEIGHTS] + written], weight)
+    state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
+
+
+@subroutine
+def work_merge(a, b, out, state, fuel):
+    """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
+    arity = a[ARITY]
+    if state[PHASE] == WALK:
+        fuel = walk(a, b, out, state, fuel)
+        if fuel <= 0:
+            return False
+        for level in range(arity):
+            entry = header(level)
+            written = state[CURSORS + CURSOR_WORDS * level + 4]
+            out[entry + LEVEL_SIZE] = written
+            if level < arity - 1:
+                below = state[CURSORS + CURSOR_WORDS * (level + 1) + 4]
+                out[out[entry + LEVEL_OFFSETS] + written] = below
+        out[ROWS] = out[header(arity - 1) + LEVEL_SIZE]
+        directory_open(out, state[ENTRY])
+        state[ENTRY] = 0
+        state[PHASE] = FILL
+    if state[PHASE] == FILL:
+        state[ENTRY] = directory_fill(out, state[ENTRY], fuel)
+        if state[ENTRY] < out[DIRECTORY_SIZE]:
+            return False
+        state[PHASE] = DONE
+    return True
+
+
+@compiled
+def merge_open(a, b, out):
+    """Return the state of a merge of runs ``a`` and ``b`` into ``out``, nothing done yet.
+
+    ``out`` has at least the words that `dbsp_wcoj.kernels.storage.trie.run_words` gives for their
+    rows.
+    """
+    return open_merge(a, b, out)
+
+
+@compiled
+def merge_work(a, b, out, state, fuel):
+    """Do about ``fuel`` rows of a merge; return whether it is done."""
+    return work_merge(a, b, out, state, fuel)
+
+
+@compiled
+def merge_runs(a, b, out):
+    """Merge ``a`` and ``b`` into ``out``, laid out as `dbsp_wcoj.kernels.storage.trie` says."""
+    state = open_merge(a, b, out)
+    work_merge(a, b, out, state, UNBOUNDED)
+    return described(out)
+
+
+@compiled
+def merge_tail(table, first, longest, out):
+    """Merge all runs from ``first`` on into ``out``, one after the other, and describe the result.
+
+    Args:
+        table: number of runs, then their addresses.
+        first: position of the first of them; at least one more follows.
+        longest: words that hold the merge of all of them;
+        `dbsp_wcoj.kernels.storage.trie.run_words`.
+        out: int64, of that length.
+    """
+    merged = carray(words_at(table[1 + first]), (longest,))
+    for position in range(first + 1, table[0]):
+        run = carray(words_at(table[1 + position]), (longest,))
+        target = np.empty(longest, np.int64) if position < table[0] - 1 else out
+        state = open_merge(merged, run, target)
+        work_merge(merged, run, target, state, UNBOUNDED)
+        merged = target
+    return described(out)

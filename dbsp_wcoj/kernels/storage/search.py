@@ -1,0 +1,89 @@
+"""Finding a value in a sorted list: from a cursor, or at the root of a run through its directory.
+
+Cost: `seek` is O(log distance) from the cursor (galloping), `root_seek` O(1) expected for evenly
+spread values and never worse than a binary search.
+"""
+
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.storage.run_layout import (
+    DIRECTORY,
+    DIRECTORY_SIZE,
+    LEVEL_SIZE,
+    LEVEL_VALUES,
+    LEVELS,
+    LOWEST,
+    SHIFT,
+)
+from dbsp_wcoj.kernels.values.arithmetic import difference
+
+
+@subroutine
+def bisect(values, low, high, value):
+    """Return the first position in ``[low, high)`` whose value is at least ``value``."""
+    while low < high:
+        middle = (low + high) >> 1
+        if load(values, middle) < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@subroutine
+def seek(values, low, high, value):
+    """As `bisect`, galloping from ``low``: O(log of the distance moved)."""
+    if low >= high or load(values, low) >= value:
+        return low
+    step = 1
+    below = low
+    probe = low + 1
+    while probe < high and load(values, probe) < value:
+        below = probe
+        step += step
+        probe += step
+    return bisect(values, below + 1, min(probe, high), value)
+
+
+@subroutine
+def root_seek(run, low, high, value):
+    """As `seek` for level 0 of ``run``, which has a directory when it is long."""
+    values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
+    directory = load(run, DIRECTORY)
+    if directory == 0 or low >= high or load(values, low) >= value:
+        return seek(values, low, high, value)
+    lowest = load(run, LOWEST)
+    if value < lowest:
+        return low
+    size = load(run, DIRECTORY_SIZE)
+    # The unsigned distance is right even when it passes 2**63.
+    distance = difference(value, lowest)
+    bucket = distance
+    shift = load(run, SHIFT)
+    if shift > 0:
+        bucket = (distance >> shift) & ((1 << (64 - shift)) - 1)
+    if bucket < 0 or bucket >= size - 1:
+        return min(load(run, LEVELS + LEVEL_SIZE), high)
+    first = max(load(run, directory + bucket), low)
+    last = min(load(run, directory + bucket + 1), high)
+    if last <= first:
+        return max(low, min(first, high))
+    return bisect(values, first, last, value)
+
+
+@subroutine
+def root_find(run, low, high, value):
+    """Return ``(position, found)`` of a value at level 0 of ``run``; none where it is not found.
+
+    A directory with an entry for each value says so by itself: a list less to touch.
+    """
+    directory = load(run, DIRECTORY)
+    if directory != 0 and load(run, SHIFT) == 0:
+        bucket = difference(value, load(run, LOWEST))
+        if value < load(run, LOWEST) or bucket < 0 or bucket >= load(run, DIRECTORY_SIZE) - 1:
+            return low, False
+        at = load(run, directory + bucket)
+        return at, low <= at < high and at < load(run, directory + bucket + 1)
+    at = root_seek(run, low, high, value)
+    values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
+    return at, at < high and load(values, at) == value

@@ -1,0 +1,429 @@
+"""Sorting rows and adding up the weights of equal rows.
+
+Where the columns' ranges together fit in 64 bits, a row is packed into one unsigned key and the
+keys are sorted by byte (least significant first, bytes that are all equal skipped): O(n) per
+byte in use. Wider rows are sorted by one column after the other, last column first, which is the
+same sort with a permutation as its payload. A handful of rows is insertion-sorted in place.
+
+Large scratch arrays are given by the caller: numpy asks the system for large pages, the kernels'
+own allocator does not, and faulting in small ones costs as much as the sort.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
+
+# Up to this many rows insertion sort beats counting buckets.
+FEW = 48
+# Arrays of one word per row that a sort works in.
+SCRATCH = 4
+
+# Bits of a radix digit: as many buckets as the first-level cache has lines to write to, and more
+# would miss it.
+WIDEST_DIGIT = 11
+# Of fewer rows than this, counting so many buckets takes longer than one more pass.
+MANY = 2048
+DIGIT_OF_FEW = 8
+# Not a literal: numba compiles a function once more for each literal that it is called with.
+FIRST_BIT = np.int64(0)
+
+OK = 0
+OVERFLOW = 1
+
+
+@subroutine
+def precedes(columns, order, i, j):
+    """Return -1, 0 or 1 as row ``i`` is before, equal to or after row ``j`` in column order."""
+    for k in range(order.shape[0]):
+        x = columns[order[k], i]
+        y = columns[order[k], j]
+        if x < y:
+            return -1
+        if x > y:
+            return 1
+    return 0
+
+
+@subroutine
+def key_shifts(columns, order):
+    """Return ``(lowest, shifts, bits)``: the packing of a row, or bits > 64 when none exists.
+
+    ``shifts[k]`` is the bit position of column ``order[k]``; the last column is lowest.
+    """
+    arity = order.shape[0]
+    rows = columns.shape[1]
+    lowest = np.zeros(arity, np.int64)
+    shifts = np.zeros(arity + 1, np.int64)
+    bits = 0
+    for k in range(arity - 1, -1, -1):
+        column = columns[order[k]]
+        low = column[0]
+        high = column[0]
+        for i in range(1, rows):
+            low = min(low, column[i])
+            high = max(high, column[i])
+        lowest[k] = low
+        shifts[k] = bits
+        distance = np.uint64(high) - np.uint64(low)
+        while distance > np.uint64(0):
+            distance >>= np.uint64(1)
+            bits += 1
+    return lowest, shifts, bits
+
+
+@subroutine
+def pack_rows(columns, order, lowest, shifts, keys):
+    """Write one uint64 key per row."""
+    rows = columns.shape[1]
+    keys[:] = 0
+    for k in range(order.shape[0]):
+        column = columns[order[k]]
+        low = np.uint64(lowest[k])
+        shift = np.uint64(min(shifts[k], 63))
+        for i in range(rows):
+            keys[i] |= (np.uint64(column[i]) - low) << shift
+    return keys
+
+
+@subroutine
+def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
+    """Stable sort of ``keys`` by their bits ``[low_bit, high_bit)``; ``payload`` follows, if any.
+
+    Returns ``(keys, payload)``, each one of the two arrays given for it; a payload may be empty.
+    """
+    rows = keys.shape[0]
+    carry = payload.shape[0] > 0
+    widest = DIGIT_OF_FEW if rows < MANY else WIDEST_DIGIT
+    passes = max((high_bit - low_bit + widest - 1) // widest, 1)
+    width = max((high_bit - low_bit + passes - 1) // passes, 1)
+    places = np.empty(1 << width, np.int64)
+    for low in range(low_bit, high_bit, width):
+        shift = np.uint64(low)
+        mask = np.uint64((1 << min(width, high_bit - low)) - 1)
+        places[:] = 0
+        for i in range(rows):
+            places[(keys[i] >> shift) & mask] += 1
+        if places[(keys[0] >> shift) & mask] == rows:
+            continue
+        total = np.int64(0)
+        for digit in range(1 << width):
+            count = places[digit]
+            places[digit] = total
+            total += count
+        if carry:
+            for i in range(rows):
+                digit = (keys[i] >> shift) & mask
+                place = places[digit]
+                places[digit] = place + 1
+                other_keys[place] = keys[i]
+                other_payload[place] = payload[i]
+            payload, other_payload = other_payload, payload
+        else:
+            for i in range(rows):
+                digit = (keys[i] >> shift) & mask
+                place = places[digit]
+                places[digit] = place + 1
+                other_keys[place] = keys[i]
+        keys, other_keys = other_keys, keys
+    return keys, payload
+
+
+@subroutine
+def permutation_of_few(columns, order):
+    """As `row_permutation`, by insertion: for at most `FEW` rows."""
+    rows = columns.shape[1]
+    permutation = np.arange(rows)
+    for i in range(1, rows):
+        row = permutation[i]
+        j = i
+        while j > 0 and precedes(columns, order, permutation[j - 1], row) > 0:
+            permutation[j] = permutation[j - 1]
+            j -= 1
+        permutation[j] = row
+    return permutation
+
+
+@subroutine
+def row_permutation(columns, order):
+    """Return the stable permutation that sorts rows of any width by ``order``."""
+    rows = columns.shape[1]
+    if rows <= FEW:
+        return permutation_of_few(columns, order)
+    permutation = np.arange(rows)
+    for k in range(order.shape[0] - 1, -1, -1):
+        lowest, _, bits = key_shifts(columns, order[k : k + 1])
+        if bits == 0:
+            continue
+        keys = np.empty(rows, np.uint64)
+        low = np.uint64(lowest[0])
+        for i in range(rows):
+            keys[i] = np.uint64(columns[order[k], permutation[i]]) - low
+        keys, permutation = radix_sort(
+            keys, np.empty(rows, np.uint64), permutation, np.empty(rows, np.int64), FIRST_BIT, bits
+        )
+    return permutation
+
+
+@subroutine
+def is_sorted(columns, order):
+    """Return whether rows are strictly increasing in the column order."""
+    row = np.int64(1)
+    while row < columns.shape[1] and precedes(columns, order, row - 1, row) < 0:
+        row += 1
+    return row >= columns.shape[1]
+
+
+@subroutine
+def unpack_rows(keys, order, lowest, shifts, bits, columns):
+    """Write the rows of sorted ``keys`` to ``columns``."""
+    arity = order.shape[0]
+    rows = keys.shape[0]
+    top = bits
+    for k in range(arity):
+        shift = np.uint64(min(shifts[k], 63))
+        width = top - shifts[k]
+        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
+        if width == 0:
+            mask = np.uint64(0)
+        elif width < 64:
+            mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+        low = np.uint64(lowest[k])
+        column = columns[order[k]]
+        for i in range(rows):
+            column[i] = np.int64(((keys[i] >> shift) & mask) + low)
+        top = shifts[k]
+
+
+@compiled
+def consolidate(columns, weights, scratch):
+    """Sort rows, add the weights of equal rows, drop rows of weight zero.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, arity and n at least 1; given away to be written to.
+        weights: int64, shape ``(n,)``; only read, but it may be what is returned.
+        scratch: int64, shape ``(SCRATCH, n)``; may be shorter for up to `FEW` rows.
+
+    Returns:
+        ``(columns, weights, status)``; status is `OVERFLOW` when a sum passes int64.
+    """
+    arity, rows = columns.shape
+    order = np.arange(arity)
+    if is_sorted(columns, order):
+        if has_zeros(weights):
+            return drop_zeros(columns, weights, rows)
+        return columns, weights, OK
+    if rows > FEW:
+        lowest, shifts, bits = key_shifts(columns, order)
+        if bits <= 64:
+            return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
+    permutation = row_permutation(columns, order)
+    result = np.empty((arity, rows), np.int64)
+    summed = np.empty(rows, np.int64)
+    kept = -1
+    for i in range(rows):
+        row = permutation[i]
+        if i > 0 and precedes(columns, order, permutation[i - 1], row) == 0:
+            summed[kept] = add(summed[kept], weights[row])
+            if summed[kept] == OVERFLOWED:
+                return columns, weights, OVERFLOW
+            continue
+        kept += 1
+        summed[kept] = weights[row]
+        for k in range(arity):
+            result[k, kept] = columns[k, row]
+    return drop_zeros(result, summed, kept + 1)
+
+
+@subroutine
+def all_ones(weights):
+    """Return whether every weight is 1."""
+    ones = True
+    for i in range(weights.shape[0]):
+        ones &= weights[i] == 1
+    return ones
+
+
+@subroutine
+def has_zeros(weights):
+    """Return whether a weight is 0."""
+    zeros = False
+    for i in range(weights.shape[0]):
+        zeros |= weights[i] == 0
+    return zeros
+
+
+@subroutine
+def copy_weights(weights, out):
+    """Write the first weights to ``out``, as many as it has room for."""
+    for i in range(out.shape[0]):
+        out[i] = weights[i]
+
+
+@subroutine
+def drop_zeros(columns, weights, rows):
+    """Return ``(columns, weights, OK)`` of the first rows, without those of weight zero.
+
+    The arrays are new.
+    """
+    arity = columns.shape[0]
+    kept = np.int64(0)
+    for i in range(rows):
+        kept += weights[i] != 0
+    result = np.empty((arity, kept), np.int64)
+    summed = np.empty(kept, np.int64)
+    place = 0
+    for i in range(rows):
+        if weights[i] != 0:
+            summed[place] = weights[i]
+            for k in range(arity):
+                result[k, place] = columns[k, i]
+            place += 1
+    return result, summed, OK
+
+
+@subroutine
+def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
+    """`consolidate` by packed keys."""
+    rows = columns.shape[1]
+    keys = scratch[0].view(np.uint64)
+    pack_rows(columns, order, lowest, shifts, keys)
+    payload = scratch[2, :0] if all_ones(weights) else scratch[2]
+    copy_weights(weights, payload)
+    keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
+    if status == OVERFLOW:
+        return columns, weights, OVERFLOW
+    if keys.shape[0] == rows:
+        unpack_rows(keys, order, lowest, shifts, bits, columns)
+        return columns, summed.copy() if summed.shape[0] else weights, OK
+    result = np.empty((order.shape[0], keys.shape[0]), np.int64)
+    unpack_rows(keys, order, lowest, shifts, bits, result)
+    return result, summed.copy(), OK
+
+
+@subroutine
+def sum_keys(keys, other_keys, weights, other_weights, bits):
+    """Sort keys of so many bits, add the weights of equal ones, drop those of weight zero.
+
+    All four arrays are written to. ``weights`` may be empty: each is 1.
+
+    Returns:
+        ``(keys, weights, status)``, in arrays that were given; no weights where each is 1.
+    """
+    keys, weights = radix_sort(keys, other_keys, weights, other_weights, FIRST_BIT, bits)
+    rows = keys.shape[0]
+    repeated = False
+    for i in range(1, rows):
+        repeated |= keys[i] == keys[i - 1]
+    ones = weights.shape[0] == 0
+    if not repeated and (ones or not has_zeros(weights)):
+        return keys, weights, OK
+    summed = np.ones(rows, np.int64) if ones else weights
+    kept = 0
+    for i in range(1, rows):
+        if keys[i] == keys[kept]:
+            summed[kept] = add(summed[kept], summed[i])
+            if summed[kept] == OVERFLOWED:
+                return keys, weights, OVERFLOW
+            continue
+        # A row whose weights have cancelled makes room for the next one.
+        kept += summed[kept] != 0
+        keys[kept] = keys[i]
+        summed[kept] = summed[i]
+    kept += summed[kept] != 0
+    return keys[:kept], summed[:kept], OK
+
+
+@subroutine
+def sort_rows(columns, weights, order, scratch):
+    """Return ``(columns, weights)`` with the rows sorted in another column order.
+
+    The rows are distinct and sorted by their first column, second column and so on. Where the
+    tail of ``order`` is a prefix of that (as for the reverse of a binary relation), the sort by
+    the tail is already there and only the other columns' bits are sorted. ``scratch`` has shape
+    ``(SCRATCH + arity, n)`` and may hold the result; it may be shorter for up to `FEW` rows.
+    """
+    arity, rows = columns.shape
+    if rows > FEW:
+        lowest, shifts, bits = key_shifts(columns, order)
+        if bits <= 64:
+            keys = scratch[0].view(np.uint64)
+            pack_rows(columns, order, lowest, shifts, keys)
+            # order[first:] is the longest tail that is a prefix.
+            first = arity
+            for start in range(arity - 1, -1, -1):
+                if is_prefix(order[start:]):
+                    first = start
+            low_bit = FIRST_BIT if first == arity else shifts[first - 1]
+            ones = all_ones(weights)
+            payload = scratch[2, :0] if ones else scratch[2]
+            copy_weights(weights, payload)
+            other_keys = scratch[1].view(np.uint64)
+            keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
+            result = scratch[SCRATCH:]
+            unpack_rows(keys, order, lowest, shifts, bits, result)
+            return result, weights if ones else payload
+    return rows_at(columns, weights, row_permutation(columns, order))
+
+
+@subroutine
+def sort_few(columns, weights, order):
+    """As `sort_rows`, for at most `FEW` rows."""
+    return rows_at(columns, weights, permutation_of_few(columns, order))
+
+
+@subroutine
+def rows_at(columns, weights, permutation):
+    """Return ``(columns, weights)`` of the rows at some places, in arrays of their own."""
+    arity, rows = columns.shape
+    result = np.empty((arity, rows), np.int64)
+    moved = np.empty(rows, np.int64)
+    for i in range(rows):
+        row = permutation[i]
+        moved[i] = weights[row]
+        for k in range(arity):
+            result[k, i] = columns[k, row]
+    return result, moved
+
+
+@compiled
+def take_half(key, column, pivot, above, low, shift, out):
+    """Add the values of ``column`` to ``out``, in the rows whose ``key`` is below ``pivot`` or not.
+
+    Args:
+        key: int64, shape ``(n,)``.
+        column: int64, shape ``(n,)``.
+        pivot: What keys are compared with.
+        above: Whether to take the rows whose key is not below it.
+        low: What to subtract of a value.
+        shift: The bit that it is added at.
+        out: uint64, one longer than these rows are many; 0 at first.
+    """
+    place = np.int64(0)
+    for i in range(key.shape[0]):
+        # Written for each row, so that no branch depends on the data.
+        taken = (key[i] >= pivot) == above
+        out[place] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(taken)
+        place += np.int64(taken)
+
+
+@compiled
+def sorted_half(keys, weights, scratch, bits):
+    """`sum_keys` of one half; ``scratch`` is int64, of shape ``(2, n)``."""
+    return sum_keys(keys, scratch[0].view(np.uint64), weights, scratch[1], bits)
+
+
+@compiled
+def write_rows(keys, lowest, shifts, bits, columns, first):
+    """Write the rows of sorted keys to ``columns``, from row ``first`` on."""
+    some = columns[:, first : first + keys.shape[0]]
+    unpack_rows(keys, np.arange(columns.shape[0]), lowest, shifts, bits, some)
+
+
+@subroutine
+def is_prefix(order):
+    """Return whether ``order`` is 0, 1, 2, …"""
+    k = 0
+    while k < order.shape[0] and order[k] == k:
+        k += 1
+    return k == order.shape[0]

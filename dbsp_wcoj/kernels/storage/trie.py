@@ -1,0 +1,222 @@
+"""Building a run from sorted rows, and reading one back.
+
+Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row by row.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.storage.run_layout import (
+    ARITY,
+    DIRECTORY,
+    DIRECTORY_MINIMUM,
+    DIRECTORY_SIZE,
+    LEVEL_OFFSETS,
+    LEVEL_SIZE,
+    LEVEL_VALUES,
+    LEVEL_WORDS,
+    LEVELS,
+    LOWEST,
+    MAX_ABS_WEIGHT,
+    ROWS,
+    SHIFT,
+    UNIFORM,
+    WEIGHTS,
+)
+from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
+from dbsp_wcoj.kernels.values.arithmetic import difference, wrapping_add
+
+
+@subroutine
+def directory_shift(lowest, highest, nodes):
+    """Return the smallest shift for which the directory has at most ``2 * nodes + 2`` entries."""
+    shift = 0
+    distance = np.uint64(highest) - np.uint64(lowest)
+    while (distance >> np.uint64(shift)) > np.uint64(2 * nodes):
+        shift += 1
+    return shift
+
+
+@subroutine
+def directory_fill(run, entry, fuel):
+    """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
+    values = run[LEVELS + LEVEL_VALUES]
+    nodes = run[LEVELS + LEVEL_SIZE]
+    directory = run[DIRECTORY]
+    shift = np.uint64(run[SHIFT])
+    lowest = np.uint64(run[LOWEST])
+    size = run[DIRECTORY_SIZE]
+    node = 0 if entry == 0 else run[directory + entry - 1]
+    while entry < size and fuel > 0:
+        while node < nodes and (
+            (np.uint64(run[values + node]) - lowest) >> shift < np.uint64(entry)
+        ):
+            node += 1
+            fuel -= 1
+        run[directory + entry] = node
+        entry += 1
+        fuel -= 1
+    return entry
+
+
+@subroutine
+def directory_open(run, start):
+    """Place the directory at word ``start``; return the first word after it."""
+    nodes = run[LEVELS + LEVEL_SIZE]
+    if nodes < DIRECTORY_MINIMUM:
+        run[DIRECTORY] = 0
+        run[DIRECTORY_SIZE] = 0
+        return start
+    values = run[LEVELS + LEVEL_VALUES]
+    lowest = run[values]
+    highest = run[values + nodes - 1]
+    shift = directory_shift(lowest, highest, nodes)
+    distance = np.uint64(highest) - np.uint64(lowest)
+    run[DIRECTORY] = start
+    run[SHIFT] = shift
+    run[LOWEST] = lowest
+    run[DIRECTORY_SIZE] = np.int64(distance >> np.uint64(shift)) + 2
+    return start + run[DIRECTORY_SIZE]
+
+
+@subroutine
+def mark_changes(column, begins, marked):
+    """Mark the rows that are marked in ``begins``, or whose value is not that of the row before."""
+    marked[0] = True
+    for i in range(1, column.shape[0]):
+        marked[i] = begins[i] | (column[i] != column[i - 1])
+
+
+@subroutine
+def build_run(columns, order, weights, run):
+    """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
+        order: int64 permutation of the columns; the rows are sorted in that column order.
+        weights: int64, shape ``(n,)``, none zero.
+        run: int64, at least `run_words` long.
+    """
+    arity, rows = columns.shape
+    largest = np.int64(0)
+    uniform = True
+    first_weight = weights[0]
+    for i in range(rows):
+        weight = weights[i]
+        uniform &= weight == first_weight
+        largest = max(largest, abs(weight))
+    run[ARITY] = arity
+    run[ROWS] = rows
+    run[MAX_ABS_WEIGHT] = largest
+    run[UNIFORM] = first_weight
+    # Whether a row begins a node of the level, and one of the level below; each row is a leaf.
+    begins = np.zeros(rows, np.bool_)
+    below = np.zeros(rows, np.bool_)
+    mark_changes(columns[order[0]], begins, begins)
+    end = LEVELS + LEVEL_WORDS * arity
+    for level in range(arity):
+        column = columns[order[level]]
+        header = LEVELS + LEVEL_WORDS * level
+        run[header + LEVEL_VALUES] = end
+        run[header + LEVEL_OFFSETS] = 0
+        if level == arity - 1:
+            for i in range(rows):
+                run[end + i] = column[i]
+            run[header + LEVEL_SIZE] = rows
+            end += rows
+            continue
+        nodes = np.int64(0)
+        for i in range(rows):
+            nodes += begins[i]
+        offsets = end + nodes
+        node = 0
+        child = 0
+        if level == arity - 2:
+            for i in range(rows):
+                if begins[i]:
+                    run[end + node] = column[i]
+                    run[offsets + node] = i
+                    node += 1
+            child = rows
+        else:
+            mark_changes(columns[order[level + 1]], begins, below)
+            for i in range(rows):
+                if begins[i]:
+                    run[end + node] = column[i]
+                    run[offsets + node] = child
+                    node += 1
+                child += below[i]
+            begins, below = below, begins
+        run[offsets + nodes] = child
+        run[header + LEVEL_SIZE] = nodes
+        run[header + LEVEL_OFFSETS] = offsets
+        end = offsets + nodes + 1
+    end = directory_open(run, end)
+    if run[DIRECTORY] > 0:
+        directory_fill(run, np.int64(0), np.int64(1) << 62)
+    run[WEIGHTS] = 0
+    if not uniform:
+        run[WEIGHTS] = end
+        total = np.int64(0)
+        for i in range(rows):
+            run[end + i] = total
+            total = wrapping_add(total, weights[i])
+        run[end + rows] = total
+
+
+@subroutine
+def described(run):
+    """Return ``(address, rows, largest absolute weight)``, what Python wants to know of a run."""
+    return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
+
+
+def run_words(arity: int, rows: int) -> int:
+    """Return how many words a run has at most; those it does not need stay untouched."""
+    return LEVELS + LEVEL_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
+
+
+words_of_run = subroutine(run_words)
+
+
+@compiled
+def run_of(columns, weights, order, run, scratch):
+    """Build the run of a Z-set's rows in a column order, and describe it.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
+        weights: int64, shape ``(n,)``.
+        order: int64 permutation of the columns.
+        run: int64, at least `run_words` long.
+        scratch: for `dbsp_wcoj.kernels.storage.sort.sort_rows`, if it has to sort.
+    """
+    if not is_prefix(order):
+        columns, weights = sort_rows(columns, weights, order, scratch)
+    build_run(columns, order, weights, run)
+    return described(run)
+
+
+@compiled
+def read_run(run):
+    """Return ``(columns, weights)`` of a run buffer, columns in the run's own order."""
+    arity = run[ARITY]
+    rows = run[ROWS]
+    columns = np.empty((arity, rows), np.int64)
+    weights = np.full(rows, run[UNIFORM])
+    # first[i]: first leaf below node i of the current level, from the leaves up.
+    first = np.arange(rows + 1)
+    for level in range(arity - 1, -1, -1):
+        header = LEVELS + LEVEL_WORDS * level
+        nodes = run[header + LEVEL_SIZE]
+        values = run[header + LEVEL_VALUES]
+        if level < arity - 1:
+            offsets = run[header + LEVEL_OFFSETS]
+            above = np.empty(nodes + 1, np.int64)
+            for node in range(nodes + 1):
+                above[node] = first[run[offsets + node]]
+            first = above
+        for node in range(nodes):
+            columns[level, first[node] : first[node + 1]] = run[values + node]
+    if run[WEIGHTS] > 0:
+        for i in range(rows):
+            weights[i] = difference(run[run[WEIGHTS] + i + 1], run[run[WEIGHTS] + i])
+    return columns, weights

@@ -1,0 +1,49 @@
+"""Looking up the weights of given rows in a trace: O(log rows) per row and run."""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.values.arithmetic import add, difference
+
+
+@compiled
+def row_weights(columns, order, table):
+    """Return each row's weight, 0 if absent.
+
+    Args:
+        columns: int64, shape ``(arity, n)``.
+        order: Column order of the runs.
+        table: Number of runs, then their addresses.
+    """
+    arity, rows = columns.shape
+    weights = np.zeros(rows, np.int64)
+    for index in range(table[0]):
+        run = table[1 + index]
+        for i in range(rows):
+            first = np.int64(0)
+            last = load(run, layout.LEVELS + layout.LEVEL_SIZE)
+            for level in range(arity):
+                entry = layout.LEVELS + layout.LEVEL_WORDS * level
+                values = run + (load(run, entry + layout.LEVEL_VALUES) << 3)
+                value = columns[order[level], i]
+                if level == 0:
+                    first = root_seek(run, first, last, value)
+                else:
+                    first = seek(values, first, last, value)
+                if first >= last or load(values, first) != value:
+                    first = np.int64(-1)
+                    break
+                if level < arity - 1:
+                    offsets = load(run, entry + layout.LEVEL_OFFSETS)
+                    last = load(run, offsets + first + 1)
+                    first = load(run, offsets + first)
+            if first >= 0:
+                weight = load(run, layout.UNIFORM)
+                sums = load(run, layout.WEIGHTS)
+                if sums > 0:
+                    weight = difference(load(run, sums + first + 1), load(run, sums + first))
+                weights[i] = add(weights[i], weight)
+    return weights

@@ -1,0 +1,78 @@
+"""The text of ``DeltaQuery.explain``: the plan that runs, and what it has done so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dbsp_wcoj.execution.bound_term import BoundTerm
+from dbsp_wcoj.formulas import PARTIAL
+from dbsp_wcoj.planning.agm import agm_bound
+from dbsp_wcoj.query import Query
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace
+
+__all__ = ["explain"]
+
+
+def explain(
+    query: Query,
+    formula: str,
+    bound: Sequence[BoundTerm],
+    traces: Mapping[str, Trace],
+) -> str:
+    """Describe a view: its terms with their variable orders, and its arrangements with their runs.
+
+    The first line of ``formula`` names it, the others tell of the steps that chose one.
+
+    In a variable order the variables after ``|`` are summed, not listed. ``e[1,0]:2`` is relation
+    ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
+    """
+    sizes = [_rows(traces, atom.relation) for atom in query.body]
+    agm = agm_bound(query, sizes)
+    first, *rest = formula.splitlines()
+    lines = [
+        str(query),
+        f"formula {first}, {len(bound)} terms planned",
+        *rest,
+        f"AGM bound {agm.bound:,.0f} rows at sizes {', '.join(f'{n:,}' for n in sizes)}"
+        f" (cover {', '.join(f'{x:g}' for x in agm.cover)})",
+    ]
+    for bound_term in bound:
+        term, product = bound_term.term, bound_term.product
+        plan = product.plan
+        emitted = " ".join(plan.order[: plan.emitted])
+        summed = " ".join(plan.order[plan.emitted :])
+        factors = []
+        for factor, planned in zip(term.factors, plan.factors, strict=True):
+            name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
+            view = "" if factor == PARTIAL else f"{factor.view} "
+            factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
+        proposals, intersections = product.counters.sum(axis=0).tolist()
+        lines += [
+            f"  {term}",
+            f"    bind  {emitted} | {summed}".rstrip(),
+            f"    read  {', '.join(factors)}",
+        ]
+        if plan.comparisons:
+            lines.append(f"    where {', '.join(map(str, plan.comparisons))}")
+        lines.append(
+            f"    ran {product.runs:,} times: {proposals:,} proposals, "
+            f"{intersections:,} intersections"
+        )
+    lines.append("arrangements")
+    for name, trace in traces.items():
+        for arrangement in trace.arrangements:
+            runs = ", ".join(f"{run.rows:,}" for run in arrangement.spine.runs) or "none"
+            size = arrangement.spine.nbytes
+            lines.append(f"  {name}[{_columns(arrangement.order)}]  runs {runs}; {size:,} bytes")
+    return "\n".join(lines)
+
+
+def _columns(order: ColumnOrder) -> str:
+    return ",".join(map(str, order))
+
+
+def _rows(traces: Mapping[str, Trace], name: str) -> int:
+    trace = traces.get(name)
+    if trace is None or not trace.arrangements:
+        return 0
+    return trace.arrangements[0].spine.rows

@@ -1,0 +1,410 @@
+"""Planning a delta term: the order in which its variables are bound, and who reads what.
+
+A term is a product of views. Its plan is
+
+- the variable order: constants first, then the delta's variables, so that the work starts at the
+  change; then always a variable that an atom with a bound variable holds, so that no step is a
+  cross product that need not be: the one with the fewest extensions to expect, if anything is known
+  of the relations, else the one that the most such atoms hold; variables of the head before others.
+  From a delta in a ring both ways are alike, and that over new relations comes first: their deltas
+  are lists beside those of the old rows, which cost least where prefixes are few;
+- for each factor the column order in which it is read: its variables in the order in which they
+  are bound, then the columns that nothing else needs. Among equally good variable orders the one
+  that needs the fewest new arrangements wins, so terms share them.
+
+`dbsp_wcoj.execution.program_compiler` turns the plan into the program that runs; `explain` prints
+the same plan.
+
+Constants and repeated variables are rewritten before planning: ``e(x, x, 7)`` becomes
+``e(x, x', k), x' == x, k == 7`` with variables of their own, and the join narrows those to a point.
+
+References:
+    [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013 (any order is optimal).
+    [2] Ammar, McSherry, Salihoglu, Joglekar. PVLDB 11(6), 2018, section 3.3 (delta first).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import islice, permutations
+from math import log2
+from typing import Final
+
+from dbsp_wcoj.errors import ColumnTypeError, QuerySyntaxError, VariableOrderError
+from dbsp_wcoj.query import Atom, Comparison, Constant, Query, Variable
+from dbsp_wcoj.storage.trace import ColumnOrder
+from dbsp_wcoj.zset import LIMIT
+
+__all__ = [
+    "FLIPPED",
+    "Body",
+    "Distinct",
+    "FactorPlan",
+    "TermPlan",
+    "body_of",
+    "check_constants",
+    "check_order",
+    "is_ring",
+    "plan_term",
+]
+
+Distinct = Callable[[int, Sequence[int]], float | None]
+# How early a variable is bound: not connected, magnitude, -connections, not asked for, -holders,
+# -connections to lists.
+Rank = tuple[bool, int, int, bool, int, int]
+
+# A delta of more variables is bound in the order written: its permutations are not all tried.
+MOST_PERMUTATIONS: Final = 24
+FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def check_constants(query: Query) -> None:
+    """Refuse constants that no int64 column can hold.
+
+    Raises:
+        ColumnTypeError: The constant, and what to do about it.
+    """
+    constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
+    for comparison in query.comparisons:
+        constants += [s for s in (comparison.left, comparison.right) if isinstance(s, Constant)]
+    for constant in constants:
+        value = constant.value
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int)
+            or not -LIMIT - 1 <= value <= LIMIT
+        ):
+            raise ColumnTypeError(
+                f"constant {constant} is not an int64, which columns hold; "
+                f"encode the values of that column as integers and give the code"
+            )
+
+
+def check_order(query: Query, order: Sequence[str] | None) -> None:
+    """Refuse an order that is not a permutation of the query's variables.
+
+    Raises:
+        VariableOrderError: The order, and the variables.
+    """
+    if order is not None and sorted(order) != sorted(query.variables):
+        raise VariableOrderError(
+            f"order {list(order)} is not a permutation of the variables {list(query.variables)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A query's body with one distinct variable per column.
+
+    ``comparisons`` have a variable on their left; ``never`` says that one between constants fails.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    comparisons: tuple[Comparison, ...]
+    never: bool
+
+
+def body_of(query: Query) -> Body:
+    """Rewrite constants and repeated variables into comparisons.
+
+    >>> body = body_of(Query.parse("q(x) :- e(x, x), r(x, 7)"))
+    >>> body.columns
+    (('x', 'x#0.1'), ('x', '#1.1'))
+    >>> [str(comparison) for comparison in body.comparisons]
+    ['x#0.1 == x', '#1.1 == 7']
+    """
+    for name in query.variables:
+        if "#" in name:
+            raise QuerySyntaxError(f"variable {name!r} has a '#', kept for the planner; rename it")
+    comparisons: list[Comparison] = []
+    columns = []
+    for position, atom in enumerate(query.body):
+        columns.append(_distinct_columns(atom, position, comparisons))
+    never = False
+    for comparison in query.comparisons:
+        left, right = comparison.left, comparison.right
+        if isinstance(left, Variable):
+            comparisons.append(comparison)
+        elif isinstance(right, Variable):
+            comparisons.append(Comparison(right, FLIPPED[comparison.op], left))
+        else:
+            never |= not comparison.holds(left.value, right.value)
+    return Body(tuple(columns), tuple(comparisons), never)
+
+
+def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> tuple[str, ...]:
+    names: list[str] = []
+    for column, term in enumerate(atom.terms):
+        if isinstance(term, Constant):
+            name = f"#{place}.{column}"
+            comparisons.append(Comparison(Variable(name), "==", term))
+        elif term.name in names:
+            name = f"{term.name}#{place}.{column}"
+            comparisons.append(Comparison(Variable(name), "==", term))
+        else:
+            name = term.name
+        names.append(name)
+    # A relation without columns is stored with one that is always 0 and that nothing needs.
+    return tuple(names) or (f"#{place}",)
+
+
+@dataclass(frozen=True, slots=True)
+class FactorPlan:
+    """How a term reads one factor: ``order`` permutes its columns, ``depth`` of them are bound."""
+
+    variables: tuple[str, ...]
+    order: ColumnOrder
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class TermPlan:
+    """A variable order and what follows from it."""
+
+    order: tuple[str, ...]
+    factors: tuple[FactorPlan, ...]
+    comparisons: tuple[Comparison, ...]
+    head: tuple[str, ...]
+
+    @property
+    def emitted(self) -> int:
+        """How many variables are bound before a row is complete; the rest are summed."""
+        asked = set(self.head)
+        return max((i + 1 for i, name in enumerate(self.order) if name in asked), default=0)
+
+    @property
+    def split(self) -> int:
+        """The first variable that is not fixed by a constant: its values can be shared out."""
+        fixed = _fixed(self.comparisons)
+        return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
+
+    def splits(self, factor: FactorPlan) -> bool:
+        """Whether the factor's first column is the variable that `split` shares out."""
+        if not factor.depth or not self.order:
+            return False
+        return factor.variables[factor.order[0]] == self.order[self.split]
+
+
+def plan_term(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    head: Sequence[str],
+    *,
+    first: Sequence[int] = (),
+    new: Sequence[int] = (),
+    arranged: Callable[[int, ColumnOrder], bool] = lambda factor, order: False,
+    order: Sequence[str] | None = None,
+    distinct: Distinct | None = None,
+) -> TermPlan:
+    """Plan one product of views.
+
+    Args:
+        factors: The distinct variables of each factor's columns.
+        comparisons: Comparisons with a variable on the left, all variables in some factor.
+        head: Variables of the result.
+        first: Factors (the deltas) whose variables are bound first.
+        new: Of a ring (`is_ring`) the factors that are read as lists of old rows and of a delta.
+        arranged: Whether factor ``i`` is arranged in a column order already.
+        order: The order of the shared variables, when the caller wants to say; other variables
+            that must be bound follow those that they hang on.
+        distinct: How many different values columns of a factor have together, as far as known.
+
+    Complexity:
+        O(permutations of the delta's variables * columns of all factors * log(variables)); with
+        statistics the square of a factor's columns instead of their number.
+    """
+    needed = _needed(factors, comparisons, head)
+    if order is not None:
+        candidates = [
+            _greedy(
+                factors, comparisons, needed, head, [v for v in order if v in needed], new, distinct
+            )
+        ]
+    else:
+        start = [name for i in first[:1] for name in factors[i] if name in needed]
+        starts = islice(permutations(start), MOST_PERMUTATIONS)
+        candidates = [
+            _greedy(factors, comparisons, needed, head, list(s), new, distinct) for s in starts
+        ]
+    plans = [_plan(factors, comparisons, head, names, arranged) for names in candidates]
+
+    def new_arrangements(plan: TermPlan) -> int:
+        missing = {
+            (i if i in first else factors[i], factor.order)
+            for i, factor in enumerate(plan.factors)
+            if not arranged(i, factor.order)
+        }
+        return len(missing)
+
+    return min(plans, key=new_arrangements)
+
+
+def is_ring(
+    factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
+) -> bool:
+    """Whether there are as many variables to bind as factors, more than four, each in two factors.
+
+    In smaller ones all variables but one are next to the delta.
+
+    >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")], [], ["a"])
+    True
+    >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f")], [], [])
+    False
+    """
+    names = [name for columns in factors for name in columns]
+    needed = _needed(factors, comparisons, head)
+    return 4 < len(needed) == len(factors) and all(names.count(name) == 2 for name in needed)
+
+
+def _fixed(comparisons: Sequence[Comparison]) -> set[str]:
+    return {
+        c.left.name
+        for c in comparisons
+        if c.op == "==" and isinstance(c.left, Variable) and isinstance(c.right, Constant)
+    }
+
+
+def _needed(
+    factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
+) -> set[str]:
+    """Variables that have to be bound: shared, compared or in the head."""
+    occurrences = Counter(name for columns in factors for name in columns)
+    asked = {name for comparison in comparisons for name in comparison.variables} | set(head)
+    return {name for name, times in occurrences.items() if times > 1 or name in asked}
+
+
+def _greedy(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    needed: set[str],
+    head: Sequence[str],
+    start: list[str],
+    new: Sequence[int],
+    distinct: Distinct | None,
+) -> tuple[str, ...]:
+    """Extend a start to all needed variables.
+
+    The rank of a variable changes only when a factor that holds it gets its first bound variable,
+    or, with statistics, one more. So a heap holds the ranks, and an entry whose rank is out of date
+    is skipped.
+
+    Complexity:
+        O((columns of all factors) * log(variables)); with statistics O(columns²) per factor.
+    """
+    everything = list(dict.fromkeys(n for columns in factors for n in columns if n in needed))
+    place = {name: i for i, name in enumerate(everything)}
+    holders: dict[str, list[int]] = {name: [] for name in everything}
+    for factor, columns in enumerate(factors):
+        for name in columns:
+            if name in holders:
+                holders[name].append(factor)
+    equal: dict[str, set[str]] = {}
+    for comparison in comparisons:
+        if comparison.op == "==" and isinstance(comparison.right, Variable):
+            left, right = comparison.variables[0], comparison.right.name
+            equal.setdefault(left, set()).add(right)
+            equal.setdefault(right, set()).add(left)
+    wanted = set(head)
+    bound: dict[str, None] = {}
+    connected = [False] * len(factors)
+    pinned: list[int] = []  # the places of variables that equal a bound one
+    ranks: dict[str, Rank] = {}
+    heap: list[tuple[Rank, int]] = []
+
+    def rank(name: str) -> Rank:
+        """A smaller rank is bound earlier."""
+        reached = [i for i in holders[name] if connected[i]]
+        few = 0 if distinct is None else _magnitude(factors, holders[name], name, bound, distinct)
+        lists = sum(i in new for i in reached)
+        held = len(holders[name])
+        return (not reached, few, -len(reached), name not in wanted, -held, -lists)
+
+    def push(name: str) -> None:
+        ranks[name] = rank(name)
+        heappush(heap, (ranks[name], place[name]))
+
+    def bind(name: str) -> None:
+        bound[name] = None
+        for other in equal.get(name, ()):
+            heappush(pinned, place[other])
+        moved: dict[str, None] = {}
+        for factor in holders[name]:
+            if not connected[factor] or distinct is not None:
+                connected[factor] = True
+                moved |= dict.fromkeys(n for n in factors[factor] if n in holders)
+        for other in moved:
+            if other not in bound:
+                push(other)
+
+    for name in everything:
+        push(name)
+    fixed = _fixed(comparisons)
+    for name in everything:
+        if name in fixed:
+            bind(name)
+    pending = deque(start)
+    while len(bound) < len(everything):
+        while pinned and everything[pinned[0]] in bound:
+            heappop(pinned)
+        while pending and pending[0] in bound:
+            pending.popleft()
+        if pinned:
+            bind(everything[heappop(pinned)])
+        elif pending:
+            bind(pending.popleft())
+        else:
+            found, at = heappop(heap)
+            if everything[at] not in bound and found == ranks[everything[at]]:
+                bind(everything[at])
+    return tuple(bound)
+
+
+def _magnitude(
+    factors: Sequence[tuple[str, ...]],
+    holders: Sequence[int],
+    name: str,
+    chosen: Container[str],
+    distinct: Distinct,
+) -> int:
+    """The logarithm of the number of extensions to expect, if columns are independent.
+
+    Each factor gives so many extensions of its bound columns; that two agree on one is as likely
+    as there are values.
+    """
+    expected = 1.0
+    most = 1.0
+    for factor in holders:
+        columns = factors[factor]
+        bound = [k for k, n in enumerate(columns) if n in chosen]
+        column = columns.index(name)
+        before, after = distinct(factor, bound), distinct(factor, [*bound, column])
+        alone = distinct(factor, [column])
+        if before and after and alone:
+            expected *= after / before / alone
+            most = max(most, alone)
+    return round(log2(expected * most)) if expected * most > 0 else 0
+
+
+def _plan(
+    factors: Sequence[tuple[str, ...]],
+    comparisons: Sequence[Comparison],
+    head: Sequence[str],
+    order: tuple[str, ...],
+    arranged: Callable[[int, ColumnOrder], bool],
+) -> TermPlan:
+    plans = []
+    level = {name: i for i, name in enumerate(order)}
+    for index, columns in enumerate(factors):
+        bound = sorted((n for n in columns if n in level), key=level.__getitem__)
+        prefix = tuple(columns.index(name) for name in bound)
+        rest = tuple(k for k in range(len(columns)) if k not in prefix)
+        column_order = prefix + rest
+        for tail in islice(permutations(rest), MOST_PERMUTATIONS):
+            if arranged(index, prefix + tail):
+                column_order = prefix + tail
+                break
+        plans.append(FactorPlan(columns, column_order, len(prefix)))
+    return TermPlan(order, tuple(plans), tuple(comparisons), tuple(head))

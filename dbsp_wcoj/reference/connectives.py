@@ -1,0 +1,313 @@
+"""Conditions and the connectives or, and, not, as prefix extenders.
+
+Each is an extender made of extenders, so they nest freely and the join does not know them [1]:
+
+- ``Filter``: a condition on bound values, such as ``a < b``; can only intersect.
+- ``Or``: the union of its children; counts their sum.
+- ``And``: the intersection of its children; the smallest proposes.
+- ``Not``: what its children do not hold for together; can only intersect, on the last level of
+  its children, where all their variables are bound.
+
+``And`` asks a child that is silent on a level about the last level it spoke on. The version in [1]
+does not, and then the branch ``and(p(x), q(y))`` of an ``or`` extends also an ``x`` that another
+branch proposed. For the same reason a child of ``Or`` that is silent on a level lets everything
+through there while it is still satisfiable: ``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
+
+They have set semantics, for one-shot queries. Incremental or, and, not belong to circuits, where
+they are union, join and antijoin.
+
+References:
+    [1] Datalog and GenericJoin, the hooray2 project, 2025 (the extenders for or, and, not).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
+
+from dbsp_wcoj.errors import ArityError, ColumnTypeError, UnsafeVariableError, VariableOrderError
+from dbsp_wcoj.query import Comparison, Constant
+from dbsp_wcoj.reference.extenders import Prefix, PrefixExtender
+
+__all__ = ["And", "Filter", "Not", "Or"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition on values that other extenders bind.
+
+    Args:
+        arguments: Levels whose values the predicate takes, in its parameter order.
+        predicate: Pure function of those values.
+
+    >>> Filter((1, 0), lambda b, a: b > a).intersect((3,), [2, 3, 4])
+    [4]
+    """
+
+    arguments: tuple[int, ...]
+    predicate: Callable[..., bool]
+
+    @classmethod
+    def for_comparison(cls, comparison: Comparison, order: Sequence[str]) -> Self:
+        """The filter of ``a < b`` or ``a < 5``.
+
+        Its predicate raises ``ColumnTypeError`` for two values that have no order.
+
+        Args:
+            comparison: Two sides and an operator.
+            order: Variable order of the join.
+
+        Raises:
+            VariableOrderError: A compared variable is not in ``order``.
+
+        >>> from dbsp_wcoj.query import Query
+        >>> [comparison] = Query.parse("q(a) :- r(a), a != 2").comparisons
+        >>> Filter.for_comparison(comparison, ["a"]).intersect((), [1, 2, 3])
+        [1, 3]
+        """
+        names = comparison.variables
+        if not set(names) <= set(order):
+            raise VariableOrderError(
+                f"variables of '{comparison}' are not all in the order {list(order)}; add them"
+            )
+
+        def predicate(*values: Any) -> bool:
+            bound = dict(zip(names, values, strict=True))
+            left, right = (
+                side.value if isinstance(side, Constant) else bound[side.name]
+                for side in (comparison.left, comparison.right)
+            )
+            try:
+                return comparison.holds(left, right)
+            except TypeError:
+                raise ColumnTypeError(
+                    f"'{comparison}' meets {left!r} and {right!r}, which have no order; "
+                    f"compare values of one type, or use == or !="
+                ) from None
+
+        return cls(tuple(order.index(name) for name in names), predicate)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The level where the last argument becomes known."""
+        return (max(self.arguments, default=0),)
+
+    def participates(self, level: int) -> bool:
+        """Whether the last argument becomes known at this level."""
+        return level in self.levels
+
+    def count(self, prefix: Prefix) -> float:
+        """Infinite: a condition cannot enumerate what it allows."""
+        return math.inf
+
+    def propose(self, prefix: Prefix) -> list[Any]:
+        """Never.
+
+        Raises:
+            UnsafeVariableError: Always; no atom binds the variable of this level.
+        """
+        _refuse(prefix)
+
+    def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+        """Those extensions for which the predicate is true.
+
+        Complexity:
+            O(len(extensions)) calls.
+        """
+        return [e for e in extensions if self.predicate(*((*prefix, e)[k] for k in self.arguments))]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Prefixes that at least one child holds for.
+
+    Args:
+        children: Alternatives, at least one; normally over the same variables.
+
+    Raises:
+        ArityError: There is no child.
+
+    >>> from dbsp_wcoj.reference.extenders import RelationExtender
+    >>> either = Or([RelationExtender([(4,), (8,)], [0]), RelationExtender([(6,), (8,)], [0])])
+    >>> either.count(()), either.propose(()), either.intersect((), [5, 6, 8])
+    (4, [4, 8, 6], [6, 8])
+    """
+
+    children: Sequence[PrefixExtender]
+
+    def __post_init__(self) -> None:
+        _at_least_one(self)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """All levels of the children."""
+        return _union_of_levels(self.children)
+
+    def participates(self, level: int) -> bool:
+        """Whether any child has a say on this level."""
+        return any(child.participates(level) for child in self.children)
+
+    def count(self, prefix: Prefix) -> float:
+        """The sum of the children's counts, since all may propose different extensions.
+
+        Infinite on a level that a child is silent on, since there it lets everything through.
+        """
+        level = len(prefix)
+        return sum(c.count(prefix) if c.participates(level) else math.inf for c in self.children)
+
+    def propose(self, prefix: Prefix) -> list[Any]:
+        """What any child proposes, each extension once.
+
+        Raises:
+            UnsafeVariableError: A child does not bind the variable.
+        """
+        if not all(child.participates(len(prefix)) for child in self.children):
+            _refuse(prefix)
+        return list(dict.fromkeys(e for child in self.children for e in child.propose(prefix)))
+
+    def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+        """Those extensions that any child lets through."""
+        allowed: set[Any] = set()
+        for child in self.children:
+            allowed.update(_allowed(child, prefix, [e for e in extensions if e not in allowed]))
+        return [extension for extension in extensions if extension in allowed]
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Prefixes that all children hold for; of use inside ``Or`` and ``Not``.
+
+    Args:
+        children: Conjuncts, at least one.
+
+    Raises:
+        ArityError: There is no child.
+
+    >>> from dbsp_wcoj.reference.extenders import RelationExtender
+    >>> both = And([RelationExtender([(4,), (8,)], [0]), RelationExtender([(6,), (8,)], [0])])
+    >>> both.count(()), both.propose(()), both.intersect((), [5, 6, 8])
+    (2, [8], [8])
+    """
+
+    children: Sequence[PrefixExtender]
+
+    def __post_init__(self) -> None:
+        _at_least_one(self)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """All levels of the children."""
+        return _union_of_levels(self.children)
+
+    def participates(self, level: int) -> bool:
+        """Whether any child has a say on this level."""
+        return any(child.participates(level) for child in self.children)
+
+    def count(self, prefix: Prefix) -> float:
+        """The smallest count of the children that have a say on the level."""
+        level = len(prefix)
+        counts = (child.count(prefix) for child in self.children if child.participates(level))
+        return min(counts, default=math.inf)
+
+    def propose(self, prefix: Prefix) -> list[Any]:
+        """What the smallest child proposes and all others let through.
+
+        Raises:
+            UnsafeVariableError: No child binds the variable.
+        """
+        participants = [child for child in self.children if child.participates(len(prefix))]
+        if not participants:
+            _refuse(prefix)
+        proposer = min(participants, key=lambda child: child.count(prefix))
+        extensions = proposer.propose(prefix)
+        for child in self.children:
+            if child is not proposer:
+                extensions = _allowed(child, prefix, extensions)
+        return extensions
+
+    def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+        """Those extensions that all children let through."""
+        remaining = list(extensions)
+        for child in self.children:
+            remaining = _allowed(child, prefix, remaining)
+        return remaining
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Prefixes that the children do not all hold for: ``not(child, child)``.
+
+    Args:
+        children: Conjuncts, at least one; other extenders must bind all their variables.
+
+    Raises:
+        ArityError: There is no child.
+
+    >>> from dbsp_wcoj.reference.extenders import RelationExtender
+    >>> blocked = RelationExtender([("Ada", "UK"), ("Bob", "US")], [0, 1])
+    >>> Not([blocked]).intersect(("Ada",), ["DE", "UK"])
+    ['DE']
+    """
+
+    children: Sequence[PrefixExtender]
+
+    def __post_init__(self) -> None:
+        _at_least_one(self)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The last level of the children, where all their variables are bound."""
+        return _union_of_levels(self.children)[-1:]
+
+    def participates(self, level: int) -> bool:
+        """Whether this is the last level of the children."""
+        return level in self.levels
+
+    def count(self, prefix: Prefix) -> float:
+        """Infinite: the complement cannot be enumerated."""
+        return math.inf
+
+    def propose(self, prefix: Prefix) -> list[Any]:
+        """Never.
+
+        Raises:
+            UnsafeVariableError: Always; the variable is bound only inside the negation.
+        """
+        _refuse(prefix)
+
+    def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+        """Those extensions that the children together do not let through."""
+        removed = set(And(self.children).intersect(prefix, extensions))
+        return [extension for extension in extensions if extension not in removed]
+
+
+def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
+    """What a child lets through; a child without a say does so while it is satisfiable."""
+    if child.participates(len(prefix)):
+        return child.intersect(prefix, extensions)
+    return list(extensions) if _holds(child, prefix) else []
+
+
+def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
+    """Whether a prefix can still satisfy a child: by the law, its last level knows."""
+    past = [level for level in child.levels if level < len(prefix)]
+    return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
+
+
+def _union_of_levels(children: Sequence[PrefixExtender]) -> tuple[int, ...]:
+    return tuple(sorted({level for child in children for level in child.levels}))
+
+
+def _at_least_one(connective: Or | And | Not) -> None:
+    if not connective.children:
+        name = type(connective).__name__
+        raise ArityError(f"{name} has 0 children; give it at least 1")
+
+
+def _refuse(prefix: Prefix) -> NoReturn:
+    raise UnsafeVariableError(
+        f"level {len(prefix)} meets only conditions and negations; bind its variable in an atom "
+        f"outside of them"
+    )

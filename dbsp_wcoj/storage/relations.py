@@ -1,0 +1,164 @@
+"""Named relations and their traces, shared by all queries over them.
+
+One trace per relation, one arrangement per column order that any of the queries needs, one run per
+order for each delta. A step is staged, evaluated by each query, and committed once for all:
+
+    step = relations.stage({"e": delta})
+    deltas = [view.evaluate(step) for view in views]
+    step.commit()
+
+Until it is committed nothing has changed, so an error in any query leaves all of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.zset import ZSet, stored
+
+__all__ = ["Relations", "RelationsStep"]
+
+
+class Relations:
+    """The traces of named relations.
+
+    >>> from dbsp_wcoj import DeltaQuery
+    >>> relations = Relations()
+    >>> triangles = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)", relations=relations)
+    >>> paths = DeltaQuery("n() :- e(a, b), e(b, c)", relations=relations)
+    >>> step = relations.stage({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
+    >>> triangles.evaluate(step), paths.evaluate(step)
+    (ZSet({(): 1}), ZSet({(): 1}))
+    >>> step.commit()
+    """
+
+    __slots__ = ("_arities", "_kept", "_readers", "rearranged", "traces", "version")
+
+    def __init__(self) -> None:
+        """No relations; queries declare those that they read."""
+        self._arities: dict[str, int] = {}
+        self.traces: dict[str, Trace] = {}
+        self._kept: set[str] = set()
+        self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
+        # How many steps have been committed.
+        self.version = 0
+        # How often arrangements may have been dropped.
+        self.rearranged = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.traces
+
+    def declare(self, name: str, arity: int, *, keep_rows: bool) -> Trace:
+        """The trace of a relation, new if no query has declared it.
+
+        Args:
+            name: The relation.
+            arity: Its number of columns.
+            keep_rows: Whether an arrangement may be asked for after rows have come; else only
+                those are kept that are asked for before.
+
+        Raises:
+            ArityError: It was declared with another arity.
+        """
+        check_type("name", name, str, "the name of a relation")
+        check_type("arity", arity, int, "a number of columns")
+        known = self._arities.setdefault(name, arity)
+        if known != arity:
+            raise ArityError(f"relation {name!r} has arity {known}, not {arity}; rename one")
+        trace = self.traces.get(name)
+        if trace is None:
+            # A relation without columns is stored with one that is always 0.
+            trace = self.traces[name] = Trace(max(arity, 1), ())
+        if keep_rows:
+            trace.arrange(tuple(range(trace.arity)))
+            self._kept.add(name)
+        return trace
+
+    def read_by(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
+        """Take up a reader, which says which column orders it needs of each relation now."""
+        self._readers.append(orders)
+
+    def drop_unread(self) -> None:
+        """Drop the arrangements that no reader needs any more."""
+        needed: dict[str, set[ColumnOrder]] = {}
+        for orders in self._readers:
+            for name, wanted in orders().items():
+                needed.setdefault(name, set()).update(wanted)
+        for name, wanted in needed.items():
+            trace = self.traces[name]
+            whole = {tuple(range(trace.arity))} if name in self._kept else set()
+            trace.keep(wanted | whole)
+        self.rearranged += 1
+
+    def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
+        """A step with these deltas, for the queries to evaluate.
+
+        Raises:
+            UnknownRelationError: A relation that no query has declared.
+            ArityError: A delta of another arity than its relation.
+            WeightOverflowError: The weight of a row would leave int64.
+        """
+        check_type("deltas", deltas, Mapping, "a mapping from relations to Z-sets")
+        step = RelationsStep(self)
+        for name, delta in deltas.items():
+            step.add(name, delta)
+        return step
+
+
+class RelationsStep:
+    """The deltas of one step, staged; ``by_name`` has those that are not empty."""
+
+    __slots__ = ("_relations", "_version", "by_name")
+
+    def __init__(self, relations: Relations) -> None:
+        """A step without deltas."""
+        self.by_name: dict[str, TraceStep] = {}
+        self._relations = relations
+        self._version = relations.version
+
+    def add(self, name: str, delta: ZSet) -> None:
+        """Stage the delta of one more relation; see `Relations.stage` for errors."""
+        check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
+        arity = self._relations._arities.get(name)
+        if arity is None:
+            known = sorted(self._relations._arities)
+            raise UnknownRelationError(f"unknown relation {name!r}; the query has {known}")
+        if delta.arity != arity:
+            raise ArityError(
+                f"the delta of {name!r} has arity {delta.arity}, the relation has {arity}"
+            )
+        if len(delta):
+            self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
+
+    @property
+    def changes(self) -> Collection[TraceStep]:
+        """The traces that change."""
+        return self.by_name.values()
+
+    def check(self, relations: Relations) -> None:
+        """Refuse a step of other relations, or of an earlier version of them.
+
+        Raises:
+            DbspWcojError: What the step belongs to, and what to do.
+        """
+        if relations is not self._relations:
+            raise DbspWcojError("the step was staged for other relations; stage it for the view's")
+        if relations.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the relations are at version "
+                f"{relations.version}; prepare it again"
+            )
+
+    def commit(self) -> None:
+        """Make the step part of the traces; there is nothing left that could fail but memory.
+
+        Raises:
+            DbspWcojError: Another step was committed since this one was staged, or this one was.
+        """
+        self.check(self._relations)
+        for step in self.by_name.values():
+            step.commit()
+        self._relations.version += 1

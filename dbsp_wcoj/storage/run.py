@@ -1,0 +1,373 @@
+"""A run: one immutable sorted piece of a trace, a weighted trie in a single int64 buffer.
+
+The buffer's layout is in `dbsp_wcoj.kernels.storage.run_layout`. Kernels get a run by its address,
+so a `Run` keeps its buffer alive for as long as it may be read. All positions in it are relative,
+so its words can be written to a file (`Run.packed`) and read where a mapping of that file has them
+(`Run.of_words`). Memory per row of a binary relation with weights of 1: 8 bytes for the leaf, and
+for each distinct first column 16 bytes plus at most 16 of directory. Merging is `Merge`: two runs
+become one, a bounded piece at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.errors import DbspWcojError
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.kernels.storage.merge import merge_open, merge_runs, merge_tail, merge_work
+from dbsp_wcoj.kernels.storage.trie import read_run, run_of, run_words
+from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
+
+__all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
+
+UNBOUNDED: Final = 2**62
+# Runs of so few rows together are added up by one call, one after the other.
+FOLDED: Final = 1024
+
+# Numbers that are compared at a time, so that little memory is needed.
+CHECKED: Final = 1 << 18
+
+# Disjoint inclusive ranges of the values of one variable.
+Ranges = Sequence[tuple[int, int]]
+WHOLE: Final[Ranges] = ((-(2**63), 2**63 - 1),)
+
+
+class Run:
+    """A weighted trie over one column order; never changed after it is built."""
+
+    __slots__ = ("address", "buffer", "max_abs_weight", "rows")
+
+    def __init__(self, buffer: Int64Array, address: int, rows: int, max_abs_weight: int) -> None:
+        """Take a finished buffer and what its header says."""
+        self.buffer = buffer
+        self.address = address
+        self.rows = rows
+        self.max_abs_weight = max_abs_weight
+
+    @staticmethod
+    def of(zset: ZSet, order: Int64Array) -> Run:
+        """The run of a non-empty Z-set in a column order.
+
+        Args:
+            zset: At least one column and one row.
+            order: A permutation of the columns.
+
+        Complexity:
+            O(n) for each byte of the columns whose order changes.
+        """
+        rows = zset._rows
+        buffer = _reserved(len(rows), len(zset))
+        scratch = sort_scratch(len(zset), len(rows))
+        return Run(buffer, *run_of(rows, zset._weights, order, buffer, scratch))
+
+    @staticmethod
+    def merged(older: Run, newer: Run) -> Run:
+        """The sum of two runs of one column order, at once; it may have no rows.
+
+        Complexity:
+            O(rows).
+        """
+        buffer = _room(older, newer)
+        return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+
+    @staticmethod
+    def merged_tail(runs: Sequence[Run], table: Int64Array, first: int) -> Run:
+        """The sum of the runs from position ``first`` on, at once; it may have no rows.
+
+        Args:
+            runs: All runs of a spine.
+            table: Their number and addresses.
+            first: Position of the first run; at least one more follows.
+
+        Complexity:
+            O(runs * rows).
+        """
+        rows = sum([run.rows for run in runs[first:]])
+        buffer = _reserved(int(runs[first].buffer[layout.ARITY]), rows)
+        return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
+
+    @staticmethod
+    def sum_of(runs: Sequence[Run]) -> Run:
+        """The sum of runs of one column order, at once; it may have no rows.
+
+        Args:
+            runs: At least one; a single one is its own sum.
+
+        Complexity:
+            O(rows log runs).
+        """
+        if len(runs) > 1 and sum([run.rows for run in runs]) <= FOLDED:
+            table = np.array([len(runs), *[run.address for run in runs]], np.int64)
+            return Run.merged_tail(runs, table, 0)
+        # The two with the fewest rows first; addition is commutative.
+        heap = [(run.rows, place, run) for place, run in enumerate(runs)]
+        heapify(heap)
+        while len(heap) > 1:
+            _, place, one = heappop(heap)
+            merged = Run.merged(one, heap[0][2])
+            heapreplace(heap, (merged.rows, place, merged))
+        return heap[0][2]
+
+    @staticmethod
+    def of_words(words: Int64Array) -> Run:
+        """The run that the words are, as `packed` gave them; they are not copied.
+
+        Args:
+            words: int64, contiguous and writable, as from a private mapping of a file: kernels are
+                compiled for such arrays. Nobody may write to them.
+
+        Raises:
+            DbspWcojError: The words are no run by what their header says of their length. What
+                the sections hold is not looked at; keep a checksum.
+
+        Complexity:
+            O(columns).
+        """
+        flags = words.flags
+        if words.dtype != np.int64 or words.ndim != 1 or not (flags.carray and flags.aligned):
+            raise DbspWcojError(
+                f"an array of {words.dtype} and shape {words.shape}, writable: {flags.writeable}, "
+                f"contiguous: {flags.c_contiguous}; a run is one contiguous writable int64 array"
+            )
+        wrong = _unlike_a_run(words)
+        if wrong:
+            raise DbspWcojError(
+                f"{len(words)} words are no run: {wrong}; give what Run.packed returned, whole"
+            )
+        address = int(words.__array_interface__["data"][0])
+        return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
+
+    def disorder(self) -> str:
+        """In what the sections contradict each other; empty if they do not.
+
+        Kernels follow the positions in a run without looking. So a run of a file that somebody else
+        may have written is looked at once. `of_words` has compared the sections with the buffer.
+
+        Complexity:
+            O(words).
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).disorder()
+        ''
+        """
+        buffer = self.buffer
+        header = buffer[: _header_words(self.arity)].tolist()
+        starts: Int64Array | None = None  # of the children of each node of the level above
+        for level in range(self.arity):
+            entry = layout.LEVELS + layout.LEVEL_WORDS * level
+            nodes, first = header[entry + layout.LEVEL_SIZE], header[entry + layout.LEVEL_VALUES]
+            if _falls(buffer[first : first + nodes], starts):
+                return f"the values of level {level} do not rise"
+            if level < self.arity - 1:
+                place = header[entry + layout.LEVEL_OFFSETS]
+                starts = buffer[place : place + nodes + 1]
+                below = header[entry + layout.LEVEL_WORDS + layout.LEVEL_SIZE]
+                if starts[0] != 0 or starts[-1] != below or _falls(starts, None):
+                    return f"the offsets of level {level} do not lead through level {level + 1}"
+        return self._disorder_of_directory(header)
+
+    def _disorder_of_directory(self, header: Sequence[int]) -> str:
+        place, size = header[layout.DIRECTORY], header[layout.DIRECTORY_SIZE]
+        if not place:
+            return ""
+        nodes = header[layout.LEVELS + layout.LEVEL_SIZE]
+        entries = self.buffer[place : place + size]
+        if not 0 <= header[layout.SHIFT] < 64 or size < 2 or nodes < 1:
+            return f"a directory of {size} entries with shift {header[layout.SHIFT]}"
+        if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
+            return "the directory does not lead through level 0"
+        return ""
+
+    def packed(self) -> Int64Array:
+        """The run's words without gaps; nobody may write to them.
+
+        A buffer reserves more than it turns out to need, between sections and at the end. Without
+        gaps between sections, as the run of a delta is, the words are those of the buffer.
+
+        Complexity:
+            O(words) for what comes of a merge, else O(columns).
+        """
+        buffer = self.buffer
+        sections = _sections(buffer[: _header_words(self.arity)].tolist())
+        words = sum([size for _, _, size in sections])
+        _, last, size = sections[-1]
+        if last + size == words:
+            return buffer[:words]
+        packed = np.empty(words, np.int64)
+        end = 0
+        for pointer, start, size in sections:
+            packed[end : end + size] = buffer[start : start + size]
+            if pointer >= 0:
+                packed[pointer] = end
+            end += size
+        return packed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use; a buffer reserves more than it turns out to need, untouched."""
+        header = self.buffer[: _header_words(self.arity)].tolist()
+        return 8 * sum([size for _, _, size in _sections(header)])
+
+    @property
+    def arity(self) -> int:
+        """The number of columns."""
+        return int(self.buffer[layout.ARITY])
+
+    def read(self) -> tuple[Int64Array, Int64Array]:
+        """``(columns, weights)`` in the run's own column order."""
+        columns, weights = read_run(self.buffer)
+        return columns, weights
+
+    def rows_at(self, places: Int64Array) -> Int64Array:
+        """Some rows, as columns in the run's own order.
+
+        Args:
+            places: Positions of rows, from 0.
+
+        Complexity:
+            O(places log rows) for each column.
+        """
+        buffer = self.buffer
+        columns = np.empty((self.arity, len(places)), np.int64)
+        for level in range(self.arity - 1, -1, -1):
+            entry = layout.LEVELS + layout.LEVEL_WORDS * level
+            columns[level] = buffer[int(buffer[entry + layout.LEVEL_VALUES]) + places]
+            if level > 0:
+                above = entry - layout.LEVEL_WORDS
+                start = int(buffer[above + layout.LEVEL_OFFSETS])
+                offsets = buffer[start : start + int(buffer[above + layout.LEVEL_SIZE])]
+                places = np.searchsorted(offsets, places, side="right") - 1
+        return columns
+
+
+class Merge:
+    """Two runs on their way to become one; both stay readable until it is done."""
+
+    __slots__ = ("_out", "_state", "newer", "older")
+
+    def __init__(self, older: Run, newer: Run) -> None:
+        """Open a merge of two runs of one column order."""
+        self.older = older
+        self.newer = newer
+        self._out = _room(older, newer)
+        self._state = merge_open(older.buffer, newer.buffer, self._out)
+
+    def work(self, fuel: int = UNBOUNDED) -> Run | None:
+        """Do about ``fuel`` rows of work; return the merged run once it is complete."""
+        done = merge_work(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
+        if not done:
+            return None
+        out = self._out
+        address = int(out.__array_interface__["data"][0])
+        return Run(out, address, int(out[layout.ROWS]), int(out[layout.MAX_ABS_WEIGHT]))
+
+
+def _header_words(arity: int) -> int:
+    return layout.LEVELS + layout.LEVEL_WORDS * arity
+
+
+def _sections(header: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The sections of a run: the header word that points to it (-1: none), start and size."""
+    arity = header[layout.ARITY]
+    sections = [(-1, 0, _header_words(arity))]
+    for level in range(arity):
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level
+        nodes = header[entry + layout.LEVEL_SIZE]
+        pointer = entry + layout.LEVEL_VALUES
+        sections.append((pointer, header[pointer], nodes))
+        if level < arity - 1:
+            pointer = entry + layout.LEVEL_OFFSETS
+            sections.append((pointer, header[pointer], nodes + 1))
+    if header[layout.DIRECTORY]:
+        pointer = layout.DIRECTORY
+        sections.append((pointer, header[pointer], header[layout.DIRECTORY_SIZE]))
+    if header[layout.WEIGHTS]:
+        pointer = layout.WEIGHTS
+        sections.append((pointer, header[pointer], header[layout.ROWS] + 1))
+    return sections
+
+
+def _unlike_a_run(words: Int64Array) -> str:
+    """In what the words contradict themselves; empty if they do not."""
+    size = len(words)
+    if size <= layout.LEVELS or not 1 <= words[layout.ARITY] <= size:
+        return "there is no header"
+    first = _header_words(int(words[layout.ARITY]))
+    if size < first:
+        return f"the header has {first} words"
+    header = words[:first].tolist()
+    if header[layout.ROWS] < 0 or header[layout.MAX_ABS_WEIGHT] < 0:
+        return f"rows {header[layout.ROWS]}, largest weight {header[layout.MAX_ABS_WEIGHT]}"
+    nodes = [header[k + layout.LEVEL_SIZE] for k in range(layout.LEVELS, first, layout.LEVEL_WORDS)]
+    if nodes != sorted(nodes) or nodes[-1] != header[layout.ROWS]:
+        return f"levels of {nodes} nodes for {header[layout.ROWS]} rows"
+    for _, start, length in _sections(header)[1:]:
+        if start < first or length < 0 or start + length > size:
+            return f"a section of {length} words at word {start}"
+    return ""
+
+
+def _falls(numbers: Int64Array, starts: Int64Array | None) -> bool:
+    """Return whether a number does not exceed its predecessor, except at the start of a stretch."""
+    for begin in range(0, len(numbers), CHECKED):
+        part = numbers[begin : begin + CHECKED + 1]
+        falls = part[1:] <= part[:-1]
+        if starts is not None:
+            low, high = np.searchsorted(starts, (begin + 1, begin + len(part))).tolist()
+            falls[starts[low:high] - begin - 1] = False
+        if falls.any():
+            return True
+    return False
+
+
+def _room(older: Run, newer: Run) -> Int64Array:
+    """A buffer that holds the merge of two runs, whatever it comes to."""
+    return _reserved(int(older.buffer[layout.ARITY]), older.rows + newer.rows)
+
+
+def _reserved(arity: int, rows: int) -> Int64Array:
+    """A buffer for a run; words of the header that mean nothing are 0, as runs go to files."""
+    buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
+    buffer[: _header_words(arity)] = 0
+    return buffer
+
+
+def value_ranges(run: Run, parts: int) -> Ranges:
+    """Cut all values into ranges that hold about the same number of the run's rows.
+
+    Cuts fall between values of the run's first column, so one value is never divided.
+    """
+    values, rows = first_values(run)
+    wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
+    cuts = np.unique(np.searchsorted(rows[:-1], wanted, side="left"))
+    lows = [int(values[cut]) for cut in cuts if 0 < cut < len(values)]
+    (lowest, highest) = WHOLE[0]
+    bounds = [lowest, *lows, highest + 1]
+    return [(low, high - 1) for low, high in pairwise(bounds)]
+
+
+def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
+    """The values of the run's first column, and where the rows of each begin, and the last end.
+
+    Complexity:
+        O(values) for each column.
+
+    >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
+    >>> [found.tolist() for found in first_values(run)]
+    [[1, 4], [0, 2, 3]]
+    """
+    buffer = run.buffer
+    nodes = int(buffer[layout.LEVELS + layout.LEVEL_SIZE])
+    first = int(buffer[layout.LEVELS + layout.LEVEL_VALUES])
+    rows = np.arange(nodes + 1)
+    for level in range(int(buffer[layout.ARITY]) - 1):
+        entry = layout.LEVELS + layout.LEVEL_WORDS * level
+        offsets = int(buffer[entry + layout.LEVEL_OFFSETS])
+        size = int(buffer[entry + layout.LEVEL_SIZE])
+        starts = buffer[offsets : offsets + size + 1]
+        rows = starts if level == 0 else starts[rows]
+    return buffer[first : first + nodes], rows

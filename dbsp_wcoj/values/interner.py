@@ -1,0 +1,349 @@
+"""Interner: byte strings to the codes 0, 1, 2, … in order of first appearance, and back.
+
+An interner maps strings, binaries, wide decimals and whole payload rows to the one int64 that the
+joins work on. Input and output are arrays in the layout of Arrow (offsets and bytes), and no Python
+runs per string (`dbsp_wcoj.kernels.values.intern`).
+
+Laws: two strings have one code iff they are equal; a code never changes, whatever is added later,
+until `Interner.truncate` removes it; an error leaves the table as it was.
+
+Memory: the bytes of each distinct string once, 8 bytes for its end and 16 to 32 for its slots. The
+arrays double when they are full, so adding is O(bytes) amortised; a look-up is O(bytes), about one
+cache miss in a table beyond the caches. Strings chosen to collide make it slow, never wrong.
+
+Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
+Arrow's dictionary_encode starts again with each array.
+
+One thread at a time may add; the arrays that are handed out stay as they are for good. Meanwhile
+other threads read the strings that were there at some moment through an overlay
+(`dbsp_wcoj.values.overlay`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.errors import ArityError, ColumnTypeError
+from dbsp_wcoj.kernels.values import intern as kernels
+
+__all__ = ["ABSENT", "Interner"]
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+#: What stands where there is no code: a string that was not found, or is masked.
+ABSENT: Final = -1
+
+_SLOTS: Final = 64
+_ARENA: Final = 1024
+_WORD: Final = 8
+_ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
+
+
+class Interner:
+    """An append-only table of byte strings, or of rows of ``words`` int64 values.
+
+    Args:
+        words: The number of values of a row, for `intern_rows` and `rows`; by default that of the
+            first rows. A table has strings or rows, not both.
+
+    >>> names = Interner()
+    >>> text = np.frombuffer(b"annbobann", np.uint8)
+    >>> names.intern(np.array([0, 3, 6, 9]), text).tolist()
+    [0, 1, 0]
+    >>> offsets, data = names.gather(np.array([1, 1]))
+    >>> offsets.tolist(), data.tobytes()
+    ([0, 3, 6], b'bobbob')
+    """
+
+    __slots__ = ("_arena", "_bounds", "_size", "_slots", "_words")
+
+    def __init__(self, *, words: int | None = None) -> None:
+        self._words = words
+        self._size = 0
+        self._slots: Int64Array = np.zeros(_SLOTS, np.int64)
+        self._bounds: Int64Array = np.zeros(_SLOTS // 2 + 1, np.int64)
+        self._arena: Bytes = np.empty(_ARENA, np.uint8)
+
+    def __len__(self) -> int:
+        """Number of codes given."""
+        return self._size
+
+    def __repr__(self) -> str:
+        return f"<Interner of {self._size} strings, {self._end} bytes>"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are reserved."""
+        return self._slots.nbytes + self._bounds.nbytes + self._arena.nbytes
+
+    def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
+        """Return the codes of n byte strings, adding those that are new.
+
+        Args:
+            offsets: n + 1 ascending integers; string i is ``data[offsets[i] : offsets[i + 1]]``.
+            data: uint8 array.
+            valid: Which strings to look at, by default all; the others get `ABSENT`.
+
+        Raises:
+            ColumnTypeError: The offsets do not ascend within ``data``, or the mask has another
+                length. Nothing was added.
+
+        Complexity:
+            O(n + bytes) amortised.
+        """
+        return self._coded(*_strings(offsets, data), valid)
+
+    def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
+        """As `intern`, but add nothing: the code of a string that is not there is `ABSENT`.
+
+        >>> Interner().find(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
+        [-1]
+        """
+        return self._found(*_strings(offsets, data), valid)
+
+    def intern_rows(self, columns: Any) -> Int64Array:
+        """Return one code per row of an int64 array of shape ``(words, n)``, adding new rows.
+
+        Raises:
+            ArityError: Another number of columns than before.
+
+        Complexity:
+            O(words * n) amortised.
+
+        >>> pairs = Interner(words=2)
+        >>> pairs.intern_rows(np.array([[7, 7, 7], [1, 2, 1]])).tolist()
+        [0, 1, 0]
+        >>> pairs.rows(np.array([1, -5])).tolist()
+        [[7, -5], [2, -5]]
+        """
+        return self._coded(*self._row_strings(columns), None)
+
+    def find_rows(self, columns: Any) -> Int64Array:
+        """As `intern_rows`, but add nothing: the code of a row that is not there is `ABSENT`."""
+        return self._found(*self._row_strings(columns), None)
+
+    def rows(self, codes: Int64Array) -> Int64Array:
+        """Return the rows of codes, shape ``(words, n)``; a negative code gives itself, in each.
+
+        So the code of NULL gives a row of NULLs, as an outer join wants it.
+
+        Raises:
+            ArityError: There was no row yet, and ``words`` was not given.
+            ColumnTypeError: A code that was not given.
+        """
+        self._check_range(codes)
+        if self._words is None:
+            raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
+        columns = np.empty((self._words, len(codes)), np.int64)
+        kernels.words(_read_only(codes), self._arena, columns)
+        return columns
+
+    def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
+        """Return the strings of codes laid end to end: offsets and bytes; negative: the empty one.
+
+        Raises:
+            ColumnTypeError: A code that was not given.
+        """
+        self._check_range(codes)
+        offsets = np.empty(len(codes) + 1, np.int64)
+        given = _read_only(codes)
+        kernels.extents(given, self._bounds, offsets)
+        data = np.empty(int(offsets[-1]), np.uint8)
+        kernels.gather(given, self._bounds, self._arena, offsets, data)
+        return offsets, data
+
+    def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
+        """Return int64 keys that order as eight bytes of the strings, from ``start`` on, do.
+
+        A shorter string is filled up with zero bytes, so equal keys do not mean equal strings.
+
+        >>> names = Interner()
+        >>> codes = names.intern(np.array([0, 2, 3, 3]), np.frombuffer(b"abz", np.uint8))
+        >>> names.prefixes(codes).argsort().tolist()
+        [2, 0, 1]
+        """
+        self._check_range(codes)
+        keys = np.empty(len(codes), np.int64)
+        kernels.prefixes(_read_only(codes), self._bounds, self._arena, start, keys)
+        return keys
+
+    def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
+        """Return the strings of the codes from ``first`` on: offsets and bytes, both copies.
+
+        Raises:
+            ColumnTypeError: ``first`` is not in ``[0, len(self)]``.
+        """
+        self._check_length(first)
+        bounds = self._bounds[first : self._size + 1]
+        return bounds - bounds[0], self._arena[bounds[0] : bounds[-1]].copy()
+
+    def append(self, offsets: Any, data: Any) -> None:
+        """Give the next codes to strings, in their order: the inverse of `arena`.
+
+        Raises:
+            ColumnTypeError: A string is there already or given twice, or is no row of a table of
+                rows. Nothing was added.
+
+        Complexity:
+            O(n + bytes); room for all of them is made at once.
+        """
+        before = self._size
+        ends, text = _strings(offsets, data)
+        if self._words is not None and (np.diff(ends) != _WORD * self._words).any():
+            raise ColumnTypeError(
+                f"strings of {int(np.diff(ends).min())} to {int(np.diff(ends).max())} bytes for "
+                f"rows of {_WORD * self._words}; append what `arena` gave of such a table"
+            )
+        self._reserve(len(ends) - 1, int(ends[-1] - ends[0]))
+        codes = self._coded(ends, text, None)
+        expected = np.arange(before, before + len(codes))
+        if not np.array_equal(codes, expected):
+            self.truncate(before)
+            row = int(np.flatnonzero(codes != expected)[0])
+            raise ColumnTypeError(
+                f"string {row} of {len(codes)} has code {codes[row]} already; append each segment "
+                "once, in order, to an empty table"
+            )
+
+    def truncate(self, length: int) -> None:
+        """Take back the codes from ``length`` on, which nobody may use any more.
+
+        Raises:
+            ColumnTypeError: ``length`` is not in ``[0, len(self)]``.
+
+        Complexity:
+            O(strings taken back).
+        """
+        self._check_length(length)
+        kernels.forget(self._slots, self._bounds, self._arena, self._size, length)
+        self._size = length
+
+    @property
+    def _end(self) -> int:
+        return int(self._bounds[self._size])
+
+    def _found(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+        rows = len(offsets) - 1
+        mask = _mask(valid, rows)
+        codes = np.empty(rows, np.int64)
+        given = offsets.ctypes.data, data.ctypes.data
+        # The slots first: the other arrays then hold whatever string a slot may lead to.
+        slots, bounds, arena = self._slots, self._bounds, self._arena
+        kernels.find(given, mask, slots, bounds, arena, self._size, codes)
+        return codes
+
+    def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
+        rows = len(offsets) - 1
+        mask = _mask(valid, rows)
+        codes = np.empty(rows, np.int64)
+        given = offsets.ctypes.data, data.ctypes.data
+        before = self._size
+        row = 0
+        try:
+            while True:
+                table = self._slots, self._bounds, self._arena
+                row, self._size = kernels.intern(given, mask, row, *table, self._size, codes)
+                if row == rows:
+                    return codes
+                self._grow(int(offsets[row + 1] - offsets[row]))
+        except BaseException:  # out of memory, or interrupted: all or nothing
+            self.truncate(before)
+            raise
+
+    def _grow(self, length: int) -> None:
+        """Make room for a string of ``length`` bytes."""
+        self._reserve(1, length)
+
+    def _reserve(self, strings: int, length: int) -> None:
+        """Make room for so many more strings of ``length`` bytes together."""
+        size, end = self._size, self._end
+        if size + strings > len(self._bounds) - 1:
+            bounds = np.empty(max(2 * size, size + strings) + 1, np.int64)
+            bounds[: size + 1] = self._bounds[: size + 1]
+            self._bounds = bounds
+        if end + length > len(self._arena):
+            arena = np.empty(max(2 * len(self._arena), end + length), np.uint8)
+            arena[:end] = self._arena[:end]
+            self._arena = arena
+        needed = len(self._slots)
+        while 2 * (size + strings - 1) >= needed:
+            needed *= 2
+        if needed > len(self._slots):
+            slots = np.zeros(needed, np.int64)
+            kernels.refill(slots, self._bounds, self._arena, size)
+            self._slots = slots
+
+    def _row_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
+        array = np.asarray(columns, np.int64)
+        if array.ndim != 2 or self._words not in (None, len(array)):
+            raise ArityError(
+                f"columns of shape {array.shape}; give int64 columns of shape "
+                f"({'words' if self._words is None else self._words}, rows)"
+            )
+        self._words = width = len(array)
+        rows = np.ascontiguousarray(array.T)
+        offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD * width)
+        return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)
+
+    def _check_range(self, codes: Int64Array) -> None:
+        if len(codes) and int(codes.max()) >= self._size:
+            raise ColumnTypeError(
+                f"code {codes.max()} is outside [0, {self._size - 1}] of {self!r}; "
+                "decode with the table that encoded"
+            )
+
+    def _check_length(self, length: int) -> None:
+        if not 0 <= length <= self._size:
+            raise ColumnTypeError(f"no length {length}: {self!r}; give one from 0 to {self._size}")
+
+    def _check(self) -> None:
+        """Assert the invariant: one slot per string, found from its hash; bounds ascend."""
+        size, slots = self._size, self._slots
+        assert len(slots) & (len(slots) - 1) == 0 and 2 * size <= len(slots)
+        assert size < len(self._bounds) and self._bounds[0] == 0
+        assert (np.diff(self._bounds[: size + 1]) >= 0).all() and self._end <= len(self._arena)
+        taken = slots[slots != 0] & kernels.CODES
+        assert sorted(taken.tolist()) == list(range(1, size + 1))
+        offsets, data = self.arena()
+        assert self.find(offsets, data).tolist() == list(range(size))
+
+
+def _read_only(codes: Int64Array) -> Int64Array:
+    """The codes in one layout and read-only, so that one compiled kernel does for all."""
+    view = np.ascontiguousarray(codes).view()
+    view.flags.writeable = False
+    return view
+
+
+def _mask(valid: BoolArray | None, rows: int) -> BoolArray:
+    """Which strings to look at, as kernels read it."""
+    if valid is None:
+        return _ALL_VALID
+    mask = np.ascontiguousarray(valid, np.bool_)
+    if mask.shape != (rows,):
+        raise ColumnTypeError(
+            f"the mask has shape {mask.shape}, there are {rows} strings; give one per string"
+        )
+    return mask
+
+
+def _strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
+    """Return offsets and data as contiguous arrays, once they are known to fit together."""
+    ends = np.ascontiguousarray(offsets, np.int64)
+    text = np.ascontiguousarray(data)
+    if text.dtype != np.uint8 or text.ndim != 1 or ends.ndim != 1 or not len(ends):
+        raise ColumnTypeError(
+            f"offsets have shape {ends.shape}, the bytes dtype {text.dtype} and shape {text.shape};"
+            " give n + 1 offsets for n strings, and a one-dimensional uint8 array"
+        )
+    if ends[0] < 0 or ends[-1] > len(text) or (ends[1:] < ends[:-1]).any():
+        raise ColumnTypeError(
+            f"offsets from {ends.min()} to {ends.max()} do not ascend within the "
+            f"{len(text)} bytes given"
+        )
+    return ends, text

@@ -1,0 +1,341 @@
+"""Checks that the command ``run`` makes before it starts Spark.
+
+The checks change nothing: they create no folder, file or table, and only read state and targets.
+They report every problem that they find, one line for each. If a check fails, the checks that need
+its result are skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from circuits import Circuit
+from circuits.schema import WEIGHT
+from dbsp_wcoj import DbspWcojError
+from streaming.cli.arguments.sink import SinkArgument, check_places, outputs_of_sinks, sinks_of
+from streaming.cli.arguments.source import SourceArgument, sources_of
+from streaming.cli.arguments.views import circuit_of, without_weight
+from streaming.cli.command import text_of
+from streaming.cli.state_inspection import writer_of
+from streaming.cli.terminal.display import plural
+from streaming.errors import (
+    EventsError,
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    StateMismatchError,
+)
+from streaming.sink.engine import check_outputs
+from streaming.sink.output import Output
+from streaming.sources.change_feeds.change_order import unordered
+from streaming.state.directory_identity import identity_of
+from streaming.state.files import files_of
+from streaming.state.manifest import FOLDER, Manifest, batch_of
+from streaming.targets.folder_checks import check_writable
+from streaming.targets.target import CheckedTarget, ViewDelta
+
+__all__ = [
+    "CHECKPOINT",
+    "Checks",
+    "ProblemsError",
+    "check_free",
+    "check_memory",
+    "check_state",
+    "check_targets",
+    "check_views",
+    "views_kept",
+]
+
+#: Spark's checkpoint, in the folder of ``--state``.
+CHECKPOINT: Final = "checkpoint"
+#: A location in another file system, such as ``s3://``; `Path` merges its two slashes into one.
+_REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_MEMORY: Final = re.compile(r"\d+[kmgt]b?", re.IGNORECASE)
+
+
+class ProblemsError(EventsError):
+    """The checks of a run found problems; ``problems`` has one message for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass
+class Checks:
+    """Results of the checks so far.
+
+    Attributes:
+        problems: One line for each problem.
+        passed: Checks that found no problem: the subject of the check, and a short description.
+        warnings: Possible problems later in the run.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    passed: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def check(self, what: str = "", found: str = "") -> Iterator[None]:
+        """Run the body as one check: record its error as a problem, or the check as passed.
+
+        Only errors of the package, the operating system and Arrow are recorded; others are raised.
+
+        Args:
+            what: The subject of the check; if empty, a check without error is not recorded.
+            found: A short description of the result.
+        """
+        try:
+            yield
+        except (DbspWcojError, OSError, pa.ArrowException) as error:
+            self.problems.append(text_of(error))
+        else:
+            if what:
+                self.passed.append((what, found))
+
+    def end(self) -> None:
+        """Report the problems.
+
+        Raises:
+            ProblemsError: At least one check failed.
+        """
+        if self.problems:
+            raise ProblemsError(list(dict.fromkeys(self.problems)))
+
+
+def check_views(
+    checks: Checks,
+    query: str,
+    texts: Sequence[str],
+    sinks: Sequence[str],
+    *,
+    formula: str,
+    cells: int | None,
+) -> tuple[dict[str, SourceArgument], Circuit | None]:
+    """Check sources, query and sinks, as far as that is possible without Spark.
+
+    Returns:
+        The sources, and a circuit of the views without state. The circuit is None if only Spark
+        knows the columns of a source, or if a check failed up to the compilation of the query.
+    """
+    sources: dict[str, SourceArgument] = {}
+    before = len(checks.problems)
+    with checks.check():
+        sources = sources_of(texts)
+    schemas: dict[str, pa.Schema | None] = {}
+    for name, source in sources.items():
+        with checks.check():
+            form, _ = source.format, source.feed  # either may be an error
+            source.check_spark()
+            schemas[name] = source.schema()
+            source.check_sequence(None if "select" in source.own else schemas[name])
+            _check_rules(source, schemas[name])
+            if source.lacks_order(schemas[name]):
+                checks.warnings.append(unordered(name))
+            place = "" if source.path is None else f" in {source.path}"
+            checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
+    for sink in sinks:
+        with checks.check():
+            SinkArgument.parse(sink)
+    if len(checks.problems) > before:
+        return sources, None
+    unknown = [
+        name for name, schema in schemas.items() if schema is None or "select" in sources[name].own
+    ]
+    if unknown:
+        checks.passed.append(
+            ("query", f"not compiled, as only Spark knows the columns of {', '.join(unknown)}")
+        )
+        return sources, None
+    circuit = None
+    with checks.check():
+        columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
+        rules = {name: rule for name, one in sources.items() if (rule := one.rules()) is not None}
+        circuit = circuit_of(query, columns, rules=rules, formula=formula)
+        kept = views_kept(sinks_of(sinks, circuit))
+        if kept:  # compiled again, since the state of a circuit depends on its materialized views
+            circuit = circuit_of(query, columns, rules=rules, formula=formula, materialize=kept)
+        views = ", ".join(circuit.outputs)
+        checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
+    if circuit is not None:
+        with checks.check():
+            _check_forms(sinks_of(sinks, circuit), circuit, sources, cells)
+    return sources, circuit
+
+
+def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
+    """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
+    rules = source.rules()
+    if rules is None or schema is None or "select" in source.own:
+        return
+    for key in source.keys:
+        if key not in schema.names:
+            raise EventsError(
+                f"--source {source.name}: keys={key} is no column; columns are "
+                f"{', '.join(schema.names)}"
+            )
+
+
+def _check_forms(
+    sinks: Mapping[str, SinkArgument],
+    circuit: Circuit,
+    sources: Mapping[str, SourceArgument],
+    cells: int | None,
+) -> None:
+    """Check the output modes and locations of sinks against the views and against each other."""
+    for view, sink in sinks.items():
+        names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
+        sink.output.check(view, names)
+    if cells is not None and not circuit.recursions:
+        modes = {view: sink.output for view, sink in sinks.items()}
+        outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
+        check_outputs("distributed", outputs)
+    folders = [one.path for one in sources.values() if one.path is not None]
+    check_places(sinks, folders)
+
+
+def views_kept(sinks: Mapping[str, SinkArgument]) -> list[str]:
+    """The views whose whole contents a sink needs, so that the circuit has to materialize them."""
+    return [view for view, sink in sinks.items() if sink.output.needs_view]
+
+
+def check_state(
+    checks: Checks, state: Path, circuit: Circuit | None, cells: int | None
+) -> tuple[str, int]:
+    """Check the folder of ``--state``, and compare the state in it with the views.
+
+    Returns:
+        The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
+    """
+    identity, newest = "", -1
+    with checks.check():
+        if _REMOTE.match(str(state)):
+            raise StateError(
+                f"--state {state}: the command keeps state on a local disk; for other file systems "
+                "write a job with ViewSink(state_dir=...)"
+            )
+        if state.exists() and not state.is_dir():
+            raise StateError(f"--state {state}: is a file; name a folder")
+        if str(state) in ("", ".") or not state.name:
+            raise StateError(
+                f"--state {state}: name a folder of its own, as in --state state/, since state and "
+                "checkpoint have many files"
+            )
+        try:
+            check_writable(state)
+        except OSError as error:
+            raise StateError(
+                f"--state {state}: {error.filename} {error.strerror}: name a folder that this "
+                "user may write to"
+            ) from None
+        if circuit is not None and state.is_dir():
+            found = check_free(state, circuit)
+            identity = found or ""
+        newest = _check_versions(state, circuit, cells)
+        checks.passed.append(
+            ("state", f"{state}, {'new' if newest < 0 else f'at micro-batch {newest:,}'}")
+        )
+    return identity, newest
+
+
+def check_free(state: Path, circuit: Circuit) -> str | None:
+    """Refuse a state directory that belongs to other views, or that another process writes to.
+
+    The sink refuses it, too, but only when the first rows arrive. That is too late here, since
+    Spark's checkpoint is in the same folder.
+
+    Returns:
+        The id of the directory; None if it has none yet.
+
+    Raises:
+        StateMismatchError: The directory belongs to other views.
+        StateDamagedError: The file that says which views it belongs to is damaged.
+        StateLockedError: Another process writes to the directory.
+    """
+    identity = identity_of(files_of(str(state)), circuit)
+    writer = writer_of(state)
+    if writer is not None:
+        raise StateLockedError(
+            f"--state {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
+            "another folder"
+        )
+    return None if identity is None else identity.id
+
+
+def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> int:
+    """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
+    files = files_of(str(state))
+    numbers = [number for name in files.names(FOLDER) if (number := batch_of(name)) is not None]
+    newest = max(numbers, default=-1)
+    commits = state / CHECKPOINT / "commits"
+    done = (
+        [int(p.name) for p in commits.iterdir() if p.name.isdecimal()] if commits.is_dir() else []
+    )
+    committed = max(done, default=-1)
+    if committed not in (newest, newest - 1):
+        raise StateMismatchError(
+            f"--state {state}: the state is at micro-batch {newest} and Spark's checkpoint at "
+            f"{committed} (-1: none): one of them was deleted or put back from a copy. Restore "
+            "both from one copy, or begin again with an empty folder and empty targets"
+        )
+    if newest < 0 or circuit is None:
+        return newest
+    try:
+        name = next(n for n in reversed(files.names(FOLDER)) if batch_of(n) == newest)
+        found = Manifest.of(bytes(files.read(name)), name).cells
+    except StateDamagedError:
+        return newest  # the version before it may be usable; the sink finds that out
+    count = None if found is None else found.count
+    wanted = None if circuit.recursions else cells
+    if count != wanted:
+        is_now = "in one process" if count is None else f"in {count} cells"
+        give = "without --cells" if count is None else f"with --cells {count}"
+        move = "--embedded" if wanted is None else f"--cells {wanted}"
+        raise StateMismatchError(
+            f"--state {state}: the state is {is_now}: run {give}, or move it by dbsp-wcoj rescale "
+            f"{state} {move}"
+        )
+    return newest
+
+
+def check_targets(
+    checks: Checks,
+    sinks: Mapping[str, SinkArgument],
+    circuit: Circuit,
+    *,
+    state_id: str,
+    newest: int,
+) -> None:
+    """Check that targets can be reached, and that their tables and files fit the views."""
+    for output in outputs_of_sinks(sinks):
+        view, target, sink = output.view, output.target, sinks[output.view]
+        with checks.check(f"sink {view}", sink.text()):
+            schema = circuit.schema(view).arrow
+            delta = ViewDelta(
+                view, newest + 1, schema.empty_table(), output.mode, tuple(output.keys), state_id
+            )
+            if isinstance(target, CheckedTarget) and sink.is_there():
+                target.check(delta)
+
+
+def check_memory(text: str) -> None:
+    """Check the memory size for Spark, from the option ``--memory``.
+
+    Raises:
+        EventsError: The text is not a size.
+    """
+    if not _MEMORY.fullmatch(text):
+        raise EventsError(f"--memory {text!r}: write a number and a unit, as in 2g or 800m")
+
+
+def _columns(schema: pa.Schema | None) -> str:
+    if schema is None:
+        return "columns known to Spark only"
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,1 @@
+"""The parts of the sub-command ``bench``: repetition, report and plot."""

@@ -1,0 +1,1 @@
+"""The sub-commands of ``dbsp-wcoj``, a file for each."""

@@ -1,0 +1,370 @@
+"""The sub-command ``bench``: delta formulas and sizes of steps compared, on one's own query.
+
+The same steps go through one circuit for each formula. Every step that inserts rows is followed
+later by one that deletes them, so all formulas begin and end with the same state, and the steps can
+be repeated until their median is precise (`streaming.cli.benchmark.repetition`). The deltas of each
+step are compared, so that a wrong answer is never shown as a fast one.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from circuits import Circuit
+from dbsp_wcoj import Formula
+from streaming.cli.arguments.query_text import read_query
+from streaming.cli.arguments.source import sources_of
+from streaming.cli.arguments.views import circuit_of
+from streaming.cli.benchmark.plot import check_plot, draw
+from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
+from streaming.cli.benchmark.report import (
+    FORMATS,
+    check_writable,
+    dated,
+    result_of,
+    summary,
+    write_report,
+)
+from streaming.cli.commands.profile import tables_of
+from streaming.cli.profiling.rows import Stream, stream_of
+from streaming.cli.terminal.display import (
+    amount,
+    console,
+    milliseconds,
+    plain_table,
+    plural,
+    print_json,
+    ready_kernels,
+)
+from streaming.errors import EventsError, FailedError
+
+__all__ = ["bench"]
+
+EVERY = ("auto", *map(str, Formula))
+SHARE = 0.5  # of the rows may be streamed, for the largest batch
+BATCHES = (1, 100, 10_000)
+
+_Results = dict[tuple[str, int], Measurement]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The steps by their size, and what they lack of what was asked for."""
+
+    streams: dict[int, Stream]
+    remarks: list[str]
+
+
+def bench(
+    *,
+    query: str,
+    source: list[str] | None,
+    rows: int,
+    skew: float,
+    batch: list[int] | None,
+    formula: list[str] | None,
+    steps: int,
+    precision: float,
+    max_repetitions: int,
+    max_seconds: float,
+    seed: int,
+    export: list[Path] | None,
+    plot: Path | None,
+    json: bool,
+) -> None:
+    """Compare delta formulas and sizes of steps."""
+    formulas = list(dict.fromkeys(formula or EVERY))
+    for one in formulas:
+        if one not in EVERY:
+            raise EventsError(f"--formula {one!r} is none of {', '.join(EVERY)}")
+    for path in export or []:
+        check_writable("--export", path, FORMATS)
+    if plot is not None:
+        check_plot(plot)
+    tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
+    plan = _plan(tables, batch, steps, seed)
+    schemas = {name: table.schema for name, table in tables.items()}
+    circuits = {one: circuit_of(query, schemas, formula=one) for one in formulas}
+    remarks = console(stderr=True)
+    ready_kernels(remarks)
+    limits = RepetitionLimits(
+        precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
+    )
+    found = _compared(circuits, plan.streams, limits, remarks)
+    document = dated(
+        {
+            "query": read_query(query).text,
+            "inputs": _inputs(source or [], tables, rows, skew),
+            "seed": seed,
+            "precision": limits.precision,
+            "max_repetitions": max_repetitions,
+            "max_seconds": max_seconds,
+            "loaded": {size: stream.rows for size, stream in plan.streams.items()},
+            "steps": steps,
+            "remarks": plan.remarks,
+            "median_ms": {
+                name: {size: round(1000 * found[name, size].median, 5) for size in plan.streams}
+                for name in formulas
+            },
+            "results": [result_of(name, size, one) for (name, size), one in found.items()],
+        }
+    )
+    if json:
+        print_json(summary(document))
+    else:
+        _show(found, plan, limits)
+    for path in export or []:
+        write_report(document, path)
+    if plot is not None:
+        draw(document, plot)
+    if not json:
+        for path in [*(export or []), *([] if plot is None else [plot])]:
+            remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
+
+
+def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int) -> _Plan:
+    """The steps of each size.
+
+    A default size that the rows do not allow is left out with a remark. One that was asked for is
+    an error, and so is the smallest one if no size is left.
+    """
+    total = sum(table.num_rows for table in tables.values())
+    streams: dict[int, Stream] = {}
+    remarks: list[str] = []
+    for size in sorted(set(batch or BATCHES)):
+        reason = _obstacle(tables, size)
+        if reason is None:
+            most = int(SHARE * total) // size
+            streams[size] = stream_of(tables, batch=size, steps=min(steps, most), seed=seed)
+            remarks += _shortfalls(streams[size], tables, size, steps)
+        elif batch or (size == BATCHES[-1] and not streams):
+            raise EventsError(f"--batch {size}: {reason}")
+        else:
+            remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
+    return _Plan(streams, remarks)
+
+
+def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
+    """Why there are no steps of a size, and what to do; None if there are."""
+    total = sum(table.num_rows for table in tables.values())
+    if int(SHARE * total) < size:
+        return (
+            f"{total:,} rows are too few for a step of {size:,}, for at most half of them are "
+            "streamed: give more rows, or a smaller --batch"
+        )
+    if not any(round(size * table.num_rows / total) for table in tables.values()):
+        return (
+            "a step has rows of each relation in proportion to the size of the relation, and "
+            f"{plural(size, 'row')} for {len(tables)} relations is less than one for each: give a "
+            "larger --batch"
+        )
+    return None
+
+
+def _shortfalls(stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int) -> list[str]:
+    """Where a stream differs from what was asked for."""
+    found = []
+    inserts = len(stream.steps) // 2
+    if inserts < steps:
+        found.append(
+            f"Steps of {plural(size, 'row')}: {plural(inserts, 'step')} instead of {steps:,}, for "
+            "at most half of the rows are streamed."
+        )
+    if round(stream.batch) != size:
+        found.append(
+            f"Steps of {plural(size, 'row')} have {amount(stream.batch)} rows, because the share "
+            "of each relation is a whole number."
+        )
+    unchanged = [name for name in tables if not any(name in step for step in stream.steps)]
+    if unchanged:
+        found.append(
+            f"Steps of {plural(size, 'row')} do not change {', '.join(unchanged)}, whose share of "
+            "a step is less than one row."
+        )
+    return found
+
+
+def _compared(
+    circuits: Mapping[str, Circuit],
+    streams: Mapping[int, Stream],
+    limits: RepetitionLimits,
+    remarks: Console,
+) -> _Results:
+    """Measure each formula with each size.
+
+    Raises:
+        FailedError: Two formulas gave different deltas for the same steps.
+    """
+    found: _Results = {}
+    sums: dict[int, dict[str, int]] = {size: {} for size in streams}
+    progress = Progress(
+        TextColumn("{task.description:<20}"),
+        BarColumn(bar_width=40),
+        console=remarks,
+        transient=True,
+        disable=not remarks.is_terminal,
+    )
+    with progress:
+        task = progress.add_task("", total=len(circuits) * len(streams))
+        for name, circuit in circuits.items():
+            for size, stream in streams.items():
+                progress.update(task, description=f"{name}, {plural(size, 'row')}")
+                found[name, size], sums[size][name] = _measured(circuit, stream, limits)
+                progress.advance(task)
+    for size, by_formula in sums.items():
+        if len(set(by_formula.values())) > 1:
+            raise FailedError(
+                f"steps of {size:,} rows: the formulas do not give the same deltas: "
+                f"{', '.join(f'{name} {value:x}' for name, value in by_formula.items())}; please "
+                "report this with the query and the data"
+            )
+    return {(name, size): found[name, size] for size in streams for name in circuits}
+
+
+def _measured(
+    circuit: Circuit, stream: Stream, limits: RepetitionLimits
+) -> tuple[Measurement, int]:
+    """The times of the steps, and a checksum of their deltas.
+
+    The steps run once before they are measured, so that caches are warm; the checksum is of that
+    run.
+    """
+    circuit.step(stream.load)
+    total = _checksum_of_steps([circuit.step(tables) for tables in stream.steps])
+
+    def run_steps() -> list[float]:
+        seconds = []
+        for tables in stream.steps:
+            begun = perf_counter()
+            circuit.step(tables)
+            seconds.append(perf_counter() - begun)
+        return seconds
+
+    found = repeat(run_steps, limits)
+    unload = {
+        name: table.append_column("weight", pa.array(np.full(table.num_rows, -1, np.int64)))
+        for name, table in stream.load.items()
+    }
+    circuit.step(unload)
+    return found, total
+
+
+def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
+    """A number that equal sequences of deltas have.
+
+    It depends on the place of each step: a sum would not, and the deltas of a step that inserts and
+    of the step that deletes the same rows add up to nothing whether they are right or wrong.
+    """
+    total = 0
+    for deltas in steps:
+        for name, delta in sorted(deltas.items()):
+            total = zlib.crc32(f"{name}={_checksum(delta)};".encode(), total)
+        total = zlib.crc32(b"/", total)
+    return total
+
+
+def _checksum(delta: pa.Table) -> int:
+    """A number that equal deltas have, in whatever order their rows come."""
+    if not delta.num_rows:
+        return 0
+    columns = [column.combine_chunks() for column in delta.columns]
+    if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
+        mixed = np.zeros(delta.num_rows, np.uint64)
+        with np.errstate(over="ignore"):
+            for column in columns[:-1]:
+                values = column.cast(pa.int64()).to_numpy().view(np.uint64)
+                mixed = (mixed ^ values) * np.uint64(0x9E3779B97F4A7C15)
+                mixed ^= mixed >> np.uint64(29)
+            weighted = mixed * columns[-1].to_numpy().view(np.uint64)
+        return int(weighted.sum(dtype=np.uint64))
+    rows = delta.to_pylist()
+    return sum(row.pop("weight") * zlib.crc32(repr(row).encode()) for row in rows)
+
+
+def _inputs(
+    texts: list[str], tables: Mapping[str, pa.Table], rows: int, skew: float
+) -> list[dict[str, Any]]:
+    """Where the rows come from; of files the names without folders."""
+    if not texts:
+        return [{"name": name, "generated": {"rows": rows, "skew": skew}} for name in tables]
+    return [
+        {
+            "name": name,
+            "files": [path.name for path in source.files()],
+            "rows": tables[name].num_rows,
+        }
+        for name, source in sources_of(texts).items()
+    ]
+
+
+_STOPPED: Final = {
+    Stop.repetitions: "--max-repetitions was reached",
+    Stop.seconds: "--max-seconds was used up",
+}
+
+
+def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
+    """The times as a table, then the remarks."""
+    terminal = console()
+    loaded = sorted({stream.rows for stream in plan.streams.values()})
+    over = (
+        amount(loaded[-1]) if len(loaded) == 1 else f"{amount(loaded[0])} to {amount(loaded[-1])}"
+    )
+    terminal.print(f"Milliseconds of a step, over {over} rows; all formulas gave the same deltas.")
+    terminal.print()
+    table = plain_table()
+    table.add_column("rows", justify="right")
+    table.add_column("formula", style="name", no_wrap=True)
+    for name in ("median", "± %", "quartiles"):
+        table.add_column(name, justify="right")
+    for name in ("of best", "runs"):
+        table.add_column(name, justify="right", style="says")
+    for size in plan.streams:
+        ours = {name: one for (name, rows), one in found.items() if rows == size}
+        best = min(ours.values(), key=lambda one: one.median)
+        for place, (name, one) in enumerate(ours.items()):
+            shown = milliseconds(one.median)
+            within = f"{100 * one.precision:.1f}"
+            table.add_row(
+                "" if place else amount(size),
+                name,
+                f"[comes]{shown}[/]" if one.interval[0] <= best.interval[1] else shown,
+                within if one.stop is Stop.precise else f"[waits]{within}[/]",
+                " to ".join(map(milliseconds, one.quartiles)),
+                f"{one.median / best.median:.2f}",
+                f"{len(one.repetitions):,}",
+                end_section=place == len(ours) - 1,
+            )
+    terminal.print(table)
+    terminal.print()
+    for line in (*plan.remarks, *_imprecise(found, limits)):
+        terminal.print(line, style="waits", soft_wrap=True, markup=False)
+    largest = max(plan.streams)
+    best_seconds = min(one.median for (_, size), one in found.items() if size == largest)
+    rate = plan.streams[largest].batch / best_seconds
+    terminal.print(f"Up to {amount(round(rate))} rows a second.", style="says")
+
+
+def _imprecise(found: _Results, limits: RepetitionLimits) -> list[str]:
+    """Which medians are not as precise as was asked for, and why."""
+    lines = []
+    for stop, reason in _STOPPED.items():
+        names = [
+            f"{name} ({amount(size)})" for (name, size), one in found.items() if one.stop is stop
+        ]
+        if names:
+            lines.append(
+                f"The 95 % interval is wider than ±{100 * limits.precision:g} % of the median, "
+                f"because {reason}: {', '.join(names)}."
+            )
+    return lines

@@ -1,0 +1,87 @@
+"""The sub-command ``explain``: the plan of views, and with their rows what it does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+from rich.text import Text
+
+from circuits import Circuit
+from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
+from streaming.cli.arguments.views import circuit_of, without_weight
+from streaming.cli.terminal.display import compilation_shown, console, print_json
+from streaming.errors import EventsError
+from streaming.ui.drawing import Drawing
+
+__all__ = ["explain"]
+
+FORMATS: Final = ("text", "mermaid")
+#: What has not been done yet, in the drawing of a plan that has not run.
+_UNDONE: Final = re.compile(
+    r"  \[rows 0, 0\.00 ms\]|\n +ran 0 times: [^\n]*|\nAGM bound 0 rows[^\n]*"
+    r"|\narrangements(?=\n)|  runs none; 0 bytes"
+)
+
+
+def explain(
+    *, query: str, source: list[str], analyze: bool, format: str, formula: str, json: bool
+) -> None:
+    """Show the plan that runs: operators, joins with their terms, arrangements."""
+    if format not in FORMATS:
+        raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
+    sources = sources_of(source)
+    schemas = {name: _schema(one) for name, one in sources.items()}
+    rules = {name: one.rules() for name, one in sources.items()}
+    circuit = circuit_of(
+        query,
+        schemas,
+        formula=formula,
+        rules={name: rule for name, rule in rules.items() if rule is not None},
+    )
+    if analyze:
+        with compilation_shown(console(stderr=True)):  # of those that this step needs
+            circuit.step({name: rows_of_files(one) for name, one in sources.items()})
+    if json:
+        print_json(_told(circuit))
+    elif format == "mermaid":
+        console().file.write(circuit.explain("mermaid") + "\n")
+    else:
+        text = circuit.explain()
+        console().print(_styled(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
+
+
+def _schema(source: SourceArgument) -> pa.Schema:
+    schema = source.schema()
+    if schema is None:
+        raise EventsError(
+            f"--source {source.name}: only Spark knows its columns: add schema=src long, dst long"
+        )
+    return without_weight(schema)
+
+
+def _told(circuit: Circuit) -> dict[str, Any]:
+    drawing = Drawing.of(circuit)
+    boxes = drawing.picture["boxes"]
+    done = drawing.done(circuit)
+    operators = [
+        {"name": box["name"], "kind": box["kind"], "what": box["label"], "rows": rows, "ms": ms}
+        for box, (rows, ms) in zip(boxes, done, strict=False)
+    ]
+    lines = [(line["from"], line["to"]) for line in drawing.picture["lines"]]
+    for place, operator in enumerate(operators):
+        operator["reads"] = [boxes[start]["name"] for start, end in lines if end == place]
+    views = {box["name"]: boxes[box["of"]]["name"] for box in boxes if box["kind"] == "view"}
+    return {"operators": operators, "views": views, "text": circuit.explain()}
+
+
+def _styled(text: str) -> Text:
+    styled = Text(text)
+    styled.highlight_regex(r"(?m)^(?![# ]|formula|AGM|arrangements|└|├|│)\S+$", "name")
+    styled.highlight_regex(r"[└├│]─*", "says")
+    styled.highlight_regex(r"\[rows [^\]]*\]|\(drawn above\)", "says")
+    styled.highlight_regex(r"(?m)^#\S+:|(?<=─ )#\d+'*|(?<=─ )input", "total")
+    styled.highlight_regex(r"(?m)^ +(bind|read|ran)\b.*$", "says")
+    styled.highlight_regex(r"\bdelta\b|\bd\d+\b", "comes")
+    return styled

@@ -1,0 +1,83 @@
+"""The sub-command ``profile``: where the time of a query's steps goes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+
+from circuits import Circuit
+from streaming.cli.arguments.source import rows_of_plain_files, sources_of
+from streaming.cli.arguments.views import circuit_of
+from streaming.cli.profiling.measure import measured
+from streaming.cli.profiling.rows import generated, stream_of
+from streaming.cli.profiling.tables import as_json, show
+from streaming.cli.terminal.display import console, print_json
+from streaming.errors import EventsError
+from streaming.state.files import files_of
+from streaming.state.store import Store
+
+__all__ = ["profile", "tables_of"]
+
+
+def profile(
+    *,
+    query: str,
+    source: list[str] | None,
+    rows: int,
+    skew: float,
+    batch: int,
+    steps: int,
+    formula: str,
+    threads: int,
+    write: bool,
+    state_dir: Path | None,
+    seed: int,
+    json: bool,
+) -> None:
+    """Run a query's steps and print where their time goes, by phase, term and level."""
+    progress = Console(stderr=True, style="dim")
+    with ExitStack() as stack:
+        tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
+        schemas = {name: table.schema for name, table in tables.items()}
+        stream = stream_of(tables, batch=batch, steps=steps, seed=seed)
+        executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
+        circuit = circuit_of(query, schemas, formula=formula, executor=executor, threads=threads)
+        store = None
+        if write or state_dir is not None:
+            folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            store = _store(folder, circuit)
+            stack.callback(store.close)
+        found = measured(
+            circuit, stream, store=store, parallel=threads > 1, say=_said(progress, json)
+        )
+    if json:
+        print_json(as_json(found))
+    else:
+        show(found, console())
+
+
+def _said(progress: Console, quiet: bool) -> Callable[[str], None]:
+    return (lambda text: None) if quiet or not progress.is_terminal else progress.print
+
+
+def tables_of(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
+    """The relations of files, given by ``--source``, or a generated graph if there is none.
+
+    Raises:
+        EventsError: A text names no file, or the file cannot be read.
+    """
+    if not texts:
+        return {"e": generated(rows, skew, seed)}
+    return {name: rows_of_plain_files(one) for name, one in sources_of(texts).items()}
+
+
+def _store(folder: Path, circuit: Circuit) -> Store:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise EventsError(f"--state-dir {folder}: is there and not empty; name a new directory")
+    return Store(files_of(folder), circuit)

@@ -1,0 +1,284 @@
+"""The sub-command ``replay``: a file of changes through views, without Spark."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from circuits import Circuit, InputOptions
+from dbsp_wcoj import DbspWcojError
+from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
+from streaming.cli.arguments.limits import limits_of
+from streaming.cli.arguments.source import SourceArgument, rows_of_files
+from streaming.cli.arguments.views import circuit_of, name_of
+from streaming.cli.terminal.display import (
+    amount,
+    console,
+    duration,
+    milliseconds,
+    plain_table,
+    plural,
+    print_json,
+    ready_kernels,
+)
+from streaming.cli.terminal.page import announce
+from streaming.errors import EventsError, FailedError
+from streaming.sink.metrics import BatchMetrics
+from streaming.sink.view_sink import Published
+from streaming.targets.folder_checks import check_writable
+from streaming.ui.access import find_token
+from streaming.ui.page import Page
+from streaming.ui.row_texts import weights_of
+from streaming.ui.view_counts import ViewCounts
+
+__all__ = ["replay"]
+
+NAMED: Final = re.compile(r"[A-Za-z_]\w*=")
+
+
+def replay(
+    *,
+    query: str,
+    source: list[str],
+    columns: str | None,
+    by: str | None,
+    batch: int,
+    output: Path | None,
+    pause: float,
+    formula: str,
+    threads: int,
+    max_step_rows: int | None,
+    max_step_bytes: str | None,
+    max_seconds: float | None,
+    ui: bool,
+    ui_port: int,
+    ui_host: str,
+    ui_token_file: Path | None,
+    json: bool,
+) -> None:
+    """Replay a file of changes through views, step by step."""
+    remarks = console(stderr=True)
+    if output is not None and output.exists():
+        raise EventsError(f"--output {output}: is there; name a new folder")
+    if output is not None:
+        check_writable(output)
+    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    changes, given = _changes_of(source, by=by, columns=wanted)
+    with ExitStack() as stack:
+        executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
+        try:
+            circuit = circuit_of(
+                query,
+                changes.relations,
+                formula=formula,
+                executor=executor,
+                threads=threads,
+                materialize=output is not None,
+                rules=given.rules_by_name(),
+                limits=limits,
+            )
+        except DbspWcojError as error:
+            if given.is_named_after_file and changes.tags is None:
+                error.add_note(
+                    f"the rows of {given.source.path} are relation {given.source.name!r}; --source "
+                    "NAME=FILE names them otherwise"
+                )
+            raise
+        page = None
+        if ui:
+            name, token = name_of(query), find_token(ui_token_file)
+            secret = None if token is None else token.value
+            page = stack.enter_context(
+                Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
+            )
+            announce(remarks, page, token)
+        ready_kernels(remarks)
+        played = _Played(circuit, page)
+        try:
+            _play(played, changes, batch, pause, remarks)
+        except DbspWcojError as error:
+            if page is not None:
+                page.end(str(error), failed=True)
+            raise FailedError(f"after {played.rows:,} changes: {error}") from error
+        if output is not None:
+            output.mkdir(parents=True)
+            for view in circuit.outputs:
+                pq.write_table(circuit.views[view], output / f"{view}.parquet")
+        if json:
+            print_json(played.told())
+        else:
+            _show(played, console())
+        if page is not None:
+            page.end("all changes are replayed")
+            page.stay(remarks)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The source of the changes, and whether its name is only that of the file."""
+
+    source: SourceArgument
+    is_named_after_file: bool
+
+    def rules_by_name(self) -> dict[str, InputOptions]:
+        """The rules of the input, if it has any."""
+        rules = self.source.rules()
+        return {} if rules is None else {self.source.name: rules}
+
+
+def _changes_of(
+    texts: Sequence[str], *, by: str | None, columns: Sequence[str] | None
+) -> tuple[ChangesFile, _Given]:
+    """The changes of the one file of a replay.
+
+    Raises:
+        EventsError: There is none or more than one, or it cannot be read.
+    """
+    if len(texts) != 1:
+        raise EventsError(
+            f"{len(texts)} times --source: a replay is of one file of changes, in order; rows of "
+            "several relations are told apart by a column named relation"
+        )
+    (text,) = texts
+    is_named_after_file = not NAMED.match(text)
+    if is_named_after_file:
+        text = f"{relation_of_file(text)}={text}"
+    source = SourceArgument.parse(text)
+    source.check_plain("a replay")
+    files = source.files()
+    if len(files) != 1:
+        raise EventsError(
+            f"--source {source.name}={source.path}: a replay is of one file of changes, in order, "
+            f"and there are {len(files)}: name a file"
+        )
+    (file,) = files
+    table = rows_of_files(source)
+    if is_named_after_file and RELATION in table.column_names and source.rules() is not None:
+        raise EventsError(
+            f"--source {file}: keys, strict and retain are of one relation, and the file has a "
+            "column relation: name the relation, NAME=FILE, or leave them out"
+        )
+    name = None if is_named_after_file else source.name
+    changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
+    return changes, _Given(source, is_named_after_file)
+
+
+class _Played:
+    """Steps of a circuit, and what they came to."""
+
+    def __init__(self, circuit: Circuit, page: Page | None) -> None:
+        self.circuit, self.page = circuit, page
+        self.tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
+        self.numbers: dict[str, list[float | None]] = {}
+        self.changed = dict.fromkeys(circuit.outputs, 0)
+        self.seconds: list[float] = []
+        self.rows = 0
+
+    def __call__(self, tables: dict[str, Any]) -> None:
+        """Do one."""
+        number = len(self.seconds)
+        begun = time.perf_counter()
+        step = self.circuit.prepare(tables)
+        prepared = time.perf_counter()
+        step.commit()
+        ended = time.perf_counter()
+        self.seconds.append(ended - begun)
+        self.rows += sum(table.num_rows for table in tables.values())
+        for view, table in step.outputs.items():
+            weights, tally = weights_of(table), self.tallies[view]
+            found = tally.take(table, weights, "delta", batch_id=number, replayed=False)
+            self.numbers[view] = list(found)
+            self.changed[view] += table.num_rows
+        if self.page is None:
+            return
+        seconds = {**step.seconds, "merge": ended - prepared, "all": ended - begun}
+        self.page.take(
+            Published(None, number, step.outputs),
+            BatchMetrics(
+                number,
+                False,
+                {name: table.num_rows for name, table in tables.items()},
+                {view: table.num_rows for view, table in step.outputs.items()},
+                letters=0,
+                letters_total=0,
+                seconds={name: round(value, 6) for name, value in seconds.items()},
+                bytes_written=0,
+            ),
+        )
+
+    def told(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "changes": self.rows,
+            "steps": len(self.seconds),
+            "seconds": round(sum(self.seconds), 6),
+            "median_ms": round(1000 * median(self.seconds), 4),
+            "views": {
+                view: {
+                    "changed_rows": self.changed[view],
+                    **dict(zip(self.tallies[view].names, numbers, strict=True)),
+                }
+                for view, numbers in self.numbers.items()
+            },
+        }
+
+
+def _play(
+    played: _Played, changes: ChangesFile, batch: int, pause: float, remarks: Console
+) -> None:
+    progress = Progress(
+        TextColumn("{task.percentage:>3.0f} %"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.completed:,} of {task.total:,} changes"),
+        TextColumn("[says]{task.fields[rate]}[/]"),
+        TimeRemainingColumn(compact=True),
+        console=remarks,
+        transient=True,
+        disable=not remarks.is_terminal,
+    )
+    with progress:
+        task = progress.add_task("", total=len(changes), rate="")
+        for tables in changes.steps(batch):
+            played(tables)
+            rate = played.rows / sum(played.seconds)
+            progress.update(task, completed=played.rows, rate=f"{amount(round(rate))}/s")
+            if pause:
+                time.sleep(pause)
+
+
+def _show(played: _Played, terminal: Console) -> None:
+    spent = sum(played.seconds)
+    times = sorted(played.seconds)
+    worst = times[-1]
+    terminal.print(
+        f"[total]{plural(played.rows, 'change')}[/] in {plural(len(times), 'step')} and "
+        f"[total]{duration(spent)}[/]: {amount(round(played.rows / spent))} a second, "
+        f"{milliseconds(median(times))} ms for the median step, {milliseconds(worst)} for the "
+        "longest."
+    )
+    terminal.print()
+    table = plain_table()
+    table.add_column("view", style="name")
+    table.add_column("at the end", justify="right")
+    table.add_column("rows changed", justify="right", style="says")
+    for view, numbers in played.numbers.items():
+        names = played.tallies[view].names
+        is_named = len(names) > 1 or names == ["rows"]
+        now = ", ".join(
+            ("–" if number is None else amount(number)) + (f" {name}" if is_named else "")
+            for name, number in zip(names, numbers, strict=True)
+        )
+        table.add_row(view, now, amount(played.changed[view]))
+    terminal.print(table)

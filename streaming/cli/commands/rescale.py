@@ -1,0 +1,39 @@
+"""The sub-command ``rescale``: a state directory between one process and cells on executors.
+
+It cannot have the form that was asked for: exit status 2, and the directory is as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from streaming.cli.terminal.display import amount, console, print_json, size
+from streaming.distributed.rescaling import RescaleResult, rescaled
+from streaming.errors import StreamingError
+from streaming.state.files import files_of
+
+__all__ = ["rescale"]
+
+
+def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) -> None:
+    """Move the state of a query that is stopped to another number of cells, or to one process."""
+    if embedded == (cells is not None):
+        raise StreamingError("give either --cells with a number, or --embedded")
+    found = rescaled(files_of(state_dir), cells=cells)
+    if json:
+        print_json(asdict(found))
+    else:
+        console().print(_shown(found), soft_wrap=True)
+
+
+def _shown(found: RescaleResult) -> str:
+    before, after = [
+        "embedded" if cells is None else f"{cells} cell{'s' * (cells != 1)}"
+        for cells in (found.before, found.after)
+    ]
+    if not found.bytes_written and found.before == found.after:
+        return f"version {found.batch_id}: {after} already, nothing to move"
+    return (
+        f"version {found.batch_id}: from {before} to {after}; {amount(found.rows)} rows in "
+        f"{found.moved} of {found.stages} stages moved, {size(found.bytes_written)} written"
+    )

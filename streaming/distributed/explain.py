@@ -1,0 +1,175 @@
+"""Explanation: the text of a distributed plan, stage by stage, as it runs.
+
+For each stage: its operator, its relations and what they are made of, the grid with the share of
+each variable, into how many cells a row is sent and kept, what a cell is expected to keep beside
+the ideal (all rows divided by all cells), what the cells of the state do keep, and which values are
+heavy and how they are spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from circuits.plan.nodes import Fields
+from streaming.distributed.planning.grid import Grid, Heavy
+from streaming.distributed.planning.shares import JoinInput
+from streaming.distributed.planning.stages import Relation, Stage, Stages
+
+__all__ = ["explained"]
+
+NAMED = 6  # heavy values of a kind that are named
+
+
+def explained(
+    stages: Stages,
+    grids: Sequence[Grid],
+    *,
+    rows: Mapping[str, float] | None = None,
+    loads: Mapping[int, Sequence[int]] = MappingProxyType({}),
+) -> str:
+    """Describe the stages of a circuit and their grids.
+
+    Args:
+        stages: The stages.
+        grids: One for each.
+        rows: How many rows relations have, by name, if known; parts are told otherwise.
+        loads: By stage the rows that each cell keeps, if there is a state.
+
+    >>> import pyarrow as pa
+    >>> from circuits import compile_sql
+    >>> from circuits.runtime.incrementalize import incrementalize
+    >>> from streaming.distributed.planning.grid_planning import stage_grid
+    >>> from streaming.distributed.planning.stages import stages_of
+    >>> e = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
+    >>> circuit = compile_sql(text, {"e": e})
+    >>> cut = stages_of(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
+    >>> print(explained(cut, [stage_grid(stage, 4) for stage in cut.stages]))
+    2 stages
+    stage 0: join r0(v0 = src, v1 = dst), r1(v1 = src)
+      r0      from e
+      r1      from e
+      grid    4 cells: v1 4
+      sent    r0: 1 copy of a changed row
+      sent    r1: 1 copy of a changed row
+      load    a cell keeps 25 % of the rows of all atoms, 1.00 times the ideal
+    stage 1: aggregate r2 by src
+      r2      from stage 0
+      grid    4 cells: src 4
+      sent    r2: 1 copy of a changed row
+      load    a cell keeps 25 % of the rows of all atoms, 1.00 times the ideal
+    view view: from stage 1
+    """
+    count = len(stages.stages)
+    lines = [f"{count} stage{'s' * (count != 1)}"]
+    for stage, grid in zip(stages.stages, grids, strict=True):
+        lines += _stage(stage, grid, rows or {})
+        lines += _kept(loads.get(stage.number, ()))
+        lines += [_line("heavy", _heavy(one, grid)) for one in grid.heavy]
+    for name, pieces in stages.outputs.items():
+        lines.append(f"view {name}: {_sources([piece.source for piece in pieces])}")
+    return "\n".join(lines)
+
+
+def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
+    operator = type(stage.plan).__name__.lower()
+    fields = {relation.name: relation.fields for relation in stage.relations}
+    if stage.atoms:
+        atoms = ", ".join(_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)
+        lines = [f"stage {stage.number}: {operator} {atoms}"]
+    else:
+        (relation,) = stage.relations
+        keys = ", ".join(relation.fields[key].name for key in relation.keys or ()) or "nothing"
+        lines = [f"stage {stage.number}: {operator} {relation.name} by {keys}"]
+    for relation in stage.relations:
+        lines.append(_line(relation.name, _made(relation)))
+    shares = [
+        f"{_variable(stage, grid, name, fields)} {parts}"
+        for name, parts in grid.shares.parts.items()
+        if parts > 1
+    ]
+    cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}{', in the driver' * stage.is_small}"
+    lines.append(_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
+    for relation in stage.relations:
+        copies = grid.shares.copies(relation.name)
+        what = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
+        lines.append(_line("sent", f"{relation.name}: {what}{_spreads(grid, relation)}"))
+    lines.append(_line("load", _load(grid, rows)))
+    return lines
+
+
+def _line(what: str, said: str) -> str:
+    return f"  {what:<7} {said}"
+
+
+def _atom(atom: JoinInput, fields: Fields) -> str:
+    bound = ", ".join(f"{name} = {fields[k].name}" for name, k in atom.columns.items())
+    return f"{atom.relation}({bound})"
+
+
+def _variable(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields]) -> str:
+    together = grid.shares.together[name]
+    if stage.atoms:
+        return "+".join(together)
+    (atom,) = grid.shares.atoms
+    return "+".join(fields[atom.relation][atom.columns[other]].name for other in together)
+
+
+def _made(relation: Relation) -> str:
+    return _sources([piece.source for piece in relation.pieces])
+
+
+def _sources(sources: Sequence[str | int | None]) -> str:
+    names = {
+        source: f"stage {source}" if isinstance(source, int) else source or "constants"
+        for source in sources
+    }
+    return f"from {', '.join(names.values())}"
+
+
+def _spreads(grid: Grid, relation: Relation) -> str:
+    """How many more, on average, of heavy rows; known only where their rows are."""
+    atoms = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation.name]
+    most = max((grid.spreading(n) for n in atoms), default=1.0)
+    return f", and up to {most:.2f} times as many for heavy values" if most > 1.005 else ""
+
+
+def _load(grid: Grid, rows: Mapping[str, float]) -> str:
+    atoms = grid.shares.atoms
+    known = all(atom.relation in rows for atom in atoms)
+    sizes = [rows[atom.relation] if known else atom.rows for atom in atoms]
+    kept = sum(
+        size * grid.shares.replication(atom) * grid.spreading(place)
+        for place, (atom, size) in enumerate(zip(atoms, sizes, strict=True))
+    )
+    whole = sum(sizes)
+    if not whole:
+        return "nothing is kept yet"
+    times = f"{kept / whole:.2f} times the ideal"
+    if known:
+        return f"a cell keeps {kept / grid.cells:,.0f} of {whole:,.0f} rows of all atoms, {times}"
+    return f"a cell keeps {100 * kept / whole / grid.cells:.3g} % of the rows of all atoms, {times}"
+
+
+def _kept(loads: Sequence[int]) -> list[str]:
+    """What cells have, not what they should."""
+    whole = sum(loads)
+    if not whole:
+        return []
+    times = f"{max(loads) * len(loads) / whole:.2f} times the mean"
+    return [_line("kept", f"{whole:,} rows in all cells, {max(loads):,} in the fullest, {times}")]
+
+
+def _heavy(heavy: Heavy, grid: Grid) -> str:
+    names = ", ".join(heavy.names[:NAMED]) or f"{len(heavy.hashes)} values"
+    more = len(heavy.names) - NAMED
+    names += f" and {more:,} more" if more > 0 else ""
+    split = []
+    for place, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
+        if heavy.variable in atom.columns:
+            part = f"{100 * heavy.rows[place]:.3g} % of its rows " if heavy.rows else ""
+            way = f"split into {parts}" if parts > 1 else "sent to all"
+            split.append(f"atom {place} {atom.relation}: {part}{way}")
+    variable = "+".join(grid.shares.together[heavy.variable])
+    return f"{variable} = {names}; {'; '.join(split)}"

@@ -1,0 +1,1 @@
+"""Planning of distributed stages: shares, grids, heavy hitters, and load balance."""

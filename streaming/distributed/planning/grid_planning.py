@@ -1,0 +1,201 @@
+"""Planning: the grid of a stage, by what is known of its relations.
+
+Of nothing known, all relations are taken to be alike and all values even. Sizes and rates decide
+the shares (`streaming.distributed.planning.shares.weighed`); counts of values decide which are
+spread (`streaming.distributed.planning.skew`). Counts come from where the rows are: from tables
+(`counts_of_tables`), or from the arrangements of cells, which have them in their first level
+(`counts_of_cells`). Few rows tell little (`known_grid`): sizes count only where all relations have
+some, and values of those that do not are taken to be even.
+
+A stage that groups by keys has one coordinate, the hash of all of them; its groups cannot be
+spread, for each has one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from circuits.circuit_spec import CircuitSpec
+from circuits.runtime.incrementalize import incrementalize
+from circuits.schema import Schema
+from circuits.state.circuit_state import State, codecs_of
+from dbsp_wcoj.storage.run import Run, first_values
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.shares import JoinInput, Shares, shares_of, weighed
+from streaming.distributed.planning.skew import COUNTED, Counts, added, counts_of, heavy_values
+from streaming.distributed.planning.stages import Stage
+
+__all__ = [
+    "ENOUGH",
+    "KnownCounts",
+    "atoms_of",
+    "counts_of_cells",
+    "counts_of_tables",
+    "known_grid",
+    "stage_grid",
+]
+
+#: So many rows of a relation say what it is like.
+ENOUGH: Final = 1000
+
+#: Counts of values by the number of an atom and the name of a variable.
+KnownCounts = Mapping[tuple[int, str], Counts]
+
+
+def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
+    """The atoms whose rows find their cells: those of a join, or the one relation with its keys."""
+    if stage.atoms:
+        return stage.atoms
+    (relation,) = stage.relations
+    assert relation.keys is not None
+    return (JoinInput(relation.name, {f"k{key}": key for key in relation.keys}),)
+
+
+def stage_grid(
+    stage: Stage,
+    cells: int,
+    *,
+    sizes: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
+    counts: KnownCounts | None = None,
+) -> Grid:
+    """The grid of a stage.
+
+    Args:
+        stage: The stage.
+        cells: How many cells it may have.
+        sizes: Rows of the stage's relations, by name, if known; else those of ``counts``.
+        rates: Rows of them that change in a step, if known.
+        counts: Counts of values, if known; without them no value is spread.
+    """
+    atoms = atoms_of(stage)
+    if sizes is None and counts:
+        sizes = {atoms[place].relation: float(one.total) for (place, _), one in counts.items()}
+    shares = shares_of(weighed(atoms, sizes=sizes, rates=rates), cells)
+    if not stage.atoms or not counts:
+        return Grid(shares)
+    # One count for the variables that are hashed together, under the name of the first.
+    return Grid(shares, heavy_values(shares, counts))
+
+
+def known_grid(
+    stage: Stage, cells: int, counts: KnownCounts, *, rates: Mapping[str, float] | None = None
+) -> Grid:
+    """The grid of a stage by the counts of what has come so far.
+
+    A relation that has little yet may have much later, so as long as there is one all count alike;
+    values that are heavy in the others are spread all the same.
+
+    Args:
+        stage: The stage.
+        cells: How many cells it may have.
+        counts: As `counts_of_tables` gives them.
+        rates: Rows of its relations that change in a step, if known.
+    """
+    atoms = atoms_of(stage)
+    told = {key: one for key, one in counts.items() if one.total >= ENOUGH}
+    if len({place for place, _ in told}) == len({p for p, a in enumerate(atoms) if a.columns}):
+        return stage_grid(stage, cells, rates=rates, counts=told)
+    alike = dict.fromkeys((atom.relation for atom in atoms), 1.0)
+    return stage_grid(stage, cells, sizes=alike, rates=rates, counts=told)
+
+
+def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
+    """The counts of a join's values, by the tables of its relations.
+
+    Args:
+        stage: A join; of other stages there is nothing to count.
+        tables: Rows by relation, each row once; further columns are not looked at.
+    """
+    shares = Shares(stage.atoms, dict.fromkeys(_names(stage.atoms), 1))
+    wanted = {
+        (place, name): (atom.relation, shares.columns(atom, name))
+        for place, atom in enumerate(stage.atoms)
+        for name in atom.columns
+        if atom.relation in tables
+    }
+    found = {
+        (relation, columns): counts_of([tables[relation].column(column) for column in columns])
+        for relation, columns in dict.fromkeys(wanted.values())
+    }
+    return {key: found[counted] for key, counted in wanted.items()}
+
+
+def counts_of_cells(
+    stage: Stage, definition: CircuitSpec, states: Iterable[State], grid: Grid
+) -> dict[tuple[int, str], Counts]:
+    """The counts of a join's values, by the arrangements of its cells.
+
+    Rows that several runs have, and those that have been deleted and are not merged yet, count as
+    often. Rows that several cells keep are counted once on average.
+
+    Args:
+        stage: A join; of other stages there is nothing to count.
+        definition: The circuit of its cells.
+        states: The states of all of its cells.
+        grid: The grid that they have.
+
+    Complexity:
+        O(values) for a column that an arrangement begins with, else O(rows).
+    """
+    inputs = {name: Schema.of(name, one).fields for name, one in definition.schemas.items()}
+    graph = incrementalize(definition.plans, inputs)
+    plans = () if not stage.atoms else stage.plan.inputs  # type: ignore[union-attr]
+    names = [f"relation {graph.nodes[graph.add(plan)].name}" for plan in plans]
+    fields = {relation.name: relation.fields for relation in stage.relations}
+    found: dict[tuple[int, str], list[Counts]] = {}
+    for state in states:
+        codecs = codecs_of(state)
+        for place, atom in enumerate(stage.atoms):
+            runs = state.traces.get(names[place], {})
+            for name in atom.columns:
+                columns = grid.shares.columns(atom, name)
+                codes, rows, total = _codes(runs, columns)
+                types = [fields[atom.relation][column].type for column in columns]
+                values = tuple(
+                    codecs.codec(type).decode(np.ascontiguousarray(one))
+                    for type, one in zip(types, codes, strict=True)
+                )
+                found.setdefault((place, name), []).append(Counts(values, rows, total))
+    return {key: _once(added(parts), *key, grid) for key, parts in found.items()}
+
+
+def _once(counts: Counts, place: int, name: str, grid: Grid) -> Counts:
+    """Counts over all cells, divided by how many cells keep a row."""
+    copies = grid.shares.replication(grid.shares.atoms[place])
+    return replace(counts, rows=-(-counts.rows // copies), total=-(-counts.total // copies))
+
+
+def _codes(
+    arrangements: Mapping[tuple[int, ...], Sequence[Run]], columns: tuple[int, ...]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
+    """The codes of the most frequent values, how many rows have them, and all rows."""
+    begun = [order for order in arrangements if order[:1] == columns]
+    order = next(iter(begun or arrangements), None)
+    runs = [] if order is None else arrangements[order]
+    values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
+    rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
+    for run in runs:
+        if begun:
+            first, starts = first_values(run)
+            values.append(first[None])
+            rows.append(np.diff(starts))
+        else:
+            assert order is not None
+            read, _ = run.read()
+            values.append(read[[order.index(column) for column in columns]])
+            rows.append(np.ones(run.rows, np.int64))
+    merged, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
+    summed = np.bincount(inverse.ravel(), np.concatenate(rows), merged.shape[1]).astype(np.int64)
+    most = np.argsort(-summed, kind="stable")[:COUNTED]
+    return merged[:, most], summed[most], int(summed.sum())
+
+
+def _names(atoms: Sequence[JoinInput]) -> list[str]:
+    return list(dict.fromkeys(name for atom in atoms for name in atom.columns))

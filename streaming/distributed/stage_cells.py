@@ -1,0 +1,164 @@
+"""Stage cells: the cells of one stage in a state directory, read and written whole.
+
+What tasks do step by step (`streaming.distributed.execution.task`) is done here at once, for a
+state that moves to another grid: `regridded` is the function of an old and a new grid. Nothing that
+is there is changed; new files have new names, and are nothing until a manifest names them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from circuits.circuit_spec import CircuitSpec
+from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
+from streaming.distributed.migration import gathered, scattered
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.stages import Stage
+from streaming.errors import StateDamagedError, StateMismatchError
+from streaming.state.files import Files
+from streaming.state.manifest import of_cell
+from streaming.state.verified_files import state_of as stored_state
+from streaming.state.versions import DATA
+from streaming.state.writer import Writer
+
+__all__ = ["StageCells"]
+
+
+@dataclass
+class StageCells:
+    """The cells of a stage.
+
+    Attributes:
+        files: The state directory.
+        state_id: Its id.
+        stage: The stage.
+        definition: The circuit of its cells.
+        written: What has been written, to be undone if something fails later.
+        moved: Whether the state has moved.
+        rows: How many rows of it, each once.
+    """
+
+    files: Files
+    state_id: str
+    stage: Stage
+    definition: CircuitSpec
+    written: list[Writer] = field(default_factory=list)
+    moved: bool = False
+    rows: int = 0
+
+    def read(self, grid: Grid, manifests: Mapping[int, bytes]) -> OperatorState:
+        """The state of the stage as one operator would have it.
+
+        Args:
+            grid: How rows have found the cells.
+            manifests: Of each cell its version, sealed.
+
+        Raises:
+            StateDamagedError: A cell, a file or a row is not where it should be.
+            StateMismatchError: A cell is of another circuit.
+        """
+        missing = set(range(grid.cells)) - manifests.keys()
+        if missing:
+            raise StateDamagedError(
+                f"stage {self.stage.number} has {grid.cells} cells, and the version lacks "
+                f"{', '.join(map(str, sorted(missing)))}: restore the state directory from a copy"
+            )
+        found = {}
+        for cell in range(grid.cells):
+            manifest = of_cell(manifests[cell])
+            circuit = self.definition.circuit()
+            if manifest.fingerprint != circuit.fingerprint:
+                raise StateMismatchError(
+                    f"cell {cell} of stage {self.stage.number} is of another circuit than this "
+                    "version makes of the views: use the version that wrote the state"
+                )
+            circuit.load(stored_state(self.files, manifest))
+            found[cell] = state_of(circuit, operator_of(circuit))
+        return gathered(self.stage, grid, found)
+
+    def write(
+        self, grid: Grid, whole: OperatorState, *, batch_id: int, steps: int
+    ) -> dict[int, bytes]:
+        """Write the state of the stage in the cells of a grid; return their manifests.
+
+        Args:
+            grid: How rows find the cells from now on.
+            whole: As `read` gives it.
+            batch_id: The version.
+            steps: How many steps have made the state.
+
+        Raises:
+            StateDamagedError: What was written is not what was to be written.
+            OSError: The file system refused.
+        """
+        sealed = {}
+        for cell, state in enumerate(scattered(self.stage, grid, whole)):
+            sealed[cell] = self._written(cell, state, batch_id, steps)
+        self._check(whole, self.read(grid, sealed))
+        self.count(whole)
+        return sealed
+
+    def regridded(
+        self,
+        old: Grid,
+        chosen: Callable[[OperatorState], Grid],
+        manifests: Mapping[int, bytes],
+        *,
+        batch_id: int,
+        steps: int,
+    ) -> tuple[Grid, dict[int, bytes]]:
+        """Write the state of the cells of one grid in those of another, if it is another.
+
+        Args:
+            old: How rows have found the cells.
+            chosen: How they are to find them from now on, by the state.
+            manifests: Of each cell of the old grid.
+            batch_id: The version.
+            steps: How many steps have made the state.
+
+        Returns:
+            The grid that was chosen, and the manifests of its cells.
+
+        Raises:
+            StateError: As `read` and `write`.
+        """
+        whole = self.read(old, manifests)
+        new = chosen(whole)
+        if new == old:
+            return old, dict(manifests)
+        return new, self.write(new, whole, batch_id=batch_id, steps=steps)
+
+    def count(self, whole: OperatorState) -> None:
+        """Take note that the stage's state has moved."""
+        self.moved = True
+        self.rows += sum(table.num_rows for table in whole if table is not None)
+
+    def _written(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
+        circuit = self.definition.circuit()
+        filling = StateImport(circuit, steps=steps, marks={})
+        filling.give(operator_of(circuit), state)
+        step = filling.filled()
+        stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
+        writer = Writer(self.files, None, stem)
+        self.written.append(writer)
+        writer.add(step)
+        return writer.manifest(
+            step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
+        ).to_bytes()
+
+    def _check(self, given: OperatorState, found: OperatorState) -> None:
+        """What is read back must be as many rows, and rows as often."""
+        for one, other in zip(given, found, strict=True):
+            if one is None or other is None:
+                continue
+            sums = [
+                (table.num_rows, sum(table.column(table.num_columns - 1).to_numpy().tolist()))
+                for table in (one, other)
+            ]
+            if sums[0] != sums[1]:
+                raise StateDamagedError(
+                    f"stage {self.stage.number}: {sums[0]} rows and weights were written and "
+                    f"{sums[1]} are read back: nothing was changed; try again"
+                )

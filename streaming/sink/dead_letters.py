@@ -1,0 +1,234 @@
+"""Dead letters: the rows that a view cannot take, each with the reason.
+
+A table of five columns::
+
+    relation   string, NULL when the row does not say, or is of no input
+    row        string: the row as JSON, or the event as it came
+    weight     int64
+    reason     string
+    batch_id   int64, NULL until the letters are stamped
+
+What becomes of them is a policy: ``"fail"`` refuses the micro-batch with the first of them
+(`RowError`), and nothing has happened; ``"dead_letter"`` keeps and counts them, and the other rows
+go on.
+
+Cost: rows become JSON column by column, in Arrow (`rows_as_json`), so a micro-batch in which all is
+wrong costs about what it costs to print it. Only binaries and nested values go through Python.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits.excerpt import excerpt, shortened
+from streaming.errors import RowError, StreamingError
+
+__all__ = [
+    "LETTERS",
+    "POLICIES",
+    "BadRows",
+    "DeadLetters",
+    "apply_policy",
+    "check_policy",
+    "rows_as_json",
+]
+
+BadRows = Literal["fail", "dead_letter"]
+POLICIES: Final = ("fail", "dead_letter")
+
+LETTERS: Final = pa.schema(
+    [
+        ("relation", pa.string()),
+        ("row", pa.string()),
+        ("weight", pa.int64()),
+        ("reason", pa.string()),
+        ("batch_id", pa.int64()),
+    ]
+)
+SHOWN: Final = 500  # characters of a row in a message
+#: Bytes of rows that become JSON at once; a character takes up to six in JSON.
+MAX_JSON_BYTES: Final = 2**27
+#: Characters of a reason in a message.
+MAX_REASON_CHARACTERS: Final = 2000
+_BY_VALUE: Final = (
+    types.is_nested,
+    types.is_null,
+    types.is_binary,
+    types.is_large_binary,
+    types.is_binary_view,
+    types.is_fixed_size_binary,
+)
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """Rows that were not taken.
+
+    >>> letters = DeadLetters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
+    >>> letters.table.to_pylist()[0]["row"]
+    '{"n": 1, "s": "a \\\\"b\\\\""}'
+    >>> len(letters + letters)
+    2
+    """
+
+    table: pa.Table
+
+    @classmethod
+    def none(cls) -> DeadLetters:
+        """No letters."""
+        return cls(LETTERS.empty_table())
+
+    @classmethod
+    def of_rows(
+        cls,
+        relation: str | pa.ChunkedArray | None,
+        rows: pa.Table,
+        reason: str | pa.ChunkedArray,
+        weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
+    ) -> DeadLetters:
+        """Letters of rows, which become JSON.
+
+        Args:
+            relation: The relation, or one for each row.
+            rows: The rows, without weight.
+            reason: The reason, or one for each row.
+            weights: One for each row; 1 when not given.
+        """
+        return cls.of_texts(relation, rows_as_json(rows), reason, weights)
+
+    @classmethod
+    def of_texts(
+        cls,
+        relation: str | pa.ChunkedArray | None,
+        texts: pa.Array | pa.ChunkedArray,
+        reason: str | pa.ChunkedArray,
+        weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
+    ) -> DeadLetters:
+        """Letters of texts of rows or events; the rest as in `of_rows`."""
+        size = len(texts)
+        if weights is None:
+            weights = np.ones(size, np.int64)
+        numbers: Any = weights
+        if not isinstance(weights, pa.ChunkedArray):
+            numbers = pa.array(weights, pa.int64())
+        columns = [
+            _repeated(relation, size),
+            texts.cast(pa.string()),
+            numbers.cast(pa.int64()),
+            _repeated(reason, size),
+            pa.nulls(size, pa.int64()),
+        ]
+        return cls(pa.table(columns, schema=LETTERS))
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __add__(self, other: DeadLetters) -> DeadLetters:
+        return DeadLetters(pa.concat_tables([self.table, other.table]))
+
+    def stamped(self, batch_id: int) -> DeadLetters:
+        """The letters with the id of their micro-batch."""
+        ids = pa.array(np.full(len(self), batch_id, np.int64))
+        return DeadLetters(self.table.set_column(4, LETTERS.field(4), ids))
+
+
+def check_policy(policy: str) -> None:
+    """Check the name of a policy.
+
+    Raises:
+        StreamingError: There is none of that name.
+    """
+    if policy not in POLICIES:
+        raise StreamingError(f"bad_rows is {policy!r}; it is one of {', '.join(POLICIES)}")
+
+
+def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> DeadLetters:
+    """Return the letters to keep, stamped with their micro-batch.
+
+    Raises:
+        RowError: There are some, and the policy is to fail.
+    """
+    if not len(letters) or bad_rows == "dead_letter":
+        return letters.stamped(batch_id)
+    first = letters.table.slice(0, 1).to_pylist()[0]
+    relation = first["relation"]
+    where = f"relation {excerpt(relation)}" if relation else "of no relation"
+    shown = shortened(first["row"] or "", SHOWN)
+    reason = shortened(first["reason"] or "", MAX_REASON_CHARACTERS)
+    more = len(letters) - 1
+    others = f", and {more} more rows cannot be taken" if more else ""
+    raise RowError(
+        f"micro-batch {batch_id}: row {shown} with weight {first['weight']}, {where}: "
+        f"{reason}{others}; nothing of the micro-batch was applied: correct the source, "
+        'or give bad_rows="dead_letter" to keep such rows aside and go on'
+    )
+
+
+def rows_as_json(rows: pa.Table) -> pa.ChunkedArray:
+    """Return each row as the text of a JSON object.
+
+    >>> rows_as_json(pa.table({"a": [1.5, None], "b": ["x\\ty", "z"]})).to_pylist()
+    ['{"a": 1.5, "b": "x\\\\ty"}', '{"a": null, "b": "z"}']
+    """
+    if rows.nbytes > MAX_JSON_BYTES and rows.num_rows > 1:  # one array holds up to 2 GiB of text
+        half = rows.num_rows // 2
+        parts = [rows_as_json(part) for part in (rows.slice(0, half), rows.slice(half))]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], pa.string())
+    if not rows.num_columns:
+        return pa.chunked_array([pa.array(["{}"] * rows.num_rows, pa.string())])
+    pieces = []
+    for place, name in enumerate(rows.column_names):
+        prefix = f"{', ' if place else '{'}{json.dumps(name, ensure_ascii=False)}: "
+        pieces += [prefix, _json(rows.column(place))]
+    joined = pc.binary_join_element_wise(*pieces, "}", "")
+    return joined if isinstance(joined, pa.ChunkedArray) else pa.chunked_array([joined])
+
+
+def _repeated(value: str | pa.ChunkedArray | None, size: int) -> pa.Array | pa.ChunkedArray:
+    if isinstance(value, pa.ChunkedArray | pa.Array):
+        return value.cast(pa.string())
+    return pa.repeat(pa.scalar(value, pa.string()), size)
+
+
+def _json(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values as JSON texts, NULL as null."""
+    type = column.type
+    if types.is_dictionary(type):
+        column = column.cast(type.value_type)
+        type = column.type
+    if types.is_integer(type) or types.is_decimal(type) or types.is_boolean(type):
+        text = column.cast(pa.string())
+    elif types.is_floating(type):
+        text = column.cast(pa.string())
+        text = pc.if_else(pc.is_finite(column), text, _quoted(text))
+    elif any(test(type) for test in _BY_VALUE):
+        return _by_value(column)
+    else:
+        text = _quoted(column.cast(pa.string()))
+    return pc.fill_null(text, "null")
+
+
+def _quoted(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    for plain, escaped in (("\\", "\\\\"), ('"', '\\"')):
+        text = pc.replace_substring(text, plain, escaped)
+    if pc.any(pc.match_substring_regex(text, "[\\x00-\\x1f]")).as_py():
+        for code in range(32):
+            text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _by_value(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    def plain(value: object) -> str:
+        return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+    texts = [json.dumps(value, default=plain, ensure_ascii=False) for value in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.string())])

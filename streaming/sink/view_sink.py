@@ -1,0 +1,488 @@
+"""ViewSink: a circuit as the function of ``foreachBatch``.
+
+::
+
+    circuit = compile_sql("SELECT city, count(*) AS n FROM r GROUP BY city", {"r": schema})
+    sink = ViewSink(circuit, [Output("r", target)], state_dir="state/")
+    changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
+
+Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without holes, at least
+once each. The sink makes that exactly once:
+
+1.  the next id: read the rows by one ``toArrow()``, decode them, prepare the step, write what it
+    adds to the state and the views' deltas, commit (one rename, `streaming.state.store`), make the
+    step the state in memory, give the deltas to their targets;
+2.  an id that is done (Spark was stopped or failed before it noted the commit): read the rows,
+    check that they are the same, give the same deltas out again, change nothing;
+3.  any other id: `BatchOrderError`, for state and checkpoint do not belong together.
+
+An error before the commit leaves the state as it was, and the micro-batch may come again. Targets
+get every delta at least once, with the same rows, and the ones that come with this package write
+it once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
+the batch id.
+
+The micro-batch is read on a replay, too: Spark notes a micro-batch as done when the function
+returns, whether its rows were looked at or not, and rows that differ would be lost unseen.
+
+Without ``state_dir`` the state is in the memory of this process, and exactly once holds while it
+lives. With it, the sink can be pickled: it then is its circuit's definition and its settings, and
+finds the state in the directory; that is how Spark Connect runs it, in a process of its own.
+
+Rows come flat, with a column ``relation`` where there are several inputs, as the envelope of
+`streaming.merge`, or raw with ``feed`` (`streaming.sources.change_feeds`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from threading import RLock
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import Circuit, UnknownInputError, UnknownViewError
+from streaming.errors import StateError
+from streaming.sink.dead_letters import BadRows, apply_policy, check_policy
+from streaming.sink.engine import ExecutionMode, check_outputs, engine_of, place_of
+from streaming.sink.metrics import BatchMetrics, Stopwatch
+from streaming.sink.output import Outputs, route_outputs
+from streaming.sink.preparing import prepare_batch
+from streaming.sink.query_identity import QueryIdentity
+from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds.change_order import OrderCheck
+from streaming.sources.envelope import Changes, changes_of
+from streaming.state.files import STATE_MODE, check_mode
+from streaming.state.version_summary import VersionSummary
+from streaming.targets.frame import frame_of
+from streaming.targets.target import ViewDelta
+
+__all__ = ["Published", "ViewSink", "Watcher"]
+
+REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
+MISSING_ROWS: Final = (
+    "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
+    "with a negative weight, so a later insert of the same row has no effect; "
+    "InputOptions(strict=True) refuses such rows instead; later ones are counted in the metrics "
+    "(missing_deletions)"
+)
+LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the views gave out for one micro-batch."""
+
+    query_id: str | None
+    batch_id: int
+    outputs: Mapping[str, pa.Table]
+
+
+Watcher = Callable[[Published, BatchMetrics], object]
+
+
+class ViewSink:
+    """Feeds micro-batches to a circuit; give it to ``writeStream.foreachBatch``.
+
+    Args:
+        circuit: The views; from now on only this sink may step it.
+        outputs: The target and the output mode of each view, a list of `Output`. Short form: one
+            `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
+            the circuit, one view after another.
+        state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
+            system and path, or `Files`. Without it, in memory.
+        state_mode: The permission bits of the state directory, its folders and, without the execute
+            bits, its files, dead letters among them, when they are created on a local disk. What
+            exists keeps its own. Only the user of this process may read them by default.
+        keep: How many versions of the state stay in the directory, at least 2.
+        relation: The input that all rows belong to, when they carry no column ``relation``. Not
+            needed when the circuit has one input.
+        feed: How the rows become changes: a `Feed`, or its name
+        (`streaming.sources.change_feeds.FEEDS`).
+        bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
+            ``letters/`` in the state directory.
+        checkpoint: The checkpoint directory of the query. With it, Spark's watermark moves the
+            horizon of inputs that retain rows by a timestamp, and a checkpoint of another query is
+            noticed in Spark Connect as well (elsewhere Spark tells).
+        mode: "embedded", the circuit in this process, or "distributed", cells of it on Spark's
+            executors (`streaming.distributed`): the same deltas, where state or work are too much
+            for one machine. It needs a state directory that all machines share, and keeps no view
+            whole. A circuit with a recursion runs embedded all the same, with a warning.
+        cells: Distributed, how many cells each join or group has at most. A state directory that
+            is there is of one mode and one number of cells; ``python -m streaming rescale`` moves
+            it to others.
+
+    Raises:
+        StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
+        UnknownInputError: ``relation`` is no input of the circuit.
+        UnknownViewError: An output names a view that is not an output of the circuit.
+        TargetError: An output mode does not fit its view or ``mode``.
+        FeedError: There is no such feed.
+        StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
+            place for files, or there is none to keep dead letters in.
+    """
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        outputs: Outputs = None,
+        *,
+        state_dir: Any = None,
+        state_mode: int = STATE_MODE,
+        keep: int = 3,
+        relation: str | None = None,
+        feed: Feed | str | None = None,
+        bad_rows: BadRows = "fail",
+        checkpoint: str | os.PathLike[str] | None = None,
+        mode: ExecutionMode = "embedded",
+        cells: int | None = None,
+    ) -> None:
+        if relation is not None and relation not in circuit.inputs:
+            raise UnknownInputError(
+                f"{relation!r} is not an input of the circuit; inputs are "
+                f"{', '.join(circuit.inputs)}: rename the relation or add its schema"
+            )
+        if relation is None and len(circuit.inputs) == 1:
+            relation = next(iter(circuit.inputs))
+        check_policy(bad_rows)
+        if bad_rows == "dead_letter" and state_dir is None:
+            raise StateError(
+                "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
+                "ViewSink(state_dir=...)"
+            )
+        mode, cells = place_of(circuit, mode, cells)
+        _tell_expiry(circuit)
+        self._circuit = circuit
+        self._routing = route_outputs(circuit, outputs)
+        check_outputs(mode, self._routing.outputs.values())
+        self._relation = relation
+        self._feed = None if feed is None else feed_of(feed)
+        self._bad_rows: BadRows = bad_rows
+        self._state_dir = state_dir
+        self._state_mode = check_mode(state_mode)
+        self._keep = keep
+        self._mode = mode
+        self._cells = cells
+        self._origin = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is not part of the settings: the versions, and what has been seen."""
+        self._lock = RLock()
+        self._engine = engine_of(
+            self._circuit,
+            mode=self._mode,
+            cells=self._cells,
+            state_dir=self._state_dir,
+            state_mode=self._state_mode,
+            keep=self._keep,
+        )
+        self._versions = self._engine.versions
+        self._last: Published | None = None
+        self._metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
+        self._is_current = False
+        self._watchers: list[Watcher] = []
+        rules = self._circuit.rules.items()
+        # Inputs of which it was said that they delete what is not there.
+        self._missed: set[str] = set()
+        self._order = OrderCheck(
+            self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
+        )
+
+    @property
+    def circuit(self) -> Circuit:
+        """The views, at the state of the last micro-batch that this process has done.
+
+        Any thread may read it (``sink.circuit.query(...)``), also while a micro-batch runs: it
+        then has the state before that. Distributed, the views are without state, which is on the
+        executors.
+        """
+        return self._circuit
+
+    @property
+    def metrics(self) -> tuple[BatchMetrics, ...]:
+        """The last thousand micro-batches that this process has done, oldest first."""
+        return tuple(self._metrics)
+
+    @property
+    def last(self) -> Published | None:
+        """What the latest micro-batch gave out; None before the first in this process."""
+        return self._last
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have a function told of each micro-batch that is done, as a live page is.
+
+        It is called in the thread of the micro-batch, so that what it takes is waited for; what it
+        raises is logged and changes nothing. A sink that is pickled leaves it behind.
+        """
+        self._watchers.append(watcher)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Apply one micro-batch. A second thread that comes in between waits.
+
+        Raises:
+            BatchOrderError: The id does not follow the state's.
+            ReplayError: The micro-batch came again with other rows.
+            RowError: A row cannot be taken, and ``bad_rows`` is "fail".
+            StateError: The state directory cannot be used.
+            MicroBatchError, CircuitError: The rows do not fit the circuit. In all these cases the
+                state has not changed.
+        """
+        with self._lock:
+            try:
+                self._apply(df, batch_id)
+            except BaseException:
+                self._is_current = False  # what is in memory may not be what is on the disk
+                raise
+
+    def _apply(self, df: DataFrame, batch_id: int) -> None:
+        with Stopwatch(batch_id) as watch:
+            query_id = self._origin.query_of(df)
+            with watch.phase("load", "state"):
+                done = self._versions.find(batch_id, query_id)
+                self._is_current = True
+            with watch.phase("read", "rows of the micro-batch"):
+                frame = df
+                if self._order.is_pending:  # the columns of a frame may be a call of a server
+                    self._order.check_columns(df.columns)
+                if self._feed is not None:
+                    schemas, keys = self._circuit.definition.schemas, self._keys
+                    frame = self._feed.envelope(df, schemas, keys=keys)
+                table = frame.toArrow()  # the one action on df
+                self._order.check_rows(table)
+            with watch.phase("decode", f"{table.num_rows:,} rows"):
+                changes = changes_of(
+                    table,
+                    self._circuit.inputs,
+                    relation=self._relation,
+                    rules=self._circuit.rules,
+                )
+            if done is None:
+                now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
+            else:
+                if done.digests:
+                    done.check_same(self._engine.circuit.digests(changes.tables))
+                now, letters, missing = done, 0, {}
+            self._last = published = Published(query_id, batch_id, now.outputs)
+            with watch.phase("publish", "targets"):
+                self._publish(df, now, watch)
+            self._measure(now, changes, letters, done is not None, watch, missing)
+            for watcher in self._watchers:
+                try:
+                    watcher(published, self._metrics[-1])
+                except Exception:
+                    log.warning("a watcher failed on micro-batch %d", batch_id, exc_info=True)
+
+    def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
+        """The whole of a materialized view, or input, as it is after the last micro-batch.
+
+        With a state directory, also while another process runs the query on it: that of a Spark
+        Connect server, or a job beside a notebook. Beside a micro-batch in another thread it is
+        the view before that; nobody is waited for but a sink that is still loading its state.
+
+        Args:
+            name: The view.
+            session: Where the DataFrame belongs; the active session when not given.
+
+        Raises:
+            UnknownViewError: There is no such view, or it is not materialized.
+            StateDamagedError: The newest version of the state directory is not whole.
+        """
+        whole = ViewDelta(name, -1, self.table(name), "complete")
+        return frame_of(session or SparkSession.active(), whole)
+
+    def table(self, name: str) -> pa.Table:
+        """As `view`, as an Arrow table, without Spark."""
+        if self._mode == "distributed":
+            raise UnknownViewError(
+                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
+                "target that holds the view"
+            )
+        while not self._is_current:
+            if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
+                try:
+                    self._versions.load_newest()
+                    return self._circuit.views[name]
+                finally:
+                    self._lock.release()
+        return self._circuit.views[name]
+
+    def explain(self) -> str:
+        """What runs: the circuit's operators, or the stages of cells and how rows find them."""
+        if self._mode == "embedded":
+            return self._engine.explain()
+        with self._lock:
+            return self._engine.explain()
+
+    def close(self) -> None:
+        """Let go of the state directory, for another sink or process; a call takes it up again."""
+        with self._lock:
+            self._is_current = False
+            self._versions.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings: what is needed to go on from the state directory elsewhere."""
+        if self._state_dir is None:
+            raise pickle.PicklingError(
+                "a ViewSink without state_dir has its state in memory and cannot move to another "
+                "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
+            )
+        own = (
+            "_circuit",
+            "_engine",
+            "_is_current",
+            "_lock",
+            "_order",
+            "_versions",
+            "_last",
+            "_watchers",
+            "_metrics",
+            "_missed",
+        )
+        settings = {name: value for name, value in vars(self).items() if name not in own}
+        return {**settings, "definition": self._circuit.definition}
+
+    def __setstate__(self, settings: dict[str, Any]) -> None:
+        """Make the sink from its settings, without state."""
+        self._circuit = settings.pop("definition").circuit()
+        vars(self).update(settings)
+        self._begin()
+
+    @property
+    def _keys(self) -> dict[str, tuple[str, ...]]:
+        """The keys of the inputs whose rows are upserts."""
+        return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
+
+    def _stepped(
+        self,
+        df: DataFrame,
+        changes: Changes,
+        batch_id: int,
+        query_id: str | None,
+        watch: Stopwatch,
+    ) -> tuple[VersionSummary, int, Mapping[str, int]]:
+        """Prepare the step, write it, make it the state."""
+        circuit = self._circuit
+        apply_policy(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
+        rows = sum(table.num_rows for table in changes.tables.values())
+        with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
+            batch = prepare_batch(
+                self._engine.circuit,
+                changes.tables,
+                changes.letters,
+                bad_rows=self._bad_rows,
+                batch_id=batch_id,
+                watermarks=self._origin.watermarks(circuit.inputs, circuit.rules, batch_id),
+            )
+        step, letters = batch.step, batch.letters.table
+        watch.split("step", step.seconds)
+        try:
+            with watch.phase("cells", "steps of the cells"):
+                answer = self._engine.answer(step, batch_id, df)
+            with watch.phase("write", "state and deltas"):
+                done = self._versions.write(
+                    batch_id,
+                    query_id,
+                    step,
+                    outputs=self._routing.tables(answer.deltas, answer.after),
+                    digests=batch.digests,
+                    letters=letters if letters.num_rows else None,
+                    cells=answer.cells,
+                )
+            with watch.phase("merge", "the step into the state"):
+                step.commit()
+            self._versions.settle()
+        except BaseException:
+            step.abandon()
+            raise
+        return done, letters.num_rows, step.missing_deletions
+
+    @contextmanager
+    def _observed(self, watch: Stopwatch) -> Iterator[None]:
+        """Have the circuit tell a stopwatch which operator it evaluates."""
+        circuit = self._engine.circuit
+        circuit.observe(watch.operator)
+        try:
+            yield
+        finally:
+            circuit.observe(None)
+
+    def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
+        for view, table in done.outputs.items():
+            target = self._routing.output_of(view).target_name
+            watch.subject(f"{target} of view {view}, {table.num_rows:,} rows")
+            self._routing.publish(
+                view,
+                done.batch_id,
+                table,
+                state_id=self._versions.id,
+                files=done.files.get(view, ()),
+                session=df.sparkSession,
+            )
+
+    def _measure(
+        self,
+        done: VersionSummary,
+        changes: Changes,
+        letters: int,
+        replayed: bool,
+        watch: Stopwatch,
+        missing: Mapping[str, int],
+    ) -> None:
+        metrics = BatchMetrics(
+            batch_id=done.batch_id,
+            replayed=replayed,
+            rows_in={name: table.num_rows for name, table in changes.tables.items()},
+            rows_out={name: table.num_rows for name, table in done.outputs.items()},
+            letters=letters,
+            letters_total=done.letters,
+            seconds=watch.seconds,
+            bytes_written=0 if replayed else self._versions.bytes_written,
+            arrangements=done.sizes,
+            missing_deletions=dict(missing),
+        )
+        self._metrics.append(metrics)
+        for name, rows in missing.items():
+            if rows and name not in self._missed:
+                self._missed.add(name)
+                log.warning(MISSING_ROWS, name, done.batch_id, rows)
+        if letters:
+            log.warning(
+                "micro-batch %d: %d rows were not taken, and are %s",
+                done.batch_id,
+                letters,
+                self._versions.fate_of_letters(done.batch_id),
+            )
+        line = metrics.to_json()
+        if log.isEnabledFor(logging.INFO):
+            fields = {"event": "metrics", "metrics": asdict(metrics)}
+            log.info("%s", line, extra={"fields": fields})
+        try:
+            self._versions.note(f"{line}\n")
+        except OSError as error:
+            log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
+
+
+def _tell_expiry(circuit: Circuit) -> None:
+    """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
+    for name, rules in circuit.rules.items():
+        retain = rules.retain
+        if retain is not None and not retain.chosen:
+            log.warning(
+                "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
+                "then deleted from the views and from their targets (on_expiry=retract, the "
+                "default); give on_expiry=keep beside retain to keep published results, or "
+                "on_expiry=retract to say that this is meant",
+                name,
+                retain.column,
+                retain.shown,
+            )

@@ -1,0 +1,175 @@
+"""Canal: change events of MySQL, as flat messages of several rows.
+
+::
+
+    {"database": …, "table": …, "type": "UPDATE", "isDdl": false, "es": …, "id": …,
+     "data": [{…}, {…}], "old": [{…}, {…}]}
+
+Every value is a text. ``data`` holds the rows, ``old`` for each row of an update the former values
+of the columns that it changed, as in `maxwell`. Changes of tables are skipped; but a TRUNCATE of an
+input's table, or its end (ERASE), is an error, for the rows that go are not in the event; so is a
+QUERY that changes rows, as logs by statement have it, and a type that is not known. Bytes are
+written as latin-1.
+
+Without a column that orders events, or Kafka's offset, the order is the second of ``es`` (33 bits),
+the end of ``id`` (18 bits) and the place of the row in the event; a key that changes twice in one
+second across a multiple of 262,144 ids needs one of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streaming.sources.change_feeds.events import (
+    NO_FIELDS,
+    UNREADABLE,
+    Names,
+    first_of,
+    image,
+    number,
+    opened,
+    routed,
+    text,
+    unknown_table,
+    update_of,
+)
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
+from streaming.sources.change_feeds.row_images import envelope_of
+from streaming.sources.change_feeds.sql_expressions import bound, literal, row, shown
+from streaming.sources.change_feeds.text_values import Encoding
+
+__all__ = ["Canal"]
+
+DATA = "try_variant_get(event, '$.data', 'array<variant>')"
+OLD = "try_variant_get(event, '$.old', 'array<variant>')"
+ROWS = ("INSERT", "UPDATE", "DELETE")
+DROPS = ("TRUNCATE", "ERASE")
+OTHERS = (
+    "ALTER",
+    "CINDEX",
+    "CREATE",
+    "DINDEX",
+    "GTID",
+    "MHEARTBEAT",
+    "QUERY",
+    "RENAME",
+    "XACOMMIT",
+    "XAROLLBACK",
+)
+CHANGE = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
+
+
+@dataclass(frozen=True)
+class Canal:
+    """Change events of Canal; the arguments are those of `Debezium`."""
+
+    value: str = "value"
+    tables: Mapping[str, str] = field(default_factory=dict)
+    relation: str | None = None
+    ignore_unknown_tables: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
+    match_case: bool = True
+    sequence: str | None = None
+    encoding: Encoding = field(default=Encoding(binary="latin1"))
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the changes of a stream of events, see `Feed.envelope`."""
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
+        )
+        database, table = text("event", "database"), text("event", "table")
+        candidates = [f"concat({database}, '.', {table})", table]
+        tables = self.tables or {name: name for name in inputs}
+        events = held(
+            events,
+            {
+                "type": f"upper({text('event', 'type')})",
+                "ddl": "coalesce(try_variant_get(event, '$.isDdl', 'boolean'), false)",
+                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "counts": _counts(),
+                "sequence": f"coalesce(given, {_sequence()})",
+            },
+            keep=("raw", "event"),
+        )
+        new, gone = image(1, "line"), image(-1, "line")
+        update = update_of(image(-1, "get(olds, place)", "line"), new, keys, names)
+        updates = f"flatten(transform({DATA}, (line, place) -> {update}))"
+        images = (
+            "CASE type "
+            f"WHEN 'UPDATE' THEN {bound('olds', OLD, updates)} "
+            f"WHEN 'DELETE' THEN transform({DATA}, line -> {gone}) "
+            f"ELSE transform({DATA}, line -> {new}) END"
+        )
+        ends = f"type IN {DROPS} AND relation IS NOT NULL"
+        changes = f"coalesce({text('event', 'sql')} RLIKE {literal(CHANGE)}, false)"
+        query = f"type = 'QUERY' AND NOT ddl AND {changes}"
+        gone_elsewhere = f"type IN {DROPS} AND relation IS NULL"
+        skip = f"(ddl OR type IN {OTHERS} OR {gone_elsewhere}) AND NOT ({ends} OR {query})"
+        if self.ignore_unknown_tables:
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL)"
+        error = first_of(
+            {
+                "event IS NULL": literal(UNREADABLE),
+                "type IS NULL": literal("the event has no type: it is none of Canal"),
+                f"type NOT IN {ROWS + DROPS + ('QUERY',)}": (
+                    f"concat('the type is ', {shown('type')})"
+                ),
+                "relation IS NULL": unknown_table(table),
+                "type = 'QUERY'": literal("a statement that changes rows, which are not in it"),
+                ends: literal(
+                    "the table was emptied or dropped, and its rows are not in the event"
+                ),
+                "counts.size IS NULL": literal("the event has no data"),
+                "counts.rows <> counts.size": literal("data holds what is no row"),
+                "type = 'UPDATE' AND NOT (counts.olds <=> counts.size)": literal(
+                    "an update without the old values of each row"
+                ),
+            }
+        )
+        events = events.selectExpr(
+            "raw",
+            "sequence",
+            "relation",
+            f"{NO_FIELDS} AS fields",
+            f"coalesce({skip}, false) AS skip",
+            f"{error} AS error",
+            f"{images} AS images",
+        )
+        return envelope_of(
+            events, inputs, keys=keys, names=names, encoding=self.encoding, numbered=True
+        )
+
+
+def _counts() -> str:
+    """How many elements ``data`` has, how many of them are objects, and how many of ``old``.
+
+    The arrays themselves are not kept from one step to the next: each element would bring the
+    names of all members of the event, which takes the square of their number.
+    """
+    objects = "size(filter({0}, r -> left(to_json(r), 1) = '{{'))"
+    counted = row(
+        {
+            "size": "if(data IS NULL, NULL, size(data))",
+            "rows": objects.format("data"),
+            "olds": bound("old", OLD, f"if(old IS NULL, NULL, {objects.format('old')})"),
+        }
+    )
+    return bound("data", DATA, counted)
+
+
+def _sequence() -> str:
+    """The order of an event by what it says of itself, with room for the place of a row."""
+    second = f"{number('event', 'es')} div 1000"
+    return f"shiftleft({second}, 18) | (coalesce({number('event', 'id')}, 0) & {2**18 - 1})"

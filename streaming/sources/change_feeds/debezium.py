@@ -1,0 +1,291 @@
+"""Debezium: change events of databases, as JSON with or without the schema in it.
+
+::
+
+    {"before": {…}, "after": {…}, "source": {"db": …, "table": …}, "op": "u", "ts_ms": …}
+    {"schema": {…}, "payload": {the same}}
+
+========  ==========================================================================
+op        change
+========  ==========================================================================
+c, r      the row after comes
+u         the row before goes, the row after comes
+d         the row before goes
+t         an error: the rows that a truncation takes are not in the event
+m         none
+========  ==========================================================================
+
+A tombstone (NULL) is skipped. The row before is whole only if the database logs it: in PostgreSQL
+with ``REPLICA IDENTITY FULL``, in MySQL with ``binlog_row_image=FULL``. An update or deletion
+without it cannot take the old row out of a relation, and is an error, unless the input has keys:
+then the event says all there is to say, "the row of this key is now this". But where the converter
+fills columns that were not logged with NULL, "" or 0, such a row looks whole: declare the keys of
+tables with REPLICA IDENTITY DEFAULT, or ``strict``, which refuses to delete what is not there.
+
+What numbers mean is read from the schema in the event; without it, from `Encoding`: a text for a
+decimal or an integer is the number ("string") or base64 of its unscaled bytes ("precise"), and
+refused where it could be both; a number for a time needs ``time_unit``. Dates are days since 1970.
+What is described as a number of times is no date, and bits are no numbers.
+
+The order of events (it matters for inputs with keys only) is, unless a column is named: the offset
+of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts_ms``, ``ts_ms``.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streaming.sources.change_feeds.events import (
+    UNREADABLE,
+    Names,
+    first_of,
+    image,
+    is_keyed,
+    member,
+    number,
+    opened,
+    present,
+    routed,
+    text,
+    unknown_table,
+    update_of,
+)
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
+from streaming.sources.change_feeds.row_images import envelope_of
+from streaming.sources.change_feeds.sql_expressions import bound, case, literal, row, shown
+from streaming.sources.change_feeds.text_values import Encoding
+
+__all__ = ["Debezium"]
+
+MAX_FILE_SUFFIX = 40  # characters of the name of a binlog that may be its number
+UNAVAILABLE = "__debezium_unavailable_value"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+SCHEMA = (
+    "struct<fields: array<struct<field: string, type: string, name: string, "
+    "parameters: struct<scale: string>, fields: array<struct<field: string, type: string, "
+    "name: string, parameters: struct<scale: string>>>>>>"
+)
+UNITS = {  # nanoseconds that one counts, by the name of a type of Debezium and Kafka Connect
+    "io.debezium.time.Timestamp": 10**6,
+    "io.debezium.time.MicroTimestamp": 10**3,
+    "io.debezium.time.NanoTimestamp": 1,
+    "io.debezium.time.Time": 10**6,
+    "io.debezium.time.MicroTime": 10**3,
+    "io.debezium.time.NanoTime": 1,
+    "io.debezium.time.MicroDuration": 10**3,
+    "io.debezium.time.NanoDuration": 1,
+    "org.apache.kafka.connect.data.Timestamp": 10**6,
+    "org.apache.kafka.connect.data.Time": 10**6,
+}
+
+
+@dataclass(frozen=True)
+class Debezium:
+    """Change events of Debezium.
+
+    Args:
+        value: The column that holds the event, a string or binary.
+        tables: Which input takes the rows of a table: ``{"inventory.orders": "orders"}``. A table
+            is named ``table``, ``schema.table``, ``database.table`` or all three. Without it a
+            table is the input of its name.
+        relation: The input that takes all rows, whatever their table.
+        ignore_unknown_tables: Skip events of other tables; else they are errors.
+        rename: Names of columns in events that are other columns of the input.
+        match_case: Whether ``ID`` is no ``id``.
+        evolved: Whether columns that the row of a deletion lacks are NULL, for they were added to
+            the table later; else such a row is not whole, unless the event's schema says so.
+        sequence: A column that orders events.
+        encoding: What the events leave open.
+        unavailable: The text that stands for an unchanged value which the database did not log;
+            for bytes in base64 or hex, for an array in an array.
+    """
+
+    value: str = "value"
+    tables: Mapping[str, str] = field(default_factory=dict)
+    relation: str | None = None
+    ignore_unknown_tables: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
+    match_case: bool = True
+    evolved: bool = False
+    sequence: str | None = None
+    encoding: Encoding = field(default=Encoding(decimals="either", epoch_days=True))
+    unavailable: str = UNAVAILABLE
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the changes of a stream of events, see `Feed.envelope`."""
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
+        )
+        wrapped = bound("inner", present("event", "payload"), "coalesce(inner, event)")
+        schema = f"try_variant_get(event, '$.schema', '{SCHEMA}')"
+        events = held(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
+        events = held(
+            events,
+            {
+                "op": text("body", "op"),
+                "relation": self._relation(inputs),
+                "sequence": f"coalesce(given, {_sequence()})",
+                "fields": bound("columns", _columns(), _fields()),
+                "before": present("body", "before"),
+                "after": present("body", "after"),
+            },
+            keep=("raw", "body"),
+        )
+        keyed = is_keyed(keys)
+        # What the row before lacks of a key is as it is after.
+        old = image(-1, "before", f"if({keyed}, after, NULL)")
+        new = image(1, "after", f"if({self._unlogged()}, before, NULL)")
+        updated = f"if(before IS NULL, array({new}), {update_of(old, new, keys, names)})"
+        images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
+        events = events.selectExpr(
+            "raw",
+            "sequence",
+            "relation",
+            "fields",
+            f"{self._skip()} AS skip",
+            f"{self._error(inputs, keyed, names)} AS error",
+            f"{images} AS images",
+        )
+        return envelope_of(
+            events,
+            inputs,
+            keys=keys,
+            names=names,
+            encoding=self.encoding,
+            unavailable=self._marks(),
+            described=True,
+        )
+
+    def _marks(self) -> tuple[str, ...]:
+        """The texts of values that were not logged."""
+        data = self.unavailable.encode()
+        plain = (self.unavailable, b64encode(data).decode(), urlsafe_b64encode(data).decode())
+        arrays = (json.dumps([self.unavailable]), json.dumps(list(data), separators=(",", ":")))
+        return (*dict.fromkeys((*plain, data.hex(), data.hex().upper(), *arrays)),)
+
+    def _unlogged(self) -> str:
+        """Whether there may be one in the event."""
+        numbers = self._marks()[-1][1:-1]
+        parts = (*self._marks()[:-2], numbers, numbers.replace(",", ", "))
+        return f"({' OR '.join(f'contains(raw, {literal(part)})' for part in parts)})"
+
+    def _relation(self, inputs: Mapping[str, pa.Schema]) -> str:
+        if self.relation is not None:
+            return literal(self.relation)
+        database, schema, table = (text("body", "source", n) for n in ("db", "schema", "table"))
+        candidates = [
+            f"concat_ws('.', {database}, {schema}, {table})",
+            f"concat(coalesce({schema}, {database}), '.', {table})",
+            f"concat({database}, '.', {table})",
+            table,
+        ]
+        return routed(candidates, self.tables or {name: name for name in inputs})
+
+    def _skip(self) -> str:
+        # A tombstone is {"schema": null, "payload": null} with some converters.
+        empty = f"is_variant_null({member('body', 'payload')})"
+        skip = f"coalesce(op = 'm' OR (op IS NULL AND {empty}), false)"
+        if self.ignore_unknown_tables:
+            skip += " OR (op IS NOT NULL AND relation IS NULL)"
+        return skip
+
+    def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: Names) -> str:
+        advice = (
+            " the row before: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
+            "binlog_row_image=FULL), or declare the keys of the input"
+        )
+        relations = list(inputs)
+        partial = case("relation", relations, lambda r: self._partial(r, inputs[r], names), "false")
+        lost = case("relation", relations, lambda r: self._lost(r, inputs[r], names), "false")
+        return first_of(
+            {
+                "body IS NULL": literal(UNREADABLE),
+                "op IS NULL": literal("the event has no op: it is none of Debezium, or flattened"),
+                "relation IS NULL": unknown_table(text("body", "source", "table")),
+                "op = 't'": literal(
+                    "a truncation does not say which rows go: delete them one by one"
+                ),
+                "op NOT IN ('c', 'r', 'u', 'd')": f"concat('op is ', {shown('op')})",
+                "op <> 'd' AND after IS NULL": literal("the event has no row after"),
+                "op = 'd' AND before IS NULL": literal("a deletion without" + advice),
+                f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(
+                    "an update without" + advice
+                ),
+                f"op IN ('u', 'd') AND NOT {keyed} AND {partial}": literal(
+                    "an update or deletion with a part only of" + advice
+                ),
+                f"{self._unlogged()} AND {lost}": literal(
+                    "an unchanged value is not in the event, nor in the row before: have the "
+                    "database log it (PostgreSQL: REPLICA IDENTITY FULL)"
+                ),
+            }
+        )
+
+    def _partial(self, relation: str, schema: pa.Schema, names: Names) -> str:
+        """Whether the row before lacks a column that the table has."""
+        tests = []
+        for column in schema:
+            name = names.name(relation, column.name)
+            known = f"exists(fields, f -> f.field = {literal(name)})"
+            known = f"coalesce({known}, {str(not self.evolved).lower()})"
+            now = f"{names.member('after', relation, column.name)} IS NOT NULL"
+            absent = f"{names.member('before', relation, column.name)} IS NULL"
+            tests.append(f"({absent} AND if(op = 'u', {now}, {known}))")
+        return f"({' OR '.join(tests)})"
+
+    def _lost(self, relation: str, schema: pa.Schema, names: Names) -> str:
+        """Whether a value is unavailable, also in the row before."""
+        tests = []
+        for column in schema:
+            after, before = (names.member(s, relation, column.name) for s in ("after", "before"))
+            gone = ", ".join(map(literal, self._marks()))
+            missing = f"coalesce(CAST({before} AS STRING) IN ({gone}), false)"
+            now = f"coalesce(CAST({after} AS STRING) IN ({gone}), false)"
+            tests.append(f"({now} AND ({before} IS NULL OR {missing}))")
+            tests.append(f"({missing} AND op = 'd')")
+        return f"({' OR '.join(tests)})"
+
+
+def _sequence() -> str:
+    """The order of an event by what its source says."""
+    # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
+    end = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
+    file = f"try_cast(regexp_extract({end}, '([0-9]+)$', 1) AS BIGINT)"
+    place = f"shiftleft({number('body', 'source', 'pos')}, 12)"
+    line = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
+    mysql = f"try_add(try_add(shiftleft({file}, 46), {place}), {line})"
+    times = f"{number('body', 'source', 'ts_ms')}, {number('body', 'ts_ms')}"
+    return f"coalesce({number('body', 'source', 'lsn')}, {mysql}, {times})"
+
+
+def _columns() -> str:
+    """What the schema of an event says of the columns of a row."""
+    sides = "filter(schema.fields, f -> f.field IN ('before', 'after'))"
+    return f"flatten(transform({sides}, f -> coalesce(f.fields, array())))"
+
+
+def _fields() -> str:
+    """What a feed wants to know of the columns, see `streaming.sources.change_feeds.events`."""
+    described = row(
+        {
+            "field": "f.field",
+            "bytes": f"f.type = 'bytes' AND coalesce(f.name, '') = {literal(DECIMAL)}",
+            "scale": "try_cast(f.parameters.scale AS INT)",
+            "unit": case("f.name", list(UNITS), lambda name: f"{UNITS[name]}L", "NULL"),
+        }
+    )
+    return f"CASE WHEN size(columns) > 0 THEN transform(columns, f -> {described}) END"

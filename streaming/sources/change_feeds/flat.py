@@ -1,0 +1,233 @@
+"""Flat feeds: rows whose columns are those of the relation, or of several relations at once.
+
+=========  ===============================================================================
+append     every row comes
+weighted   a column says how often a row comes (or goes, when it is negative)
+delta      the change data feed of a Delta table, or of ``spark.readStream.changes``
+upsert     a row replaces the one of its key; for inputs with keys
+=========  ===============================================================================
+
+All take one relation, or a column that names that of each row. A row uses the columns of its
+relation, by name; a column that is not there at all is refused when the micro-batch is read
+(`streaming.sources.envelope`), which also checks the values.
+
+In a delta the rows of one commit have one version; there a row that comes wins over one that goes,
+so that an update of an input with keys is the new row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streaming.errors import FeedError
+from streaming.sources.change_feeds.feed import (
+    NO_KEYS,
+    Keys,
+    check_inputs,
+    name_of,
+    needs,
+    sequence_of,
+)
+from streaming.sources.change_feeds.sql_expressions import quoted
+from streaming.sources.change_feeds.weights import shown_column, weight_of
+
+__all__ = ["Append", "Delta", "Upsert", "Weighted", "flat_envelope"]
+
+
+@dataclass(frozen=True)
+class Append:
+    """Every row comes.
+
+    Args:
+        relation: The input that takes the rows; not needed when there is one.
+        column: The column that names it, if rows are of several.
+    """
+
+    relation: str | None = None
+    column: str = "relation"
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the rows as changes, see `Feed.envelope`."""
+        order = F.expr(sequence_of(self, df, None))
+        return flat_envelope(self, df, inputs, F.lit(1), order)
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A column says how often a row comes or goes.
+
+    Args:
+        weight: That column.
+        relation: As for `Append`.
+        column: As for `Append`.
+        sequence: A column that orders the changes of a key.
+    """
+
+    weight: str = "weight"
+    relation: str | None = None
+    column: str = "relation"
+    sequence: str | None = None
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the rows as changes, see `Feed.envelope`."""
+        needs(self, df, self.weight, self.sequence)
+        weight, error = weight_of(_named(self.weight))
+        order = F.expr(sequence_of(self, df, self.sequence))
+        return flat_envelope(self, df, inputs, weight, order, error=error)
+
+
+@dataclass(frozen=True)
+class Delta:
+    """The change data feed of a Delta table.
+
+    Args:
+        relation: As for `Append`.
+        column: As for `Append`.
+        change: The column that says what happened.
+        version: The column of the commit.
+    """
+
+    relation: str | None = None
+    column: str = "relation"
+    change: str = "_change_type"
+    version: str = "_commit_version"
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the rows as changes, see `Feed.envelope`."""
+        needs(self, df, self.change)
+        change = _named(self.change)
+        comes = change.isin("insert", "update_postimage")
+        goes = change.isin("delete", "update_preimage")
+        error = F.when(
+            ~F.coalesce(comes | goes, F.lit(False)),
+            F.concat(
+                F.lit(f"{self.change} is "),
+                F.coalesce(shown_column(change), F.lit("NULL")),
+                F.lit(", none of insert, update_preimage, update_postimage, delete"),
+            ),
+        )
+        order: Column = F.lit(None).cast("long")
+        if self.version in df.columns:
+            order = _named(self.version).cast("long") * 2 + F.when(comes, 1).otherwise(0)
+        weight = F.when(goes, -1).otherwise(1)
+        return flat_envelope(self, df, inputs, weight, order, error=error)
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """A row replaces the one of its key.
+
+    Args:
+        relation: As for `Append`.
+        column: As for `Append`.
+        deleted: A column that is true where the key is gone; NULL is false.
+        weight: A column that is negative where the key is gone, and 0 where nothing is to be done.
+        sequence: A column that orders the rows of a key; without it the offset of Kafka does.
+    """
+
+    relation: str | None = None
+    column: str = "relation"
+    deleted: str | None = None
+    weight: str | None = None
+    sequence: str | None = None
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the rows as changes, see `Feed.envelope`."""
+        needs(self, df, self.deleted, self.weight, self.sequence)
+        weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
+        if self.weight is not None:
+            number, error = weight_of(_named(self.weight))
+            weight = F.signum(number).cast("long")
+            errors.append(error)
+        if self.deleted is not None:
+            given = _named(self.deleted)
+            gone = given.try_cast("boolean")
+            weight = F.when(F.coalesce(gone, F.lit(False)), -1).otherwise(weight)
+            errors.append(
+                F.when(
+                    given.isNotNull() & gone.isNull(),
+                    F.concat(
+                        F.lit(f"{self.deleted} is "),
+                        shown_column(given),
+                        F.lit(", neither true nor false"),
+                    ),
+                )
+            )
+        order = F.expr(sequence_of(self, df, self.sequence))
+        chosen = [self.relation] if self.relation is not None else list(inputs)
+        if not any(keys.get(name) for name in chosen):
+            raise FeedError(
+                f"{self} is for inputs with keys, and {', '.join(chosen)} has none: declare "
+                "rules={...: InputOptions(keys=...)}, or feed it with weights"
+            )
+        return flat_envelope(self, df, inputs, weight, order, error=F.coalesce(*errors))
+
+
+def flat_envelope(
+    feed: Append | Weighted | Delta | Upsert,
+    df: DataFrame,
+    inputs: Mapping[str, pa.Schema],
+    weight: Column,
+    sequence: Column,
+    *,
+    error: Column | None = None,
+) -> DataFrame:
+    """The envelope of rows with the columns of their relations."""
+    check_inputs(feed, inputs, feed.relation)
+    relation = feed.relation
+    if relation is None and feed.column not in df.columns:
+        if len(inputs) != 1:
+            raise FeedError(
+                f"the rows do not say to which of {', '.join(inputs)} they belong: add a column "
+                f"{feed.column!r}, or name the relation in the feed"
+            )
+        relation = next(iter(inputs))
+    tag = F.lit(relation) if relation is not None else _named(feed.column).cast("string")
+    chosen = {relation: inputs[relation]} if relation is not None else inputs
+    structs = []
+    for name, schema in chosen.items():
+        present = [_named(field.name) for field in schema if field.name in df.columns]
+        if not present:
+            raise FeedError(
+                f"the stream has {df.columns}, and none of the columns of {name!r}: "
+                f"{', '.join(schema.names)}; select them"
+            )
+        row = F.struct(*present)
+        structs.append(
+            (row if relation is not None else F.when(tag == name, row)).alias(name_of(name))
+        )
+    wrong = F.lit(None).cast("string") if error is None else error
+    if relation is None:
+        known = F.coalesce(tag.isin(*inputs), F.lit(False))
+        names = F.coalesce(shown_column(tag), F.lit("NULL"))
+        stranger = F.concat(
+            F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
+        )
+        wrong = F.coalesce(F.when(~known, stranger), wrong)
+    whole = F.to_json(F.struct(*map(_named, df.columns)))
+    return df.select(
+        tag.alias("relation"),
+        weight.cast("long").alias("weight"),
+        sequence.cast("long").alias("sequence"),
+        wrong.alias("error"),
+        F.when(wrong.isNotNull(), whole).alias("raw"),
+        *structs,
+    )
+
+
+def _named(name: str) -> Column:
+    """The column of exactly this name, dots and all."""
+    return F.col(quoted(name))

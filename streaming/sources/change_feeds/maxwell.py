@@ -1,0 +1,154 @@
+"""Maxwell: change events of MySQL, one flat JSON object per row.
+
+::
+
+    {"database": …, "table": …, "type": "update", "data": {…}, "old": {…}, "xid": …, "xoffset": …}
+
+``data`` is the row (of a deletion the one that goes); ``old`` holds the former values of the
+columns that an update changed: one that is there and null was NULL, one that is absent is as in
+``data``. Rows of a bootstrap (``bootstrap-insert``) are rows that come; its start and end, and
+changes of tables, are skipped, but dropping the table of an input is an error, for the rows that
+go with it are not in the event; so is dropping any database, unless ``tables`` names all tables
+with theirs and it is none of these, and a type that is not known.
+
+Without a column that orders events, or Kafka's offset, the order is ``xid`` and ``xoffset`` (the
+last row of a transaction, which says ``commit``, has no offset), else ``position``, else ``ts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streaming.sources.change_feeds.events import (
+    NO_FIELDS,
+    UNREADABLE,
+    Names,
+    first_of,
+    image,
+    number,
+    opened,
+    present,
+    routed,
+    text,
+    unknown_table,
+    update_of,
+)
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
+from streaming.sources.change_feeds.row_images import envelope_of
+from streaming.sources.change_feeds.sql_expressions import literal, shown
+from streaming.sources.change_feeds.text_values import Encoding
+
+__all__ = ["Maxwell"]
+
+MAX_POSITION_SUFFIX = 60  # characters of a position that may be numbers
+ROWS = ("insert", "update", "delete", "bootstrap-insert")
+DROPS = ("table-drop", "database-drop")
+OTHERS = (
+    "bootstrap-complete",
+    "bootstrap-start",
+    "database-alter",
+    "database-create",
+    "heartbeat",
+    "table-alter",
+    "table-create",
+)
+
+
+@dataclass(frozen=True)
+class Maxwell:
+    """Change events of Maxwell; the arguments are those of `Debezium`."""
+
+    value: str = "value"
+    tables: Mapping[str, str] = field(default_factory=dict)
+    relation: str | None = None
+    ignore_unknown_tables: bool = False
+    rename: Mapping[str, str] = field(default_factory=dict)
+    match_case: bool = True
+    sequence: str | None = None
+    encoding: Encoding = field(default=Encoding())
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the changes of a stream of events, see `Feed.envelope`."""
+        names = Names(self.rename, self.match_case)
+        events = opened(
+            self,
+            df,
+            inputs,
+            value=self.value,
+            sequence=self.sequence,
+            relations=(self.relation, *self.tables.values()),
+        )
+        database, table = text("event", "database"), text("event", "table")
+        candidates = [f"concat({database}, '.', {table})", table]
+        tables = self.tables or {name: name for name in inputs}
+        events = held(
+            events,
+            {
+                "type": text("event", "type"),
+                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "data": present("event", "data"),
+                "old": present("event", "old"),
+                "sequence": f"coalesce(given, {_sequence()})",
+            },
+            keep=("raw", "event"),
+        )
+        gone, new = image(-1, "data"), image(1, "data")
+        updated = update_of(image(-1, "old", "data"), new, keys, names)
+        images = (
+            f"CASE type WHEN 'update' THEN {updated} WHEN 'delete' THEN array({gone}) "
+            f"ELSE array({new}) END"
+        )
+        ends = f"type IN {DROPS} AND (relation IS NOT NULL OR {self._in_database(database)})"
+        skip = f"type IN {OTHERS} OR (type IN {DROPS} AND NOT ({ends}))"
+        if self.ignore_unknown_tables:
+            skip = f"({skip}) OR (type IS NOT NULL AND relation IS NULL AND NOT ({ends}))"
+        error = first_of(
+            {
+                "event IS NULL": literal(UNREADABLE),
+                "type IS NULL": literal("the event has no type: it is none of Maxwell"),
+                f"type NOT IN {ROWS + DROPS}": f"concat('the type is ', {shown('type')})",
+                ends: literal(
+                    "the table, or its database, was dropped, and the event does not hold its rows"
+                ),
+                "relation IS NULL": unknown_table(table),
+                "data IS NULL": literal("the event has no data"),
+                "type = 'update' AND old IS NULL": literal("an update without old"),
+            }
+        )
+        events = events.selectExpr(
+            "raw",
+            "sequence",
+            "relation",
+            f"{NO_FIELDS} AS fields",
+            f"coalesce({skip}, false) AS skip",
+            f"{error} AS error",
+            f"{images} AS images",
+        )
+        return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
+
+    def _in_database(self, database: str) -> str:
+        """Whether the end of a database is that of an input's table, as far as names tell."""
+        known = {name.rpartition(".")[0] for name in self.tables}
+        if not known or "" in known:
+            return "type = 'database-drop'"
+        names = ", ".join(literal(name) for name in sorted(known))
+        return f"(type = 'database-drop' AND coalesce({database} IN ({names}), false))"
+
+
+def _sequence() -> str:
+    """The order of an event by what it says of itself."""
+    # 20 bits of the row in its transaction; the last row has no number.
+    last = 2**20 - 1
+    line = f"least(coalesce({number('event', 'xoffset')}, {last}), {last})"
+    transaction = f"try_add(shiftleft({number('event', 'xid')}, 20), {line})"
+    position = f"right({text('event', 'position')}, {MAX_POSITION_SUFFIX})"
+    file = f"try_cast(regexp_extract({position}, '([0-9]+):[0-9]+$', 1) AS BIGINT)"
+    place = f"try_cast(regexp_extract({position}, ':([0-9]+)$', 1) AS BIGINT)"
+    binlog = f"try_add(shiftleft({file}, 40), {place})"
+    return f"coalesce({transaction}, {binlog}, {number('event', 'ts')})"

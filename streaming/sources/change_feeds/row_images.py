@@ -1,0 +1,251 @@
+"""Rows: the images of events as rows of the envelope.
+
+Every column of a relation is looked up in the image, read as its type
+(`streaming.sources.change_feeds.text_values`) and checked; one wrong cell makes the whole event an
+error row. A column that an event does not have is NULL: it was added to the table later; but not if
+it has one that differs in case alone. Columns that the relation does not have are not looked at. Of
+a deletion from an input with keys only the key counts. A row that has none of the columns is
+wrong: it is no object, or of another table, or its columns are named otherwise.
+
+Three steps, each held, so that a cell is looked up once and read once: cells (texts, and for some
+types the VARIANT that shows what kind of text it is), values, and what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+from pyarrow import types
+from pyspark.sql import DataFrame
+
+from streaming.sources.change_feeds.events import Names
+from streaming.sources.change_feeds.feed import (
+    ERROR,
+    RAW,
+    RELATION,
+    SEQUENCE,
+    WEIGHT,
+    Keys,
+    held,
+    name_of,
+)
+from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
+from streaming.sources.change_feeds.sql_expressions import (
+    bound,
+    capped,
+    case,
+    literal,
+    quoted,
+    row,
+    shown,
+)
+from streaming.sources.change_feeds.text_values import (
+    Encoding,
+    kind_of,
+    limit_of,
+    shows_kind,
+    unrounded,
+    value_of,
+)
+from streaming.sources.change_feeds.unscaled_decimals import may_be_bytes, number_text
+
+__all__ = ["envelope_of"]
+
+#: The name under which the cells of an event see whether it has a number of more digits than Spark
+#: keeps.
+LONG_NUMBER = "has_long_number"
+
+
+def envelope_of(
+    events: DataFrame,
+    inputs: Mapping[str, pa.Schema],
+    *,
+    keys: Keys,
+    names: Names,
+    encoding: Encoding,
+    unavailable: Sequence[str] = (),
+    numbered: bool = False,
+    described: bool = False,
+) -> DataFrame:
+    """The envelope of events that were read as `streaming.sources.change_feeds.events` says.
+
+    Args:
+        events: The columns named there.
+        inputs: The schema of each input.
+        keys: The key columns of inputs with keys.
+        names: How columns are called.
+        encoding: How values are written.
+        unavailable: Texts of ``top`` that say that the value is that of ``base``.
+        numbered: Whether the rows of an event are in order: their places become the last 12 bits
+            of the sequence, which is NULL where there is no room for them.
+        described: Whether an event may describe its ``fields``.
+    """
+    decoder = _Decoder(inputs, keys, names, encoding, unavailable, described)
+    kept = ("raw", "sequence", "relation")
+    cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
+    events = events.filter("NOT skip")
+    # Once for an event, not for each of its numbers: an event of many is long.
+    cells = bound(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{DIGITS + 1}}}'", cells)
+    events = held(events, {"cells": cells}, keep=(*kept, "error", "fields"))
+    values = f"transform(cells, cell -> {decoder.values()})"
+    events = held(events, {"values": values}, keep=(*kept, "error", "cells"))
+    wrong = f"zip_with(cells, values, (cell, value) -> {decoder.wrong()})"
+    error = f"coalesce(error, get(array_compact({wrong}), 0))"
+    events = held(events, {"reason": error}, keep=(*kept, "values"))
+    nothing = {name_of(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()}
+    rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
+    exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
+    order = "sequence"
+    if numbered:
+        fits = f"sequence BETWEEN {-(2**51)} AND {2**51 - 1}"
+        order = f"CASE WHEN {fits} THEN shiftleft(sequence, 12) | least(place, 4095) END"
+    structs = (f"decoded.{quoted(name_of(name))} AS {quoted(name_of(name))}" for name in inputs)
+    return exploded.selectExpr(
+        f"relation AS {RELATION}",
+        f"CAST(decoded.weight AS BIGINT) AS {WEIGHT}",
+        f"CAST({order} AS BIGINT) AS {SEQUENCE}",
+        f"reason AS {ERROR}",
+        f"CASE WHEN reason IS NOT NULL THEN raw END AS {RAW}",
+        *structs,
+    )
+
+
+def _struct(schema: pa.Schema) -> str:
+    members = (f"{quoted(f.name)}: {physical_type(f.type).simpleString()}" for f in schema)
+    return f"STRUCT<{', '.join(members)}>"
+
+
+class _Decoder:
+    """The expressions of the three steps."""
+
+    def __init__(
+        self,
+        inputs: Mapping[str, pa.Schema],
+        keys: Keys,
+        names: Names,
+        encoding: Encoding,
+        unavailable: Sequence[str],
+        described: bool,
+    ) -> None:
+        self.inputs = inputs
+        self.keys = keys
+        self.names = names
+        self.encoding = encoding
+        self.unavailable = unavailable
+        self.described = described
+
+    def cells(self) -> str:
+        """Of an ``image``: texts ``c0``, …, and kinds ``k0``, … where they matter."""
+        return self._rows("image", self._cells)
+
+    def values(self) -> str:
+        """Of a ``cell``: the row."""
+        return self._rows("cell", self._values)
+
+    def wrong(self) -> str:
+        """Of a ``cell`` and its ``value``: what is wrong, or NULL."""
+        return case("relation", list(self.inputs), self._wrong, "NULL")
+
+    def _rows(self, of: str, make: Callable[[str], str]) -> str:
+        structs = {
+            name_of(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
+            for name in self.inputs
+        }
+        return row({"weight": f"{of}.weight", **structs})
+
+    def _cells(self, relation: str) -> str:
+        schema = self.inputs[relation]
+        found = {}
+        for place, field in enumerate(schema):
+            top, base = (
+                self.names.member(f"image.{side}", relation, field.name) for side in ("top", "base")
+            )
+            both = f"coalesce({top}, {base})"
+            if self.unavailable:
+                gone = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
+                logged = f"CASE WHEN NOT coalesce({gone}, false) THEN found END"
+                both = f"coalesce({bound('found', top, logged)}, {base})"
+            found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
+        numbers: list[tuple[str, str, str]] = []
+        every = ", ".join(f"found.{name}" for name in found)
+        cells = {"is_row": f"coalesce({every}, NULL) IS NOT NULL"}
+        for place, field in enumerate(schema):
+            variant = f"found.v{place}"
+            text = f"CAST({variant} AS STRING)"
+            limit = limit_of(field.type)
+            if limit is not None:
+                text = capped(text, limit)
+            cells[f"c{place}"] = text
+            if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
+                scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
+                cells[f"c{place}"] = f"numbers[{len(numbers)}]"
+                numbers.append((variant, self._own(relation, field.name), str(scale)))
+            elif types.is_decimal(field.type):
+                cells[f"c{place}"] = unrounded(variant, text, LONG_NUMBER)
+            if shows_kind(field.type):
+                cells[f"k{place}"] = kind_of(variant, text, field.type)
+        cells["stray"] = self._stray(relation)
+        body = row(cells)
+        if numbers:
+            body = bound("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
+        return bound("found", row(found), body)
+
+    def _stray(self, relation: str) -> str:
+        """A column of the image that differs in case from one that it does not have, or NULL."""
+        names = [self.names.name(relation, column) for column in self.inputs[relation].names]
+        if self.names.match_case:
+            absent = " OR ".join(f"found.v{place} IS NULL" for place in range(len(names)))
+            lower = ", ".join(
+                f"CASE WHEN found.v{place} IS NULL THEN {literal(name.lower())} END"
+                for place, name in enumerate(names)
+            )
+            known = "map_keys(try_variant_get(image.top, '$', 'map<string, variant>'))"
+            stray = f"get(filter({known}, k -> array_contains(array({lower}), lower(k))), 0)"
+            return f"CASE WHEN {absent} THEN {stray} END"
+        return "CAST(NULL AS STRING)"
+
+    def _own(self, relation: str, column: str) -> str:
+        """What the event says of a column."""
+        name = literal(self.names.name(relation, column))
+        return f"get(filter(fields, f -> f.field = {name}), 0)"
+
+    def _values(self, relation: str) -> str:
+        values = {}
+        for place, field in enumerate(self.inputs[relation]):
+            cell = f"cell.{quoted(name_of(relation))}"
+            counted = None if types.is_date(field.type) else self.encoding.unit(field.name)
+            unit = "NULL" if counted is None else f"{counted}L"
+            if self.described:
+                unit = f"coalesce({self._own(relation, field.name)}.unit, {unit})"
+            values[field.name] = bound(
+                "text",
+                f"{cell}.c{place}",
+                value_of("text", f"{cell}.k{place}", unit, field.type, self.encoding),
+            )
+        return row(values)
+
+    def _wrong(self, relation: str) -> str:
+        key = tuple(self.keys.get(relation, ()))
+        reasons = []
+        struct = quoted(name_of(relation))
+        for place, field in enumerate(self.inputs[relation]):
+            cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quoted(field.name)}"
+            said = (
+                f"concat({literal(f'column {field.name!r}: ')}, {shown(cell)}, "
+                f"{literal(f' is no {field.type}')})"
+            )
+            absent = literal(f"column {field.name!r} is NULL or missing and must not be")
+            must = not field.nullable or field.name in key
+            arms = f"WHEN {cell} IS NOT NULL THEN {said}" + (f" ELSE {absent}" if must else "")
+            here = f"{value} IS NULL" + (
+                " AND cell.weight > 0" if key and field.name not in key else ""
+            )
+            reasons.append(f"CASE WHEN {here} THEN CASE {arms} END END")
+        none = literal(f"the row has none of the columns {', '.join(self.inputs[relation].names)}")
+        case = (
+            f"concat('the row has a column ', cell.{struct}.stray, ', and names of columns are "
+            "matched with their case: rename it, or give match_case=False')"
+        )
+        first = f"CASE WHEN NOT cell.{struct}.is_row THEN {none} END, {case}"
+        return f"coalesce({first}, {', '.join(reasons)})"

@@ -1,0 +1,196 @@
+"""Misfits: which values of a column a lossless cast would refuse.
+
+`circuits.types.safe_cast` casts a whole column or none of it. Here is the mask of the values that
+stand in the way, so that they can be put aside, by one or two comparisons per column: never by
+trying rows one at a time, and only when the cast of the whole column has failed.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from circuits import SchemaError
+from circuits.types.functions.text_parsing import MAX_VALUE_CHARACTERS
+from circuits.types.safe_cast import lossless
+from streaming.sources.change_feeds.physical_types import decoded, is_decimal_text
+
+__all__ = ["safe_cast", "uncastable_rows"]
+
+Mask = npt.NDArray[np.bool_]
+
+_UNITS: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+# The digits of a decimal, without zeros that say nothing.
+_PLAIN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*?)0*)?$"
+_INT64: Final = 2**63 - 1
+
+
+def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
+    """Cast a column, with NULL where a value does not fit, and say where that is.
+
+    Raises:
+        SchemaError: No value of the column's type can be cast.
+
+    >>> column, wrong = safe_cast(pa.chunked_array([[1, 300, None]]), pa.int8())
+    >>> column.to_pylist(), wrong.tolist()
+    ([1, None, None], [False, True, False])
+    """
+    size = len(column)
+    if types.is_dictionary(column.type) and not types.is_dictionary(type):
+        column = column.cast(column.type.value_type)
+    wrong = np.zeros(size, np.bool_)
+    if is_decimal_text(column.type, type) and type.scale >= 0:
+        wrong = _decimal_texts(column, type)
+        column = _without(column, wrong)
+    try:
+        given = decoded(column, type)
+    except pa.ArrowInvalid:
+        wrong |= _flat(_outside(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
+        column = _without(column, wrong)
+        given = decoded(column, type)
+    try:
+        cast = lossless(given, type)
+    except SchemaError:
+        lossless(given.slice(0, 0), type)  # raises when it is the type that does not fit
+        wrong |= uncastable_rows(given, type)
+        cast = lossless(_without(given, wrong), type)
+    least = _without_code(cast)
+    if least.any():
+        wrong |= least
+        cast = _without(cast, least)
+    return cast, wrong
+
+
+def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return where a value does not survive a cast that is allowed between the types."""
+    given = column.type
+    if types.is_integer(given):
+        return _flat(_integers(column, type))
+    if types.is_decimal(given):
+        return _flat(_decimals(column, type))
+    if types.is_temporal(given):
+        return _moments(column, type)
+    if types.is_fixed_size_binary(type):
+        lengths = pc.binary_length(column.cast(pa.large_binary()))
+        return _flat(pc.not_equal(lengths, type.byte_width))
+    return np.zeros(len(column), np.bool_)
+
+
+def _integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    if types.is_decimal(type):
+        most = 10 ** (type.precision - type.scale) - 1
+        return _outside(column, most, most + 1)
+    if types.is_floating(type):
+        most = 2**24 if type == pa.float32() else 2**53
+        return _outside(column, most, most + 1)
+    if types.is_unsigned_integer(type):
+        return _outside(column, 0, 2**type.bit_width)
+    return _outside(column, 2 ** (type.bit_width - 1), 2 ** (type.bit_width - 1))
+
+
+def _outside(column: pa.ChunkedArray, below: int, above: int) -> pa.ChunkedArray:
+    """Where a number is less than ``-below`` or at least ``above``."""
+    if types.is_decimal(column.type):
+        wide = column.cast(pa.decimal256(76, column.type.scale))
+        low = pa.scalar(Decimal(-below), pa.decimal256(40, 0))
+        high = pa.scalar(Decimal(above), pa.decimal256(40, 0))
+        return pc.or_(pc.less(wide, low), pc.greater_equal(wide, high))
+    bits, signed = column.type.bit_width, types.is_signed_integer(column.type)
+    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    masks = [pa.chunked_array([np.zeros(len(column), np.bool_)])]
+    if -below > least:
+        masks.append(pc.less(column, pa.scalar(-below, column.type)))
+    if above <= most:
+        masks.append(pc.greater_equal(column, pa.scalar(above, column.type)))
+    outside = masks[0]
+    for mask in masks[1:]:
+        outside = pc.or_(outside, mask)
+    return outside
+
+
+def _decimals(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    scale = max(column.type.scale, type.scale)
+    wide = column.cast(pa.decimal256(76, scale))
+    cut = wide.cast(pa.decimal256(76, type.scale), safe=False).cast(pa.decimal256(76, scale))
+    wrong = pc.not_equal(wide, cut)
+    whole = type.precision - type.scale
+    if whole + scale >= 76:  # no value has that many digits
+        return wrong
+    limit = pa.scalar(Decimal(10) ** whole, pa.decimal256(76, scale))
+    return pc.or_(wrong, pc.greater_equal(pc.abs(wide), limit))
+
+
+def _decimal_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Where a text is no decimal of the type: no number, too long, or digits would be lost."""
+    long = pc.greater(pc.binary_length(column), MAX_VALUE_CHARACTERS)
+    short = pc.if_else(long, pa.scalar(None, column.type), column)
+    parts = pc.extract_regex(short, pattern=_PLAIN)
+    whole, part = (pc.binary_length(pc.struct_field(parts, name)) for name in ("whole", "part"))
+    fits = pc.and_(
+        pc.less_equal(whole, type.precision - type.scale), pc.less_equal(part, type.scale)
+    )
+    fits = pc.and_(fits, pc.match_substring_regex(short, "[0-9]"))
+    return _flat(column.is_valid()) & ~_flat(fits)
+
+
+def _moments(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Where a count of one unit is none of the other, or leaves its bits."""
+    given, numbers = column.type, _numbers(column)
+    from_day = 86_400 if types.is_date32(given) else None
+    to_day = 86_400 if types.is_date32(type) else None
+    one = _per_day(given) if from_day or to_day else _UNITS[_unit(given)]
+    other = _per_day(type) if from_day or to_day else _UNITS[_unit(type)]
+    if other >= one:
+        limit = _INT64 if type.bit_width == 64 else 2**31 - 1
+        factor = other // one
+        wrong = np.abs(numbers) > limit // factor
+    else:
+        factor = one // other
+        wrong = numbers % factor != 0
+        if type.bit_width == 32:
+            wrong |= np.abs(numbers // factor) > 2**31 - 1
+    return np.asarray(wrong & ~_flat(column.is_null()), np.bool_)
+
+
+def _unit(type: pa.DataType) -> str:
+    return "ms" if types.is_date64(type) else str(type.unit)
+
+
+def _per_day(type: pa.DataType) -> int:
+    return 1 if types.is_date32(type) else 86_400 * _UNITS[_unit(type)]
+
+
+def _numbers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    narrow = column.type.bit_width == 32
+    numbers = column.cast(pa.int32() if narrow else pa.int64()).cast(pa.int64())
+    return np.asarray(pc.fill_null(numbers, 0).to_numpy())
+
+
+def _without_code(column: pa.ChunkedArray) -> Mask:
+    """Where a value is the one of its type that a circuit has no code for."""
+    type = column.type
+    if type == pa.uint64():
+        return _flat(pc.equal(column, pa.scalar(2**64 - 1, type)))
+    if type == pa.int64() or (types.is_temporal(type) and type.bit_width == 64):
+        return _flat(pc.equal(column.cast(pa.int64()), pa.scalar(-(2**63), pa.int64())))
+    return np.zeros(len(column), np.bool_)
+
+
+def _flat(mask: pa.ChunkedArray | pa.Array) -> Mask:
+    return np.asarray(
+        pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+        if isinstance(mask, pa.Array)
+        else pc.fill_null(mask, False).to_numpy(),
+        np.bool_,
+    )
+
+
+def _without(column: pa.ChunkedArray, wrong: Mask) -> pa.ChunkedArray:
+    kept = pc.if_else(pa.array(wrong), pa.scalar(None, column.type), column)
+    return kept if isinstance(kept, pa.ChunkedArray) else pa.chunked_array([kept])

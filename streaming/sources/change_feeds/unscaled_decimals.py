@@ -1,0 +1,121 @@
+"""Unscaled: decimals as Kafka Connect and Debezium write them, base64 of the bytes of an integer.
+
+::
+
+    "AMg="                             the integer 200; 2.00 of scale 2
+    {"scale": 1, "value": "AMg="}      20.0, where each value has a scale of its own
+
+The integer is big-endian and in two's complement. The schema of an event says which columns are
+written so. Without it texts can be told from base64 but for those of digits alone: "1234" is a
+number, and the base64 of -2658824.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types
+
+from streaming.sources.change_feeds.sql_expressions import bound, capped, literal, row
+from streaming.sources.change_feeds.text_values import (
+    MAX_NUMBER_BYTES,
+    NUMBER,
+    Encoding,
+    scalar_kind,
+    unrounded,
+)
+
+__all__ = ["may_be_bytes", "number_text"]
+
+
+def may_be_bytes(type: pa.DataType) -> bool:
+    """Whether values of the type are sent as the bytes of a number by some producers."""
+    wide = types.is_integer(type) and type.bit_width == 64
+    return bool(types.is_decimal(type) or wide)
+
+
+def number_text(
+    variants: list[tuple[str, str, str]], encoding: Encoding, has_long_number: str
+) -> str:
+    """Return the texts of cells of numbers, an array in their order.
+
+    Their formula is long, and written once.
+
+    Args:
+        variants: Of each cell its VARIANT; what the event says of its column (a struct with
+            ``bytes`` and ``scale``, or NULL); the scale that it has when nothing is said.
+        encoding: What the producer leaves open.
+        has_long_number: As for `streaming.sources.change_feeds.text_values.unrounded`.
+    """
+    cells = ", ".join(_cell(*each, encoding, has_long_number) for each in variants)
+    both = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
+    read = (
+        f"CASE WHEN n.is_both THEN concat(n.text, {both}) WHEN n.is_bytes THEN "
+        f"coalesce({_number_of('n.text', 'n.scale')}, concat('base64 ', n.text)) ELSE n.text END"
+    )
+    return f"transform(array({cells}), n -> {read})"
+
+
+def _cell(variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str) -> str:
+    whole = f"CAST({variant} AS STRING)"
+    short = f"octet_length({whole}) <= {MAX_NUMBER_BYTES}"
+    text = capped(whole, MAX_NUMBER_BYTES)
+    inner, own_scale = (
+        f"try_variant_get({variant}, '$.{name}', '{type}')"
+        for name, type in (("value", "string"), ("scale", "int"))
+    )
+    inner = capped(inner, MAX_NUMBER_BYTES)
+    is_text = f"{short} AND {scalar_kind(variant, text)} = 'STRING'"
+    is_bytes = f"{is_text} AND coalesce({own}.bytes, {_is_bytes(text, encoding)})"
+    is_both = f"{is_text} AND {own}.bytes IS NULL AND {_is_both(text, encoding)}"
+    return row(
+        {
+            "text": f"coalesce({inner}, {unrounded(variant, text, has_long_number)})",
+            "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
+            "is_both": f"coalesce({is_both}, false)",
+            "scale": f"coalesce({own_scale}, {own}.scale, {scale})",
+        }
+    )
+
+
+def _is_bytes(text: str, encoding: Encoding) -> str:
+    """Whether the text of a number is base64 of its bytes, by what the producer leaves open."""
+    if encoding.decimals == "either":
+        return f"NOT {text} RLIKE {literal(NUMBER)}"
+    return str(encoding.decimals == "base64").lower()
+
+
+def _is_both(text: str, encoding: Encoding) -> str:
+    """Whether the text could be a number and the base64 of another one, and nothing says which."""
+    if encoding.decimals != "either":
+        return "false"
+    number = f"{text} RLIKE '^[0-9eE+]+$' AND {text} RLIKE {literal(NUMBER)}"
+    return f"(length({text}) % 4 = 0 AND {number})"
+
+
+def _number_of(text: str, scale: str) -> str:
+    """Return the text of a number given as base64 of its two's complement, and its scale.
+
+    NULL for more than 16 bytes and for what is no base64, also where only the padding is missing.
+    """
+    # Of a negative number the complement, which is one less than its opposite.
+    wide = "right(concat(repeat(if(minus, 'F', '0'), 32), given), 32)"
+    turned = f"translate({wide}, '0123456789ABCDEF', 'FEDCBA9876543210')"
+    high, low = (
+        f"CAST(try_cast(conv({half}(digits, 16), 16, 10) AS DECIMAL(20, 0)) AS DECIMAL(38, 0))"
+        for half in ("left", "right")
+    )
+    shifted = f"try_multiply({high}, CAST('{2**64}' AS DECIMAL(20, 0)))"
+    one = "CAST(if(minus, 1, 0) AS DECIMAL(38, 0))"
+    whole = f"CAST(try_add(try_add({shifted}, {low}), {one}) AS STRING)"
+    padded = f"if(length(whole) > {scale}, whole, lpad(whole, {scale} + 1, '0'))"
+    pointed = (
+        f"concat(if(minus, '-', ''), left(padded, length(padded) - greatest({scale}, 0)), "
+        f"if({scale} > 0, concat('.', right(padded, {scale})), repeat('0', -{scale})))"
+    )
+    body = bound("padded", padded, pointed)
+    body = bound("whole", whole, body)
+    body = bound("digits", f"if(minus, {turned}, {wide})", body)
+    body = bound("minus", "left(given, 1) RLIKE '[89A-F]'", body)
+    fits = f"length(given) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
+    given = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
+    return bound("given", given, f"CASE WHEN {fits} THEN {body} END")

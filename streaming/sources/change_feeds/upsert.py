@@ -1,0 +1,104 @@
+"""Compacted topics: rows by key as JSON, NULL where the key is gone.
+
+::
+
+    key {"id": 7}     value {"id": 7, "name": "ann"}      the row of key 7 is this
+    key {"id": 7}     value NULL                          key 7 is gone
+
+The key columns are taken from the value, else from the key, so a value need not repeat them. Only
+inputs with keys can be fed like this: what a row was before is not in the stream, so the circuit
+keeps the last row of each key. The order of the rows of a key is the offset of Kafka, or a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from streaming.errors import FeedError
+from streaming.sources.change_feeds.events import NO_FIELDS, UNREADABLE, Names, image, parsed
+from streaming.sources.change_feeds.feed import (
+    NO_KEYS,
+    Keys,
+    check_inputs,
+    held,
+    needs,
+    sequence_of,
+)
+from streaming.sources.change_feeds.row_images import envelope_of
+from streaming.sources.change_feeds.sql_expressions import literal, quoted
+from streaming.sources.change_feeds.text_values import Encoding
+
+__all__ = ["Compacted"]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """A topic that holds the last row of each key.
+
+    Args:
+        relation: The input; not needed when there is one.
+        key: The column of the key, JSON as string or binary.
+        value: The column of the row, likewise; NULL where the key is gone.
+        rename: As for `Debezium`.
+        match_case: As for `Debezium`.
+        sequence: A column that orders the rows of a key.
+        encoding: What the JSON leaves open.
+    """
+
+    relation: str | None = None
+    key: str = "key"
+    value: str = "value"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    match_case: bool = True
+    sequence: str | None = None
+    encoding: Encoding = field(default=Encoding())
+
+    def envelope(
+        self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
+    ) -> DataFrame:
+        """Return the changes of a topic, see `Feed.envelope`."""
+        needs(self, df, self.key, self.value, self.sequence)
+        check_inputs(self, inputs, self.relation)
+        relation = self.relation or (next(iter(inputs)) if len(inputs) == 1 else None)
+        if relation is None or not keys.get(relation):
+            raise FeedError(
+                f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
+                "rules={...: InputOptions(keys=...)}"
+            )
+        key, value = (f"CAST({quoted(name)} AS STRING)" for name in (self.key, self.value))
+        order = sequence_of(self, df, self.sequence)
+        texts = {
+            "key_text": f"make_valid_utf8({key})",
+            "row_text": f"make_valid_utf8({value})",
+            "is_text": f"coalesce(is_valid_utf8({key}), true) "
+            f"AND coalesce(is_valid_utf8({value}), true)",
+            "sequence": order,
+        }
+        events = held(df, texts)
+        read = {
+            name: f"CASE WHEN is_text THEN {parsed(text)} END"
+            for name, text in (("key", "key_text"), ("line", "row_text"))
+        }
+        events = held(events, read, keep=("key_text", "row_text", "sequence"))
+        error = (
+            "CASE WHEN (key IS NULL AND key_text IS NOT NULL) "
+            "OR (line IS NULL AND row_text IS NOT NULL) "
+            f"THEN {literal(f'of the key or the value, {UNREADABLE}')} "
+            "WHEN key IS NULL AND line IS NULL THEN 'neither key nor value' END"
+        )
+        events = events.selectExpr(
+            "concat_ws(' ', key_text, row_text) AS raw",
+            "sequence",
+            f"{literal(relation)} AS relation",
+            f"{NO_FIELDS} AS fields",
+            "false AS skip",
+            f"{error} AS error",
+            f"if(row_text IS NULL, array({image(-1, 'key')}), array({image(1, 'line', 'key')})) "
+            "AS images",
+        )
+        names = Names(self.rename, self.match_case)
+        return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)

@@ -1,0 +1,91 @@
+"""Merge: several streams as one, so that a micro-batch is one consistent cut over all of them.
+
+Spark gives each query its own batch ids; two queries have no common moment. The union of the
+streams is one query, whose micro-batch has what each source has new, and whose offsets are written
+down together. The rows travel in an envelope (`streaming.sources.change_feeds.feed`) with one
+struct per relation, so equal names of columns of different types do not meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streaming.errors import FeedError
+from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds.feed import (
+    ERROR,
+    NO_KEYS,
+    RAW,
+    RELATION,
+    SEQUENCE,
+    WEIGHT,
+    Keys,
+    is_envelope,
+    name_of,
+    sequence_of,
+)
+from streaming.sources.change_feeds.sql_expressions import quoted
+from streaming.sources.change_feeds.weights import weight_of
+
+__all__ = ["merge"]
+
+
+def merge(
+    frames: Mapping[str, DataFrame],
+    *,
+    feeds: Mapping[str, str | Feed] | None = None,
+    inputs: Mapping[str, pa.Schema] | None = None,
+    keys: Keys = NO_KEYS,
+) -> DataFrame:
+    """Return one DataFrame with the changes of several.
+
+    Args:
+        frames: A streaming DataFrame per relation: its rows, perhaps with ``weight`` and
+            ``sequence``. One that is an envelope already, or has a feed, may hold rows of any
+            relations, and its name is only a name.
+        feeds: How to read a frame, by its name here.
+        inputs: The schemas of the inputs; needed with feeds.
+        keys: The key columns of inputs with keys; needed with feeds.
+
+    Raises:
+        FeedError: There are no frames, or a feed without schemas or without a frame.
+    """
+    feeds = feeds or {}
+    if not frames:
+        raise FeedError("there is no stream to merge: give merge({'orders': df1, ...})")
+    strange = [name for name in feeds if name not in frames]
+    if strange:
+        raise FeedError(f"there is a feed for {strange[0]!r}, and streams are {', '.join(frames)}")
+    if feeds and not inputs:
+        raise FeedError("feeds are read by the schemas of the inputs: give merge(..., inputs=...)")
+    parts = []
+    for name, frame in frames.items():
+        if name in feeds:
+            parts.append(feed_of(feeds[name]).envelope(frame, inputs or {}, keys=keys))
+        elif is_envelope(frame.columns):
+            parts.append(frame)
+        else:
+            parts.append(_enveloped(name, frame))
+    return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+
+
+def _enveloped(relation: str, df: DataFrame) -> DataFrame:
+    data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
+    if not data:
+        raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
+    weight, error = weight_of(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
+    order = sequence_of("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
+    row = F.struct(*map(quoted, data))
+    return df.select(
+        F.lit(relation).alias(RELATION),
+        weight.alias(WEIGHT),
+        F.expr(order).alias(SEQUENCE),
+        error.alias(ERROR),
+        F.when(error.isNotNull(), F.to_json(row)).alias(RAW),
+        row.alias(name_of(relation)),
+    )

@@ -1,0 +1,140 @@
+"""Sealing: small files of one line of JSON and one line with its CRC-32.
+
+A checksum tells what was cut short or changed by accident. It does not tell who wrote the file, so
+the content is read as if anybody had: strict JSON (no NaN, no key twice, bounded nesting and
+numbers), and every value is checked by the functions below before it is used.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from streaming.errors import StateDamagedError
+
+__all__ = [
+    "checksum_of",
+    "count",
+    "integer",
+    "items",
+    "text",
+    "texts",
+    "verified_text",
+    "with_checksum",
+]
+
+#: Counts, sizes and ids are below; int64 with room for sums.
+MAX_COUNT: Final = 2**62
+MAX_INT: Final = 2**63
+
+
+def with_checksum(body: Mapping[str, Any]) -> bytes:
+    """A text of JSON and its checksum.
+
+    >>> with_checksum({"a": 1})
+    b'{"a":1}\\ncrc32 561bacaf\\n'
+    """
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    line = text.encode(errors="surrogatepass")
+    return line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode()
+
+
+def checksum_of(data: bytes) -> int:
+    """The checksum of what `with_checksum` wrote; O(bytes)."""
+    return zlib.crc32(data.partition(b"\n")[0])
+
+
+def verified_text(data: bytes, name: str) -> dict[str, Any]:
+    """The object that `with_checksum` wrote.
+
+    Raises:
+        StateDamagedError: It was cut short or changed, or is no object of strict JSON.
+    """
+    line, _, seal = data.partition(b"\n")
+    if seal != f"crc32 {zlib.crc32(line):08x}\n".encode():
+        raise StateDamagedError(
+            f"{name} ({len(data)} bytes) does not have the checksum that it was written with: it "
+            "was cut short or changed; restore the state directory from a copy, or delete it "
+            "together with the checkpoint"
+        )
+    try:
+        body = json.loads(line, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise StateDamagedError(
+            f"{name} is no JSON of this library ({type(error).__name__}: {error}): restore the "
+            "state directory from a copy, or delete it together with the checkpoint"
+        ) from error
+    if not isinstance(body, dict):
+        raise StateDamagedError(
+            f"{name} holds a {type(body).__name__}, not an object: restore the state directory "
+            "from a copy, or delete it together with the checkpoint"
+        )
+    return body
+
+
+def integer(value: Any) -> int:
+    """An int64.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if type(value) is not int or not -MAX_INT <= value < MAX_INT:
+        raise ValueError(f"{str(value)[:50]!r} is no int64")
+    return value
+
+
+def count(value: Any) -> int:
+    """A number that is not negative, below 2**62.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if type(value) is not int or not 0 <= value < MAX_COUNT:
+        raise ValueError(f"{str(value)[:50]!r} is no count")
+    return value
+
+
+def text(value: Any) -> str:
+    """A text.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:50]!r} is no text")
+    return value
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """A list of texts.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, list):
+        raise ValueError(f"{str(value)[:50]!r} is no list")
+    return tuple(text(one) for one in value)
+
+
+def items(value: Any) -> list[tuple[str, Any]]:
+    """The members of an object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:50]!r} is no object")
+    return list(value.items())
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,162 @@
+"""Identity: what a state directory belongs to, in its file ``state.json``.
+
+The state is that of certain views over certain inputs, whatever the formula or the number of
+threads. The identity has a fingerprint of each of them, so that an error can name what differs, and
+an id of its own, by which targets tell one directory's micro-batches from another's. The order of
+inputs and views counts, as operators, and with them pieces of state, are named by their place.
+
+Every manifest says as much in two words, so the file can be made again if it is lost or damaged,
+for the circuit that the manifest is of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from circuits import Circuit
+from streaming.errors import StateDamagedError, StateMismatchError
+from streaming.state.checksums import items, text, verified_text, with_checksum
+from streaming.state.files import Files, read_small, replace_small
+from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_manifest
+
+__all__ = ["FORMAT", "DirectoryIdentity", "identified", "identity_of"]
+
+FORMAT: Final = 1
+NAME: Final = "state.json"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DirectoryIdentity:
+    """What a state directory belongs to.
+
+    Attributes:
+        format: The version of the layout of the directory.
+        id: Unlike that of any other directory.
+        fingerprints: One for each input and view, and for what is materialized.
+        inputs: The columns of each input, for messages.
+    """
+
+    format: int
+    id: str
+    fingerprints: Mapping[str, str]
+    inputs: Mapping[str, str]
+
+
+def identified(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
+    """The identity of a directory, which is given one if it is new, or lost it.
+
+    Raises:
+        StateMismatchError, StateDamagedError: As for `identity_of`.
+    """
+    found, is_written = _found(files, circuit)
+    identity = found or _of(circuit, new_id)
+    if not is_written:
+        replace_small(files, NAME, with_checksum(asdict(identity)))
+        files.sync_folder("")
+    return identity
+
+
+def identity_of(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
+    """The identity of a directory; None if it has none yet.
+
+    Raises:
+        StateMismatchError: The directory belongs to other views, or to a newer version.
+        StateDamagedError: The file was changed, or is gone while there are manifests, and these do
+            not say that they are of this circuit.
+    """
+    return _found(files, circuit)[0]
+
+
+def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
+    """The identity, and whether the file has it."""
+    path = f"{files.location}/{NAME}"
+    if files.size(NAME) is None:
+        if not files.names(FOLDER):
+            return None, False
+        error = StateDamagedError(
+            f"{path} is missing though there are manifests: restore it from a copy, or delete the "
+            "state directory together with the checkpoint"
+        )
+        return _recovered(files, circuit, error), False
+    try:
+        body = verified_text(read_small(files, NAME), path)
+    except StateDamagedError as error:
+        return _recovered(files, circuit, error), False
+    if body.get("format") != FORMAT or isinstance(body["format"], bool):
+        raise StateMismatchError(
+            f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
+            f"version reads {FORMAT}: use the version that wrote it, or delete the directory "
+            "together with the checkpoint to start again"
+        )
+    try:
+        identity = DirectoryIdentity(
+            FORMAT,
+            text(body["id"]),
+            {name: text(one) for name, one in items(body["fingerprints"])},
+            {name: text(one) for name, one in items(body["inputs"])},
+        )
+    except (KeyError, ValueError) as error:
+        damage = StateDamagedError(
+            f"{path} is no identity of this version ({type(error).__name__}: {error}): restore it "
+            "from a copy"
+        )
+        return _recovered(files, circuit, damage), False
+    _check(files, identity, circuit)
+    return identity, True
+
+
+def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
+    """The identity by the newest manifest that is whole, if it is of this circuit."""
+    for number in reversed(numbers_in(files)):
+        try:
+            manifest = read_manifest(files, number)
+        except StateDamagedError:
+            continue
+        if manifest.fingerprint != circuit.fingerprint:
+            break
+        name = manifest_name(number)
+        log.warning("%s; not needed, as %s is of the same circuit", error, name)
+        return _of(circuit, manifest.state_id)
+    raise error
+
+
+def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
+    columns = {
+        name: ", ".join(
+            f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema.fields
+        )
+        for name, schema in circuit.inputs.items()
+    }
+    return DirectoryIdentity(FORMAT, id, dict(circuit.fingerprints), columns)
+
+
+def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
+    columns = _of(circuit, "").inputs
+    mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
+    if list(mine.items()) == list(theirs.items()):
+        return
+    differences = []
+    if mine == theirs:
+        differences.append(f"the order was ({', '.join(theirs)}) and is ({', '.join(mine)})")
+    for name in sorted({*mine, *theirs}):
+        if name not in theirs:
+            differences.append(f"{name} is new")
+        elif name not in mine:
+            differences.append(f"{name} is gone")
+        elif mine[name] != theirs[name]:
+            known = name.removeprefix("input ")
+            was, now = identity.inputs.get(known), columns.get(known)
+            changed = name != known and was != now
+            differences.append(
+                f"{name} was ({was}) and is ({now})" if changed else f"{name} is another one"
+            )
+    raise StateMismatchError(
+        f"state directory {files.location} belongs to another circuit: {'; '.join(differences)}. "
+        "Use the views, schemas and rules that it was made with, in their order (formula and "
+        "threads may change), or give the new circuit a new state directory and a new checkpoint"
+    )

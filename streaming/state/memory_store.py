@@ -1,0 +1,103 @@
+"""Volatile: versions in memory only, for a sink without a state directory.
+
+Exactly once within the process: the last micro-batch can come again and gives the same delta. When
+the process ends the state is gone, and a checkpoint that is older than the sink is refused.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from circuits import Circuit, CircuitStep
+from streaming.errors import BatchOrderError
+from streaming.state.cell_versions import CellVersions
+from streaming.state.version_summary import VersionSummary
+
+__all__ = ["InMemoryStore"]
+
+
+class InMemoryStore:
+    """The last version of a circuit's state, which is in the circuit itself."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        self.circuit = circuit
+        self.id = str(uuid.uuid4())
+        self.bytes_written = 0
+        self._last: VersionSummary | None = None
+        self._query: str | None = None
+        self._lost = False
+
+    def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
+        """The last micro-batch if it came again; None if this is the next one.
+
+        Raises:
+            BatchOrderError: It is neither.
+        """
+        last = self._last
+        if self._lost:
+            raise BatchOrderError(
+                "an earlier micro-batch failed half-way and the state was in memory only: start "
+                "again with an empty checkpoint and a new sink, or give ViewSink(state_dir=...)"
+            )
+        if last is None:
+            if batch_id != 0:
+                raise BatchOrderError(
+                    f"the first micro-batch has id {batch_id}, not 0: the checkpoint is older than "
+                    "this sink, which starts with empty views; delete the checkpoint to read the "
+                    "source again from its beginning, or keep the state in ViewSink(state_dir=...)"
+                )
+            return None
+        if None not in (query_id, self._query) and query_id != self._query:
+            raise BatchOrderError(
+                f"micro-batch {batch_id} comes from query {query_id}, the views were built by "
+                f"query {self._query}: one sink serves one query with one checkpoint; make a new "
+                "circuit and sink for another"
+            )
+        if batch_id == last.batch_id:
+            return last
+        if batch_id == last.batch_id + 1:
+            return None
+        raise BatchOrderError(
+            f"micro-batch {batch_id} follows {last.batch_id}; only {last.batch_id} again or "
+            f"{last.batch_id + 1} can come now: the checkpoint was changed behind this sink; start "
+            "again with an empty checkpoint and a new sink"
+        )
+
+    def write(
+        self,
+        batch_id: int,
+        query_id: str | None,
+        step: CircuitStep,
+        *,
+        outputs: Mapping[str, pa.Table],
+        digests: Mapping[str, int],
+        letters: pa.Table | None = None,
+        cells: CellVersions | None = None,
+    ) -> VersionSummary:
+        """Keep what a step gives, in place of the one before."""
+        before = 0 if self._last is None else self._last.letters
+        now = 0 if letters is None else letters.num_rows
+        self._lost = True  # until the circuit has the step, too
+        self._query = query_id
+        self._last = VersionSummary(batch_id, outputs, {}, digests, before + now)
+        return self._last
+
+    def settle(self) -> None:
+        """Take note that the circuit has committed the step."""
+        self._lost = False
+
+    def load_newest(self) -> None:
+        """Nothing to load."""
+
+    def note(self, line: str) -> None:
+        """There is no place for a line of metrics."""
+
+    def fate_of_letters(self, batch_id: int) -> str:
+        """What has become of the refused rows of a micro-batch."""
+        return "not kept, for want of a state_dir"
+
+    def close(self) -> None:
+        """Nothing to release."""

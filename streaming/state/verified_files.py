@@ -1,0 +1,183 @@
+"""Verified: the bytes of a file, once they are known to be those that were written.
+
+A checksum tells accidents from what was written, but not who wrote it. Kernels follow the positions
+that are in runs and tables without looking, so these are looked at here, once for each piece that
+is read: whatever a file says, nothing outside of its memory is touched.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+
+from circuits.state.circuit_state import State
+from dbsp_wcoj.errors import DbspWcojError
+from dbsp_wcoj.storage.run import Run
+from streaming.errors import StateDamagedError
+from streaming.state.files import Files
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.segment import SegmentPart, read_segment, title_of
+from streaming.state.segment_references import SegmentReference
+
+__all__ = ["Known", "check_size", "checked_run", "checked_strings", "state_of", "verified"]
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+#: The pieces of files that have been read, by name, with the mark that they were read by.
+Known = dict[str, tuple[FileChecksum, list[SegmentPart]]]
+
+
+def verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
+    """The memory of a file; O(bytes) for the checksum.
+
+    Raises:
+        StateDamagedError: It is missing, cut short or changed.
+    """
+    check_size(files, name, mark)
+    data = files.read(name)
+    crc = zlib.crc32(data)
+    if crc != mark.crc:
+        raise StateDamagedError(
+            f"{files.location}/{name} has the checksum {crc:08x}, it was written with "
+            f"{mark.crc:08x}"
+        )
+    return data
+
+
+def check_size(files: Files, name: str, mark: FileChecksum) -> None:
+    """Look whether a file is there, in its length.
+
+    Raises:
+        StateDamagedError: It is not.
+    """
+    path = f"{files.location}/{name}"
+    size = files.size(name)
+    if size is None:
+        raise StateDamagedError(f"{path} is missing")
+    if size != mark.size:
+        raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
+
+
+def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> State:
+    """The state of a version, as it lies in its files: nothing is copied or built.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        known: Files that need not be read again, as they never change; those of the version are
+            added to it. They are of this directory.
+
+    Raises:
+        StateDamagedError: A file is missing, cut short or changed.
+
+    Complexity:
+        O(bytes) of the files that are not known, for their checksums.
+    """
+    read = {} if known is None else known
+    pieces, new = {}, set()
+    for name in manifest.data_files:
+        mark = manifest.files[name]
+        if name not in read or read[name][0] != mark:
+            data = verified(files, name, mark)
+            read[name] = mark, read_segment(data, f"{files.location}/{name}")
+            new.add(name)
+        pieces[name] = read[name][1]
+
+    def run(placed: SegmentReference, title: str) -> Run:
+        piece = found_piece(files, pieces[placed.file], placed, title)
+        return checked_run(files, piece, placed, is_new=placed.file in new)
+
+    def strings(placed: SegmentReference, title: str) -> tuple[Words, Bytes]:
+        piece = found_piece(files, pieces[placed.file], placed, title)
+        return checked_strings(files, piece, placed, is_new=placed.file in new)
+
+    _check_lengths(files, manifest)
+    return State(
+        steps=manifest.steps,
+        traces={
+            name: {
+                order: [run(place, title_of(name, order)) for place in placed]
+                for order, placed in orders.items()
+            }
+            for name, orders in manifest.traces.items()
+        },
+        tables={
+            name: [strings(place, name) for place in placed]
+            for name, placed in manifest.tables.items()
+        },
+        marks=manifest.marks,
+        plans=manifest.plans,
+    )
+
+
+def found_piece(
+    files: Files, pieces: list[SegmentPart], placed: SegmentReference, title: str
+) -> SegmentPart:
+    """The piece that a manifest places in a file.
+
+    Raises:
+        StateDamagedError: There is none, or another one.
+    """
+    piece = pieces[placed.row] if placed.row < len(pieces) else None
+    if piece is None or piece.name != title or piece.size != placed.size:
+        found = "nothing" if piece is None else f"{piece.size} bytes of {piece.name!r}"
+        raise StateDamagedError(
+            f"{files.location}/{placed.file} has {found} in row {placed.row}, the version has "
+            f"{placed.size} bytes of {title!r} there"
+        )
+    return piece
+
+
+def checked_run(
+    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
+) -> Run:
+    """The run of a piece; O(words) to look at its positions if it is new.
+
+    Raises:
+        StateDamagedError: It is none, or has other rows than the manifest says.
+    """
+    try:
+        run = Run.of_words(piece.words)
+        wrong = run.disorder() if is_new else ""
+    except DbspWcojError as error:
+        wrong = str(error)
+    if not wrong and run.rows != placed.rows:
+        wrong = f"{run.rows} rows, the version has {placed.rows}"
+    if wrong:
+        raise StateDamagedError(
+            f"{files.location}/{placed.file}: {piece.name!r} in row {placed.row} is no run: {wrong}"
+        )
+    return run
+
+
+def checked_strings(
+    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
+) -> tuple[Words, Bytes]:
+    """The offsets and bytes of a piece of a table; O(values) to look at them if it is new.
+
+    Raises:
+        StateDamagedError: They are no strings, or others than the manifest says.
+    """
+    offsets, data = piece.words, piece.bytes
+    right = len(offsets) == placed.rows + 1
+    if right and is_new:
+        right = offsets[0] == 0 and offsets[-1] == len(data) and bool((np.diff(offsets) >= 0).all())
+    if not right:
+        raise StateDamagedError(
+            f"{files.location}/{placed.file}: {piece.name!r} in row {placed.row} is no table of "
+            f"{placed.rows} values"
+        )
+    return offsets, data
+
+
+def _check_lengths(files: Files, manifest: Manifest) -> None:
+    for name, placed in manifest.tables.items():
+        found = sum(place.rows for place in placed)
+        if found != manifest.lengths.get(name):
+            raise StateDamagedError(
+                f"version {manifest.batch_id} of state directory {files.location} has {found} "
+                f"values of {name!r}, and a length of {manifest.lengths.get(name)}"
+            )

@@ -1,0 +1,172 @@
+"""Definition: the text, schemas and options that the views are compiled from, in ``views.json``.
+
+A query has its own circuit and does not need the file. A command that works on the directory
+without the query, such as `streaming.distributed.rescaling`, compiles the views from the file
+again::
+
+    {"format": 1,
+     "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
+     "schemas": {"e": <an Arrow IPC schema message in base64>},
+     "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
+
+So nothing in a state directory is executable: no pickle is written or read. The compiled views must
+have the fingerprints that ``state.json`` contains; the caller compares them.
+
+A circuit that was built from plans has no query text. Its file has ``"source": null``, and a
+command that needs the views raises an error that says so. Directories of earlier versions have a
+``views.pickle`` instead. It is never read; the first start of the query writes ``views.json``
+beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+
+from circuits.circuit_spec import CircuitSpec, SourceText
+from circuits.compile import plans_of
+from circuits.inputs.input_options import InputOptions, Retention
+from dbsp_wcoj.errors import DbspWcojError
+from dbsp_wcoj.planning.formula_candidates import formula_of
+from streaming.errors import StateDamagedError, StateError, StateMismatchError
+from streaming.state.checksums import verified_text, with_checksum
+from streaming.state.files import Files, read_small, replace_small
+
+__all__ = ["read_definition", "write_definition"]
+
+NAME: Final = "views.json"
+FORMER: Final = "views.pickle"
+FORMAT: Final = 1
+MICROSECOND: Final = timedelta(microseconds=1)
+#: Fields of a definition that are not options.
+APART: Final = ("plans", "schemas", "source")
+START: Final = "start the query once with this version, which writes the file"
+
+
+def write_definition(files: Files, definition: CircuitSpec) -> None:
+    """Write the file, unless it already has this content.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    data = _written(definition)
+    try:
+        if read_small(files, NAME) == data:
+            return
+    except OSError:
+        pass  # missing, too long or not a regular file: replaced below, or an error there
+    replace_small(files, NAME, data)
+
+
+def read_definition(files: Files) -> CircuitSpec:
+    """Compile the views from the file.
+
+    Raises:
+        StateError: The file does not exist, or the circuit was built from plans.
+        StateDamagedError: The file is damaged, or its text does not compile.
+        StateMismatchError: A newer version of the package wrote the file.
+        OSError: The file system refused.
+    """
+    path = f"{files.location}/{NAME}"
+    if files.size(NAME) is None:
+        former = ""
+        if files.size(FORMER) is not None:
+            former = f" ({FORMER}, of an earlier version, is not read)"
+        raise StateError(f"{path} is missing{former}: {START}")
+    body = verified_text(read_small(files, NAME), path)
+    if body.get("format") != FORMAT:
+        raise StateMismatchError(
+            f"{path} has format {body.get('format')!r}, this version reads {FORMAT}: use the "
+            "version that wrote it"
+        )
+    if "source" in body and body["source"] is None:
+        raise StateError(
+            f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
+            "again: call streaming.distributed.rescaling.rescaled(files, cells=..., "
+            "definition=circuit.definition) from Python"
+        )
+    try:
+        return _read(body)
+    except (DbspWcojError, pa.ArrowException, RecursionError, MemoryError) as error:
+        found = error
+    except (AttributeError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
+        found = error
+    raise StateDamagedError(
+        f"{path} does not give the views ({type(found).__name__}: {found}): remove it and {START}"
+    ) from found
+
+
+def _written(definition: CircuitSpec) -> bytes:
+    schemas = {
+        name: base64.b64encode(schema.serialize()).decode()
+        for name, schema in definition.schemas.items()
+    }
+    options = {
+        part.name: _plain(getattr(definition, part.name))
+        for part in fields(definition)
+        if part.name not in APART
+    }
+    source = _plain(definition.source)
+    return with_checksum(
+        {"format": FORMAT, "source": source, "schemas": schemas, "options": options}
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Convert an option to a value of JSON."""
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = [part.name for part in fields(value) if part.compare]  # part of its value
+        return {name: _plain(getattr(value, name)) for name in parts}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, timedelta):
+        return {"microseconds": value // MICROSECOND}
+    return str(value) if isinstance(value, str) else value
+
+
+def _read(body: Mapping[str, Any]) -> CircuitSpec:
+    """Compile the definition from the parsed content of the file."""
+    source = SourceText(**body["source"])
+    schemas = {
+        name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
+        for name, text in body["schemas"].items()
+    }
+    options = {name: _option(name, value) for name, value in body["options"].items()}
+    definition = CircuitSpec(plans_of(source, schemas), schemas, source=source, **options)
+    definition.circuit()  # raises an error if an option is invalid
+    return definition
+
+
+def _option(name: str, value: Any) -> Any:
+    """Convert a value of JSON to the type of the option's field."""
+    if name in APART:
+        raise ValueError(f"{name} is no option")
+    if name == "rules":
+        return {relation: _rules(given) for relation, given in value.items()}
+    if name == "formula":
+        return formula_of(value)
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, dict):
+        default = next(part.default for part in fields(CircuitSpec) if part.name == name)
+        if not is_dataclass(default) or isinstance(default, type):
+            raise TypeError(f"{name} is no object")
+        return type(default)(**value)  # several options in one dataclass
+    return value
+
+
+def _rules(given: Mapping[str, Any]) -> InputOptions:
+    values = dict(given)
+    if values.get("retain") is not None:
+        retain = dict(values["retain"])
+        if isinstance(retain["duration"], dict):
+            retain["duration"] = timedelta(**retain["duration"])
+        values["retain"] = Retention(**retain)
+    return InputOptions(**values)

@@ -1,0 +1,121 @@
+"""Columns: the types of Arrow as the places outside know them, cast without changing a value.
+
+::
+
+    Arrow                                    Delta Lake and Spark            Parquet
+    int8..int64, bool, float32, float64      the same                        the same
+    uint8, uint16, uint32                    int16, int32, int64             the same
+    uint64                                   decimal(20, 0)                  the same
+    float16                                  float32                         the same
+    decimals up to 38 digits                 decimal(p, s)                   the same
+    wider decimals                           decimal(38, s), if they fit     the same
+    date64                                   date                            the same
+    timestamp without and with zone          microseconds; the zone is UTC   seconds become ms
+    time                                     text, 12:34:56.000001           the same
+    duration                                 int64, the number of its units  the same
+    strings, binaries, in all layouts        string, binary                  the same
+    dictionary of T                          what T is                       T
+    null                                     string                          the same
+
+A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) is refused with
+the column's name, before anything is written.
+
+Cost: a pass over the columns whose type changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.types.codecs.arrow_buffers import plain
+from streaming.errors import TargetError
+
+__all__ = ["converted", "lake_type", "parquet_type", "plain_type"]
+
+
+def converted(
+    table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
+) -> pa.Table:
+    """Return the table in other types.
+
+    Args:
+        table: Any table.
+        type_of: The type that a type becomes.
+        what: Where the table is going, for messages.
+
+    Raises:
+        TargetError: A value cannot be held by its new type.
+
+    >>> converted(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
+    a: int16
+    >>> converted(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), lake_type, what="table x")
+    Traceback (most recent call last):
+    streaming.errors.TargetError: table x: column 't' of type timestamp[ns] holds values that \
+timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \
+in the view
+    """
+    for place, field in enumerate(table.schema):
+        type_ = type_of(field.type)
+        if type_ == field.type:
+            continue
+        try:
+            chunks = [plain(chunk).cast(type_) for chunk in table.column(place).chunks]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TargetError(
+                f"{what}: column {field.name!r} of type {field.type} holds values that {type_} "
+                f"does not: {error}; cast it in the view"
+            ) from error
+        column = pa.chunked_array(chunks, type_)
+        table = table.set_column(place, pa.field(field.name, type_, field.nullable), column)
+    return table
+
+
+def lake_type(given: pa.DataType) -> pa.DataType:
+    """The Arrow type of a column of Delta Lake or Spark that holds every value of this one."""
+    type_ = given.value_type if types.is_dictionary(given) else given
+    if types.is_unsigned_integer(type_):
+        wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
+        return wider[type_.bit_width]
+    if types.is_float16(type_):
+        return pa.float32()
+    if types.is_decimal(type_):
+        scale = max(type_.scale, 0)
+        digits = type_.precision + scale - type_.scale
+        return pa.decimal128(min(38, max(digits, scale)), scale)
+    if types.is_date(type_):
+        return pa.date32()
+    if types.is_timestamp(type_):
+        return pa.timestamp("us", None if type_.tz is None else "UTC")
+    if types.is_time(type_) or types.is_null(type_) or _is_text(type_):
+        return pa.string()
+    if types.is_duration(type_):
+        return pa.int64()
+    return pa.binary() if _is_bytes(type_) else type_
+
+
+def parquet_type(given: pa.DataType) -> pa.DataType:
+    """The type of a column of a Parquet file that is read back as this one, or as its values."""
+    type_ = plain_type(given)
+    if types.is_timestamp(type_) and type_.unit == "s":
+        return pa.timestamp("ms", type_.tz)
+    return pa.binary() if type_ == pa.binary(0) else type_
+
+
+def plain_type(given: pa.DataType) -> pa.DataType:
+    """The type without dictionary and views; of views Arrow can neither take nor filter rows."""
+    type_ = given.value_type if types.is_dictionary(given) else given
+    if type_ == pa.string_view():
+        return pa.string()
+    return pa.binary() if type_ == pa.binary_view() else type_
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    plain_types = (pa.binary(), pa.large_binary(), pa.binary_view())
+    return type_ in plain_types or types.is_fixed_size_binary(type_)

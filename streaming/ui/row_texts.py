@@ -1,0 +1,113 @@
+"""Shown: rows as short texts, as a page shows them.
+
+A value is a text of at most ``WIDTH`` characters, NULL is None. Only the rows that are asked for
+are looked at, so a large delta costs no more than a small one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.schema import WEIGHT
+from circuits.types.codecs.arrow_buffers import plain
+
+__all__ = [
+    "WIDTH",
+    "Int64Array",
+    "Row",
+    "columns_of",
+    "is_number",
+    "keys_of",
+    "row_texts",
+    "rows_of",
+    "weights_of",
+    "without_views",
+]
+
+WIDTH: Final = 60
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+Row: TypeAlias = tuple[str | None, ...]
+
+
+def columns_of(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Name and kind of each column but ``weight``.
+
+    >>> columns_of(pa.schema([("n", pa.int64()), ("weight", pa.int64())]))
+    [{'name': 'n', 'number': True}]
+    """
+    return [
+        {"name": field.name, "number": is_number(field.type)}
+        for field in schema
+        if field.name != WEIGHT
+    ]
+
+
+def weights_of(table: pa.Table) -> Int64Array:
+    """The weights."""
+    weights: Int64Array = table.column(WEIGHT).to_numpy()
+    return weights
+
+
+def rows_of(table: pa.Table, most: int) -> list[tuple[int, Row]]:
+    """The first rows: weight, and the values in order.
+
+    >>> rows_of(pa.table({"a": [1, None], "weight": [1, -1]}), 5)
+    [(1, ('1',)), (-1, (None,))]
+    """
+    table = table.slice(0, most)
+    weights = weights_of(table).tolist()
+    columns = [table.column(name) for name in table.column_names if name != WEIGHT]
+    if not columns:
+        return [(weight, ()) for weight in weights]
+    return list(zip(weights, row_texts(columns), strict=True))
+
+
+def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[tuple[str, ...]]:
+    """The rows of some columns, uncut: two are equal if their values are.
+
+    >>> keys_of([pa.array([1, None]), pa.array(["a", "b"])])
+    [('1', "'a'"), ('None', "'b'")]
+    """
+    return list(zip(*(map(repr, _values(column)) for column in columns), strict=True))
+
+
+def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
+    """The rows of some columns, as texts, cut; NULL is None."""
+    return list(zip(*([_text(value) for value in _values(one)] for one in columns), strict=True))
+
+
+def is_number(type: pa.DataType) -> bool:
+    """Whether values can be drawn over time."""
+    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+
+
+def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a layout of which Arrow can take rows."""
+    if column.type in (pa.string_view(), pa.binary_view()) or types.is_dictionary(column.type):
+        return pa.chunked_array([plain(chunk) for chunk in column.chunks])
+    return column
+
+
+def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    if types.is_temporal(column.type):
+        # Python has fewer years and no nanoseconds.
+        whole = types.is_duration(column.type)
+        column = column.cast(pa.int64() if whole else pa.string())
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return [value for chunk in chunks for value in plain(chunk).to_pylist()]
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: WIDTH + 1])
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -1,0 +1,116 @@
+"""Growth at tiny sizes; what is compared with independent counts must be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from benchmarks.growth import __main__ as growth
+from benchmarks.growth import dimensions
+from benchmarks.growth.edges import BITS, columns, edges, split
+from benchmarks.growth.fit import exponent, fitted
+from benchmarks.growth.held import Held, Steps
+from benchmarks.verdict import Verdict
+
+TINY = replace(
+    growth.QUICK,
+    state=(1_000, 4_000),
+    skewed=(1_000,),
+    state_steps={1: 4, 50: 2},
+    other=2_000,
+    delta_steps={1: 4, 20: 2},
+    exponents=(0.0, 1.0),
+    views=(1, 4),
+    threads_steps={400: 1},
+    batch=20,
+    steps=3,
+)
+
+
+@pytest.mark.parametrize("skew", [0.0, 0.75, 1.0])
+def test_edges_are_as_many_as_asked_distinct_loop_free_and_sorted(skew: float) -> None:
+    keys = edges(5_000, exponent=skew, seed=3)
+
+    source, target = columns(keys)
+    assert len(keys) == 5_000
+    assert (np.diff(keys) > 0).all()
+    assert (source != target).all()
+    assert max(source.max(), target.max()) < 5_000 // 8
+    assert np.array_equal(keys, edges(5_000, exponent=skew, seed=3))
+
+
+def test_a_larger_exponent_makes_larger_hubs_that_are_no_neighbours() -> None:
+    degrees = [
+        np.bincount(edges(20_000, exponent=skew, seed=1) >> BITS) for skew in (0.0, 0.5, 1.0)
+    ]
+
+    largest = [degree.max() for degree in degrees]
+    hubs = np.sort(np.argsort(degrees[2])[-2:])
+    assert largest == sorted(largest)
+    assert largest[2] > 5 * largest[0]
+    assert hubs[1] - hubs[0] > 1
+
+
+def test_what_is_streamed_is_left_out_of_the_state() -> None:
+    keys = edges(1_000, exponent=0.5, seed=1)
+
+    kept, streamed = split(keys, 100, seed=2)
+
+    assert sorted([*kept.tolist(), *streamed.tolist()]) == keys.tolist()
+    assert len(streamed) == 100
+    assert (np.diff(kept) > 0).all()
+
+
+def test_an_exponent_is_the_power_that_the_cost_grows_with() -> None:
+    sizes = [10.0, 100.0, 1000.0]
+
+    assert exponent(sizes, [2 * x**0.5 for x in sizes]) == (0.5, 1.0)
+    assert fitted("a", [{"n": 1, "ms": None}], "n", "ms")["exponent"] is None
+
+
+def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> None:
+    path = tmp_path / "growth.json"
+
+    growth.measure(TINY, part=list(growth.PARTS), most=10**9, seed=0, json=path)
+
+    tables = json.loads(path.read_text())["tables"]
+    assert set(tables) == {"State", "Delta", "Skew", "Views", "Threads", "Growth exponents"}
+    assert [row["rows"] for row in tables["State"]] == [1_000] * 2 + [4_000] * 2 + [1_000] * 2
+    alone, four = tables["Views"]
+    assert alone["MB"] == four["MB"], "views share arrangements"
+    assert all(row["met"] is None for row in tables["State"]), "the target is for larger states"
+
+
+def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dimensions, "BASE", 1_000)
+    found = dimensions.by_state(
+        (1_000, 4_000), {20: 2}, skew=0.0, setting=dimensions.Setting(0, Verdict(), print)
+    )
+
+    base, larger = found
+    assert (base["growth"], base["met"]) == (1.0, None)
+    assert larger["met"] == (float(larger["growth"] or 0) <= 2.0)
+
+
+def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = Held.there_and_back
+
+    def wrong(held: Held, keys: np.ndarray, batch: int, steps: int) -> Steps:
+        return replace(measured(held, keys, batch, steps), change=1)
+
+    monkeypatch.setattr(Held, "there_and_back", wrong)
+
+    with pytest.raises(typer.Exit) as stop:
+        growth.measure(TINY, part=["delta"], most=10**9, seed=0, json=None)
+
+    assert stop.value.exit_code == 1
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(typer.BadParameter, match="no part 'size'; choose from state, delta"):
+        growth.main(part=["size"])

@@ -1,0 +1,343 @@
+"""What becomes of published results when their rows expire: the laws of ``on_expiry``.
+
+keep      the sum of what was published is the query over all rows that ever came, without any
+          retention, for every cut of the stream into steps; results of joins are append-only
+retract   the sum is the query over the rows that are still retained, for every cut
+
+The first holds for the streams and queries that the documentation names. Joins: rows of all inputs
+come at most ``DISORDER`` behind the latest of any input, the query joins rows at most ``DISTANCE``
+apart, and rows are retained for at least the sum of both. Without joins: no row is late when the
+rows come one by one, whatever the other inputs do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, InputOptions, Retention, compile_sql
+from circuits.inputs.input_options import OnExpiry
+from tests.support.tables import INT, bag_of
+
+LAW = settings(max_examples=60, deadline=None)
+DISORDER = 3
+DISTANCE = 4
+EVENTS = pa.schema([("k", INT), ("ts", INT), ("n", INT)])
+SCHEMAS = {"a": EVENTS, "b": EVENTS, "names": pa.schema([("k", INT), ("name", pa.string())])}
+NEAR_BY = f"<= {DISTANCE}"
+NEAR = f"abs(x.ts - y.ts) {NEAR_BY}"
+#: Joins, filters and projections: their results are append-only.
+JOINS = [
+    "SELECT k, n FROM a WHERE n > 0",
+    f"SELECT x.k, x.n + y.n AS n FROM a x JOIN b y ON x.k = y.k AND {NEAR}",
+    f"SELECT x.n FROM a x JOIN a y ON x.k = y.n AND {NEAR}",
+    f"SELECT x.k, name FROM a x JOIN b y ON x.k = y.k AND {NEAR} JOIN names m ON m.k = y.k",
+    f"SELECT x.k FROM a x JOIN b y ON x.k = y.k AND {NEAR} "
+    f"JOIN a z ON z.n = y.n AND abs(x.ts - z.ts) <= {DISTANCE} AND abs(y.ts - z.ts) <= {DISTANCE}",
+    "SELECT k, n FROM a UNION ALL SELECT k, ts FROM b",
+    "SELECT k FROM a WHERE EXISTS (SELECT 1 FROM names m WHERE m.k = a.k)",
+    "SELECT a.k, name FROM a LEFT JOIN names m ON m.k = a.k",
+]
+#: Groups by the event time: results change until their time has expired.
+GROUPS = [
+    "SELECT ts, count(*) AS c, sum(n) AS s, min(k) AS least FROM a GROUP BY ts",
+    "SELECT k, ts // 3 AS bucket, count(*) AS c, max(n) AS m FROM a GROUP BY k, ts // 3",
+    "SELECT ts - ts % 7 AS week, count(DISTINCT k) AS c FROM a GROUP BY 1",
+    "SELECT DISTINCT k, ts FROM a",
+    "SELECT DISTINCT x.ts, y.ts AS other FROM a x JOIN b y ON x.k = y.k AND x.ts <= y.ts "
+    f"AND y.ts - x.ts <= {DISTANCE}",
+    "SELECT x.ts, count(*) AS c FROM a x JOIN b y ON x.k = y.k AND x.ts = y.ts GROUP BY x.ts",
+    f"SELECT x.ts // 5 AS g, y.ts // 2 AS h, count(*) AS c FROM a x JOIN b y ON {NEAR} "
+    "GROUP BY 1, 2 HAVING count(*) > 1",
+    "SELECT ts, k FROM a QUALIFY row_number() OVER (PARTITION BY ts ORDER BY n) <= 2",
+    "SELECT k, ts FROM a EXCEPT ALL SELECT n, ts FROM a",
+]
+
+#: An input, its row, its weight.
+Event = tuple[str, tuple[int, int, int], int]
+
+
+def circuit_of(query: str, retention: dict[str, int], on_expiry: OnExpiry, **options) -> Circuit:
+    rules = {
+        name: InputOptions(retain=Retention("ts", length, on_expiry=on_expiry))
+        for name, length in retention.items()
+    }
+    return compile_sql(query, SCHEMAS, rules=rules, **options)
+
+
+def tables_of(events: Sequence[Event]) -> dict[str, pa.Table]:
+    found = {}
+    for name in dict.fromkeys(name for name, _, _ in events):
+        rows = [(*row, weight) for other, row, weight in events if other == name]
+        columns = [pa.array(column, INT) for column in zip(*rows, strict=True)]
+        found[name] = pa.table(columns, ["k", "ts", "n", "weight"])
+    return found
+
+
+NAMES = pa.table({"k": [0, 1, 1], "name": ["zero", "one", "uno"]})
+
+
+def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
+    """The sum of the outputs, and the outputs one by one; no row may be refused."""
+    total: Counter = Counter()
+    deltas = []
+    for number, events in enumerate(steps):
+        tables = tables_of(events)
+        if number == 0:
+            tables["names"] = NAMES
+        step = circuit.prepare(tables)
+        assert not step.refused
+        step.commit()
+        delta = bag_of(step.outputs["view"])
+        deltas.append(delta)
+        for row, weight in delta.items():
+            total[row] += weight
+    return Counter({row: weight for row, weight in total.items() if weight}), deltas
+
+
+@st.composite
+def streams(draw, deletions: bool = False, apart: bool = False) -> list[Event]:
+    """Rows in the order in which they come, at most ``DISORDER`` behind the latest before.
+
+    Args:
+        draw: Of Hypothesis.
+        deletions: Whether some rows are deleted again.
+        apart: Whether each input has a latest time of its own, as far from the other's as it likes.
+    """
+    latest, events = {"a": 0, "b": 0, "": 0}, []
+    for _ in range(draw(st.integers(1, 14))):
+        name = draw(st.sampled_from(["a", "b"]))
+        clock = name if apart else ""
+        latest[clock] += draw(st.sampled_from([0, 0, 1, 2, 9]))
+        ts = latest[clock] - draw(st.integers(0, DISORDER))
+        row = draw(st.integers(0, 1)), ts, draw(st.integers(0, 1))
+        events.append((name, row, 1))
+    if deletions:
+        # A row is deleted while no row that would make it late has come.
+        for place in sorted(draw(st.sets(st.integers(0, len(events) - 1), max_size=3))):
+            name, row, _ = events[place]
+            events.append((name, row, -1))
+        ends = {id(event): n for n, event in enumerate(events)}
+        events = sorted(events, key=lambda event: (event[1][1], ends[id(event)]))
+    return events
+
+
+@st.composite
+def cuts(draw, events: Sequence[Event]) -> list[list[Event]]:
+    """The stream in consecutive steps."""
+    places = sorted(draw(st.sets(st.integers(1, max(1, len(events) - 1)), max_size=6)))
+    bounds = [0, *places, len(events)]
+    pieces = [list(events[a:b]) for a, b in pairwise(bounds)]
+    return [piece for piece in pieces if piece]
+
+
+@st.composite
+def cases(draw, query: str) -> tuple[list[Event], dict[str, int]]:
+    """A stream, and retentions with which the query is the same for every cut of it."""
+    least = DISORDER + (DISTANCE if NEAR_BY in query else 0)
+    events = draw(streams(apart=draw(st.booleans()) and "JOIN b" not in query))
+    lengths = {"a": st.integers(least, least + 4), "b": st.integers(least, least + 9)}
+    return events, draw(st.fixed_dictionaries(lengths))
+
+
+retentions = st.fixed_dictionaries(
+    {
+        "a": st.integers(DISORDER + DISTANCE, DISORDER + DISTANCE + 4),
+        "b": st.integers(DISORDER + DISTANCE, DISORDER + DISTANCE + 9),
+    }
+)
+
+
+def unretained(query: str, events: Sequence[Event]) -> Counter:
+    """The query over all rows, by a circuit that forgets nothing."""
+    total, _ = published(compile_sql(query, SCHEMAS), [events])
+    return total
+
+
+@LAW
+@given(st.data(), st.sampled_from([*JOINS, *GROUPS]))
+def test_with_keep_what_is_published_is_the_query_over_all_rows_for_every_cut(data, query):
+    events, retention = data.draw(cases(query))
+    expected = unretained(query, events)
+    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
+        circuit = circuit_of(query, retention, "keep", materialize=["view"])
+        total, deltas = published(circuit, steps)
+        assert total == expected
+        assert bag_of(circuit.views["view"]) == expected
+        if query in JOINS:
+            assert all(weight > 0 for delta in deltas for weight in delta.values())
+
+
+@LAW
+@given(st.data(), st.sampled_from([*JOINS, *GROUPS]), streams(), retentions)
+def test_with_retract_the_sum_is_the_query_over_the_retained_rows_for_every_cut(
+    data, query, events, retention
+):
+    latest: dict[str, int] = {}
+    for name, (_, ts, _), _ in events:
+        latest[name] = max(ts, latest.get(name, ts))
+    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    expected = unretained(query, there)
+    for steps in ([events], [[event] for event in events], data.draw(cuts(events))):
+        total, _ = published(circuit_of(query, retention, "retract"), steps)
+        assert total == expected
+
+
+@LAW
+@given(
+    st.data(),
+    st.sampled_from([*JOINS, *GROUPS]),
+    streams(deletions=True),
+    retentions,
+)
+def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, events, retention):
+    """Steps are abandoned, prepared again, and the circuit is made again from its state."""
+    steps = data.draw(cuts(events))
+    circuit = circuit_of(query, retention, "keep", materialize=["view", "a"])
+    for number, events_ in enumerate(steps):
+        tables = tables_of(events_)
+        if number == 0:
+            tables["names"] = NAMES
+        first = circuit.prepare(tables)
+        if data.draw(st.booleans()):
+            other = circuit.definition.circuit()
+            other.restore(circuit.snapshot())
+            circuit = other
+        else:
+            first.abandon()
+        again = circuit.prepare(tables)
+        assert {n: bag_of(t) for n, t in again.outputs.items()} == {
+            n: bag_of(t) for n, t in first.outputs.items()
+        }
+        again.commit()
+    assert bag_of(circuit.views["view"]) == unretained(query, events)
+
+
+@LAW
+@given(st.data(), streams(), retentions)
+def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, retention):
+    """Every trace but that of the materialized view is as if only those rows had ever come."""
+    query = JOINS[1]
+    circuit = circuit_of(query, retention, "keep", materialize=["a"])
+    published(circuit, data.draw(cuts(events)))
+    latest: dict[str, int] = {}
+    for name, (_, ts, _), _ in events:
+        latest[name] = max(ts, latest.get(name, ts))
+    there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
+    fresh = compile_sql(query, SCHEMAS, materialize=["a"])
+    published(fresh, [there])
+    traces = {n: t.to_zset() for n, t in circuit._graph.traces.items() if t.orders}
+    expected = {n: t.to_zset() for n, t in fresh._graph.traces.items() if t.orders}
+    assert bag_of(circuit.views["a"]) == bag_of(fresh.views["a"])
+    shared = traces.keys() & expected.keys()
+    assert shared
+    assert all(len(traces[n]) == len(expected[n]) for n in shared)
+
+
+def alerts_of(files: Sequence[Sequence[Event]], on_expiry: OnExpiry) -> tuple[Counter, int]:
+    """What is left of the alerts, and how many were ever inserted."""
+    query = "SELECT x.n, y.n AS next FROM a x JOIN b y ON x.k = y.k AND y.ts - x.ts BETWEEN 0 AND 7"
+    total, deltas = published(circuit_of(query, {"a": 7, "b": 7}, on_expiry), files)
+    return total, sum(weight for delta in deltas for weight in delta.values() if weight > 0)
+
+
+def test_files_read_at_once_give_the_alerts_of_files_read_one_by_one():
+    files = [
+        [("a", (day % 3, day, day), 1), ("b", ((day + 1) % 3, day, -day), 1)] for day in range(13)
+    ]
+    together = [[event for events in files for event in events]]
+    expected = alerts_of(files, "keep")
+    assert alerts_of(together, "keep") == expected
+    assert len(expected[0]) == expected[1] == 19
+    # A window that slides over all files at once shows what is in it at the end only.
+    assert alerts_of(together, "retract")[0] == alerts_of(files, "retract")[0]
+    assert alerts_of(together, "retract")[1] < alerts_of(files, "retract")[1] == 19
+
+
+def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
+    query = "SELECT x.ts, y.ts AS other FROM a x JOIN a y ON x.k = y.k AND x.ts < y.ts"
+    circuit = circuit_of(query, {"a": 10}, "keep", materialize=["view", "a"])
+    first = circuit.prepare(tables_of([("a", (0, 100, 0), 1), ("a", (0, 1, 0), 1)]))
+    assert not first.refused
+    first.commit()
+    # They have met, and the old one has left the state; what it gave stays.
+    assert bag_of(first.outputs["view"]) == {(1, 100): 1}
+    assert bag_of(circuit.views["a"]) == {(0, 100, 0): 1}
+    assert bag_of(circuit.views["view"]) == {(1, 100): 1}
+    rows = tables_of([("a", (0, 300, 0), 1), ("a", (0, 90, 0), 1), ("a", (0, 89, 0), 1)])
+    snapshot, messages = circuit.snapshot(), []
+    for _ in range(2):  # the second time as after a restart
+        step = circuit.prepare(rows)
+        (late,) = step.refused["a"]
+        assert (late.reason, bag_of(late.table)) == ("late", {(0, 89, 0): 1})
+        assert bag_of(step.outputs["view"]) == {(90, 100): 1, (90, 300): 1, (100, 300): 1}
+        messages.append(late.message)
+        circuit = circuit.definition.circuit()
+        circuit.restore(snapshot)
+    assert messages[0] == messages[1]
+    assert "before 90, the greatest time or watermark of earlier steps less 10" in messages[0]
+
+
+def test_a_watermark_expires_kept_rows_unseen():
+    circuit = circuit_of("SELECT k, n FROM a", {"a": 5}, "keep", materialize=["view", "a"])
+    circuit.step(tables_of([("a", (1, 10, 2), 1)]))
+    assert circuit.step({}, {"a": 16})["view"].num_rows == 0
+    assert circuit.views["a"].num_rows == 0
+    assert bag_of(circuit.views["view"]) == {(1, 2): 1}
+    late = circuit.prepare(tables_of([("a", (1, 10, 2), -1)])).refused["a"]
+    assert [one.reason for one in late] == ["late"]
+
+
+def test_a_view_that_is_its_input_holds_what_was_published():
+    circuit = circuit_of("SELECT * FROM a", {"a": 5}, "keep", materialize=True)
+    for ts in (0, 10, 20):
+        circuit.step(tables_of([("a", (0, ts, 0), 1)]))
+    assert bag_of(circuit.views["view"]) == {(0, ts, 0): 1 for ts in (0, 10, 20)}
+    assert bag_of(circuit.views["a"]) == {(0, 20, 0): 1}
+    assert circuit.query("SELECT count(*) AS n FROM a").to_pylist()[0]["n"] == 1
+    assert circuit.query("SELECT count(*) AS n FROM view").to_pylist()[0]["n"] == 3
+
+
+def test_what_a_view_is_after_a_step_includes_results_of_rows_that_expire_in_it():
+    circuit = circuit_of("SELECT k, ts FROM a", {"a": 5}, "keep", materialize=["view"])
+    circuit.step(tables_of([("a", (0, 1, 0), 1)]))
+    step = circuit.prepare(tables_of([("a", (0, 50, 0), 1)]))
+    rows = step.after("view").rows()
+    step.commit()
+    assert bag_of(rows) == bag_of(circuit.views["view"]) == {(0, 1): 1, (0, 50): 1}
+
+
+def test_keys_with_the_event_time_are_corrected_until_they_expire():
+    rules = {"a": InputOptions(keys=("k", "ts"), retain=Retention("ts", 5, on_expiry="keep"))}
+    circuit = compile_sql("SELECT k, n FROM a", SCHEMAS, rules=rules)
+
+    def step(*rows):
+        table = pa.table([pa.array(c, INT) for c in zip(*rows, strict=True)], ["k", "ts", "n"])
+        prepared = circuit.prepare({"a": table})
+        prepared.commit()
+        return bag_of(prepared.outputs["view"]), [r.reason for r in prepared.refused.get("a", [])]
+
+    assert step((1, 10, 0)) == ({(1, 0): 1}, [])
+    assert step((1, 10, 7), (2, 15, 1)) == ({(1, 0): -1, (1, 7): 1, (2, 1): 1}, [])
+    assert step((1, 10, 8), (2, 16, 1)) == ({(1, 7): -1, (1, 8): 1, (2, 1): 1}, [])
+    assert step((1, 10, 9), (2, 17, 1)) == ({(2, 1): 1}, ["late"])
+
+
+def test_a_step_without_expiry_is_computed_once(monkeypatch):
+    """By counting: operators above a kept input run twice only in steps in which rows expire."""
+    circuit = circuit_of("SELECT k, n FROM a WHERE n > 0", {"a": 10}, "keep")
+    filters = [
+        n.operator for n in circuit._graph.nodes if type(n.operator).__name__ == "FilterOperator"
+    ]
+    runs = []
+    prepare = type(filters[0]).prepare
+    monkeypatch.setattr(type(filters[0]), "prepare", lambda *args: runs.append(1) or prepare(*args))
+    for ts, expected in ((1, 1), (5, 1), (11, 1), (12, 2), (13, 1), (40, 2)):
+        runs.clear()
+        circuit.step(tables_of([("a", (0, ts, 1), 1)]))
+        assert len(runs) == expected

@@ -1,0 +1,114 @@
+"""Rows that are deleted and were never inserted: kept, counted, and said once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import InputOptions, compile_sql
+from streaming import ViewSink
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import bag_of
+
+E = {"e": pa.schema([("a", pa.int64()), ("b", pa.int64())])}
+JOINED = "SELECT x.a, y.b FROM e x JOIN e y ON x.b = y.a"
+COUNTED = "SELECT a, count(*) AS n FROM e GROUP BY a"
+STEPS = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 1), st.sampled_from([-2, -1, 1])), max_size=4
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def table_of(rows):
+    columns = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(dict(zip(("a", "b", "weight"), map(list, columns), strict=True))).cast(
+        pa.schema([*E["e"], ("weight", pa.int64())])
+    )
+
+
+@pytest.mark.parametrize("sql", [JOINED, COUNTED, "SELECT DISTINCT a FROM e"])
+@settings(max_examples=30, deadline=None)
+@given(steps=STEPS)
+def test_a_step_counts_the_rows_that_it_leaves_with_a_negative_weight(sql, steps):
+    circuit = compile_sql(sql, E, materialize=["e"])
+    there = Counter()
+    for rows in steps:
+        delta = Counter()
+        for a, b, weight in rows:
+            delta[a, b] += weight
+        expected = sum(weight < 0 and there[row] + weight < 0 for row, weight in delta.items())
+        step = circuit.prepare({"e": table_of(rows)})
+        assert step.missing_deletions.get("e", 0) == expected
+        step.commit()
+        there.update(delta)
+    assert bag_of(circuit.views["e"]) == Counter({row: n for row, n in there.items() if n})
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps=STEPS)
+def test_what_joins_hold_of_an_input_shows_rows_that_are_missing_for_certain(steps):
+    held, whole = compile_sql(JOINED, E), compile_sql(JOINED, E, materialize=["e"])
+    for rows in steps:
+        found, exact = (circuit.prepare({"e": table_of(rows)}) for circuit in (held, whole))
+        assert found.missing_deletions["e"] <= exact.missing_deletions["e"]
+        found.commit()
+        exact.commit()
+
+
+def test_an_input_that_a_join_reads_is_counted_and_one_that_nothing_holds_is_not():
+    gone = {"e": table_of([(1, 1, -1), (2, 2, 1)])}
+    assert compile_sql(JOINED, E).prepare(gone).missing_deletions == {"e": 1}
+    assert compile_sql(COUNTED, E).prepare(gone).missing_deletions == {}
+    assert compile_sql(COUNTED, E, materialize=True).prepare(gone).missing_deletions == {"e": 1}
+    parts = "SELECT x.a FROM e x JOIN (SELECT a + 1 AS c FROM e WHERE b > 0) y ON x.a = y.c"
+    assert compile_sql(parts, E).prepare(gone).missing_deletions == {"e": 1}
+
+
+def test_a_key_that_is_not_there_may_be_deleted_and_a_strict_input_loses_nothing():
+    gone = {"e": table_of([(1, 1, -1)])}
+    keyed = compile_sql(JOINED, E, rules={"e": InputOptions(keys=("a",))}).prepare(gone)
+    assert (keyed.missing_deletions, keyed.refused) == ({}, {})
+    strict = compile_sql(JOINED, E, rules={"e": InputOptions(strict=True)}).prepare(gone)
+    assert sum(strict.missing_deletions.values()) == 0 and strict.refused["e"]
+
+
+def test_only_rows_of_negative_weight_are_looked_up(monkeypatch):
+    from dbsp_wcoj import Trace
+
+    looked_up = []
+    weights_of = Trace.weights_of
+    monkeypatch.setattr(
+        Trace,
+        "weights_of",
+        lambda self, rows: looked_up.append(len(rows)) or weights_of(self, rows),
+    )
+    circuit = compile_sql(JOINED, E, materialize=["e"])
+    circuit.step({"e": table_of([(n, n + 1, 1) for n in range(500)])})
+    circuit.step({"e": table_of([(n, n + 1, -1) for n in range(3)] + [(900, 1, 1)])})
+    assert looked_up == [3]
+
+
+def test_a_sink_counts_such_rows_in_its_metrics_and_warns_once(tmp_path, caplog):
+    sink = ViewSink(compile_sql(JOINED, E), None, state_dir=tmp_path)
+    with caplog.at_level(logging.WARNING):
+        sink(Frame(table_of([(1, 2, 1)]), "q"), 0)
+        assert "more often" not in caplog.text
+        for number in (1, 2):
+            sink(Frame(table_of([(7, number, -1), (8, number, -1)]), "q"), number)
+        sink(Frame(table_of([(7, 2, -1)]), "q"), 2 + 1)
+    assert [one.missing_deletions["e"] for one in sink.metrics] == [0, 2, 2, 1]
+    assert caplog.text.count("input 'e': micro-batch 1 deletes 2 rows more often") == 1
+    assert caplog.text.count("more often than they were inserted") == 1
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[1])["missing_deletions"] == {"e": 2}
+    sink(Frame(table_of([(7, 2, -1)]), "q"), 3)
+    assert sink.metrics[-1].replayed and sink.metrics[-1].missing_deletions == {}

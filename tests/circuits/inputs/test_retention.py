@@ -1,0 +1,318 @@
+"""Retention by event time: types of times, watermarks, what is read; and slices of traces."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dbsp_wcoj.storage.range_scan
+from circuits import (
+    Circuit,
+    InputOptions,
+    InputOptionsError,
+    Retention,
+    UnknownInputError,
+    compile_sql,
+)
+from circuits.circuit import Circuit as CircuitClass
+from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.range_scan import range_scan
+from tests.support.tables import INT, bag_of
+
+DAY = timedelta(days=1)
+NOON = datetime(2024, 2, 29, 12)
+
+
+def circuit_of(type: pa.DataType, retain: Retention, **more) -> Circuit:
+    schema = pa.schema([("n", INT), ("t", type)])
+    rules = {"r": InputOptions(retain=retain, **more)}
+    return compile_sql("SELECT * FROM r", {"r": schema}, rules=rules, materialize=["r"])
+
+
+def table_of(type: pa.DataType, *times: object) -> pa.Table:
+    return pa.table({"n": list(range(len(times))), "t": pa.array(times, type)})
+
+
+TIMES = [
+    (pa.timestamp("s"), NOON, DAY),
+    (pa.timestamp("ms"), NOON, DAY),
+    (pa.timestamp("us"), NOON, DAY),
+    (pa.timestamp("ns"), NOON, DAY),
+    (pa.timestamp("us", tz="UTC"), NOON.replace(tzinfo=UTC), DAY),
+    (pa.timestamp("ms", tz="Europe/Rome"), NOON.replace(tzinfo=UTC), DAY),
+    (pa.date32(), NOON.date(), DAY),
+    (pa.date64(), NOON.date(), DAY),
+    (pa.int32(), 86_400, 10),
+    (pa.uint64(), 2**63 + 5, 10),
+]
+of_each_type = pytest.mark.parametrize(("type", "start", "unit"), TIMES, ids=lambda v: str(v)[:20])
+
+
+@of_each_type
+def test_rows_leave_when_they_are_older_than_the_newest_by_the_duration(type, start, unit):
+    circuit = circuit_of(type, Retention("t", 2 * unit))
+    circuit.step({"r": table_of(type, start, start + unit)})
+    delta = circuit.step({"r": table_of(type, start + 3 * unit)})["view"]
+    assert delta.column("n").to_pylist() == [0, 0]
+    assert delta.column("weight").to_pylist() == [-1, 1]
+    assert circuit.views["r"].num_rows == 2
+
+
+@of_each_type
+def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
+    circuit = circuit_of(type, Retention("t", 2 * unit))
+    circuit.step({"r": table_of(type, start, start + unit)})
+    still = circuit.step({}, {"r": start + 2 * unit})
+    assert still["view"].num_rows == 0
+    gone = circuit.step({}, {"r": pa.scalar(start + 3 * unit, type)})
+    assert gone["view"].column("n").to_pylist() == [0]
+    assert circuit.step({}, {"r": start})["view"].num_rows == 0
+    step = circuit.prepare({"r": table_of(type, start)})
+    assert [refused.reason for refused in step.refused["r"]] == ["late"]
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        (pa.timestamp("us"), NOON.replace(tzinfo=UTC)),
+        (pa.timestamp("us", tz="UTC"), NOON),
+        (pa.timestamp("us"), 5),
+        (pa.timestamp("us"), NOON.date()),
+        (pa.timestamp("us"), pa.scalar(None, pa.timestamp("us"))),
+        (pa.timestamp("us"), pa.scalar(NOON, pa.timestamp("us", tz="UTC"))),
+        (pa.date32(), 5),
+        (pa.int64(), NOON),
+        (pa.int64(), True),
+        (pa.int64(), None),
+        (pa.int8(), 300),
+    ],
+    ids=str,
+)
+def test_a_watermark_of_another_type_is_refused(type, value):
+    retain = Retention("t", 3) if pa.types.is_integer(type) else Retention("t", days=3)
+    with pytest.raises(InputOptionsError, match=r"watermark .* not a value of"):
+        circuit_of(type, retain).step({}, {"r": value})
+
+
+def test_a_finer_watermark_counts_as_the_last_time_before_it():
+    circuit = circuit_of(pa.date32(), Retention("t", timedelta()))
+    circuit.step({"r": table_of(pa.date32(), date(2024, 2, 29))})
+    assert circuit.step({}, {"r": NOON})["view"].num_rows == 0
+    assert circuit.step({}, {"r": NOON + DAY})["view"].num_rows == 1
+    seconds = circuit_of(pa.timestamp("s"), Retention("t", timedelta()))
+    seconds.step({"r": table_of(pa.timestamp("s"), NOON)})
+    assert seconds.step({}, {"r": NOON + timedelta(microseconds=5)})["view"].num_rows == 0
+
+
+def test_a_watermark_of_another_zone_is_the_same_instant():
+    type = pa.timestamp("us", tz="UTC")
+    circuit = circuit_of(type, Retention("t", "1 hour"))
+    circuit.step({"r": table_of(type, NOON.replace(tzinfo=UTC))})
+    east = timezone(timedelta(hours=5))
+    at_noon = NOON.replace(hour=18, tzinfo=east)  # 13:00 in UTC
+    assert circuit.step({}, {"r": at_noon})["view"].num_rows == 0
+    assert circuit.step({}, {"r": at_noon + timedelta(seconds=1)})["view"].num_rows == 1
+
+
+def test_a_watermark_of_what_is_not_retained_is_an_error():
+    circuit = circuit_of(pa.int64(), Retention("t", 3))
+    with pytest.raises(UnknownInputError, match="'x' is not an input"):
+        circuit.step({}, {"x": 5})
+    plain = compile_sql("SELECT * FROM r", {"r": pa.schema([("t", INT)])})
+    with pytest.raises(InputOptionsError, match="kept for ever"):
+        plain.step({}, {"r": 5})
+
+
+def test_rows_of_one_step_may_come_and_expire_at_once():
+    circuit = circuit_of(pa.int64(), Retention("t", 3))
+    step = circuit.prepare({"r": table_of(pa.int64(), 1, 100)})
+    assert not step.refused
+    assert bag_of(step.outputs["view"]) == {(1, 100): 1}
+
+
+def test_late_and_untimed_rows_are_refused_and_told():
+    type = pa.timestamp("s")
+    circuit = circuit_of(type, Retention("t", "7 days"))
+    circuit.step({"r": table_of(type, NOON)})
+    step = circuit.prepare({"r": table_of(type, NOON - 9 * DAY, None, NOON)})
+    late, untimed = step.refused["r"]
+    assert (late.reason, bag_of(late.table)) == ("late", {(0, NOON - 9 * DAY): 1})
+    assert "with 't' before 2024-02-22 12:00:00, the greatest time or watermark of" in late.message
+    assert "of earlier steps less 7 days" in late.message
+    assert "retain longer to take later ones" in late.message
+    assert (untimed.reason, bag_of(untimed.table)) == ("untimed", {(1, None): 1})
+    assert bag_of(step.outputs["view"]) == {(2, NOON): 1}
+
+
+def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
+    circuit = circuit_of(pa.int64(), Retention("t", 3), strict=True)
+    circuit.step({"r": table_of(pa.int64(), 1)})
+    circuit.step({"r": table_of(pa.int64(), 100)})
+    table = pa.table({"n": [0, 7], "t": [1, 100], "weight": [-1, -1]})
+    reasons = {
+        refused.reason: bag_of(refused.table)
+        for refused in circuit.prepare({"r": table}).refused["r"]
+    }
+    assert reasons == {"late": {(0, 1): -1}, "missing": {(7, 100): -1}}
+
+
+def test_deletions_of_a_key_are_one_whatever_time_they_hold():
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
+    circuit.step({"r": table_of(pa.int64(), 5)})
+    twice = pa.table({"n": [0, 0], "t": [5, 6], "weight": [-1, -1]})
+    step = circuit.prepare({"r": twice})
+    assert not step.refused
+    assert bag_of(step.outputs["view"]) == {(0, 5): -1}
+
+
+def test_the_time_of_a_deletion_does_not_move_the_horizon():
+    for keys in ((), ("n",), ("n", "t")):
+        circuit = circuit_of(pa.int64(), Retention("t", 3), keys=keys, strict=True)
+        circuit.step({"r": table_of(pa.int64(), 5)})
+        gone = pa.table({"n": [7], "t": [100], "weight": [-1]})
+        circuit.prepare({"r": gone}).commit()
+        assert bag_of(circuit.views["r"]) == {(0, 5): 1}
+
+
+def test_a_key_expires_with_its_last_row_and_lives_with_a_later_one():
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",))
+    circuit.step({"r": table_of(pa.int64(), 1, 1)})
+    circuit.step({"r": pa.table({"n": [0], "t": [4]})})
+    gone = circuit.step({"r": pa.table({"n": [9], "t": [5]})})["view"]
+    assert bag_of(gone) == {(1, 1): -1, (9, 5): 1}
+    assert bag_of(circuit.step({"r": pa.table({"n": [1], "t": [5]})})["view"]) == {(1, 5): 1}
+
+
+def test_the_horizon_does_not_leave_the_type():
+    circuit = circuit_of(pa.int64(), Retention("t", 2**63))
+    circuit.step({"r": table_of(pa.int64(), -(2**63) + 1, 0)})
+    assert circuit.views["r"].num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("7 days", 7 * DAY),
+        ("1 day 12 hours", 1.5 * DAY),
+        ("90 s", timedelta(seconds=90)),
+        ("1.5 hours", timedelta(hours=1.5)),
+        ("2 Weeks", 14 * DAY),
+        ("500 ms", timedelta(milliseconds=500)),
+        ("10 minutes, 5 seconds", timedelta(minutes=10, seconds=5)),
+    ],
+)
+def test_durations_are_read(text, duration):
+    assert Retention("t", text).duration == duration
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Retention("t", "7"), "'7' is no duration"),
+        (lambda: Retention("t", "7 moons"), "no duration; give numbers with units"),
+        (lambda: Retention("t", "-7 days"), "no duration"),
+        (lambda: Retention("t"), "for how long"),
+        (lambda: Retention("t", -1), "below zero"),
+        (lambda: Retention("t", True), "no duration"),
+        (lambda: Retention("t", "7 days", days=1), "give one"),
+        (lambda: circuit_of(pa.string(), Retention("t", "7 days")), "is no time"),
+        (lambda: circuit_of(pa.timestamp("us"), Retention("t", 7)), "has no unit"),
+        (lambda: circuit_of(pa.date32(), Retention("t", hours=36)), "no whole number of units"),
+    ],
+)
+def test_durations_that_do_not_fit_are_refused(make, words):
+    with pytest.raises(InputOptionsError, match=words):
+        make()
+
+
+def test_rules_in_a_definition_make_the_same_circuit():
+    circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
+    again = circuit.definition.circuit()
+    assert isinstance(again, CircuitClass)
+    assert (
+        again.rules
+        == circuit.rules
+        == {"r": InputOptions(keys=("n",), strict=True, retain=Retention("t", 3))}
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(0, 1)),
+            min_size=1,
+            max_size=9,
+        ),
+        max_size=5,
+    ),
+    st.permutations(range(3)),
+    st.integers(-5, 5),
+    st.integers(-5, 5),
+    st.data(),
+)
+def test_rows_between_two_values_are_those_that_a_scan_finds(batches, order, low, high, data):
+    trace = Trace(3)
+    for rows in batches:
+        weights = data.draw(
+            st.lists(st.sampled_from([-1, 1, 2]), min_size=len(rows), max_size=len(rows))
+        )
+        trace.update(ZSet.from_rows(rows, weights))
+    expected = {row: w for row, w in trace.to_zset() if low <= row[order[0]] <= high}
+    found = range_scan(trace, tuple(order), low, high)
+    found._check()
+    assert found.to_dict() == expected
+
+
+def test_between_finds_the_ends_of_int64():
+    trace = Trace(1)
+    trace.update(ZSet.from_rows([(-(2**63),), (0,), (2**63 - 1,)]))
+    assert len(range_scan(trace, (0,), -(2**63), 2**63 - 1)) == 3
+    assert range_scan(trace, (0,), 2**63 - 1, 2**63 - 1).to_dict() == {(2**63 - 1,): 1}
+
+
+@pytest.mark.parametrize("keys", [(), ("n",)], ids=["retained", "keyed"])
+def test_a_step_reads_what_expires_and_not_the_state(monkeypatch, keys):
+    """By counting: rows read for expiry are those that expire, however many there are."""
+    read = []
+    slice_of = dbsp_wcoj.storage.range_scan._slice
+
+    def counted(run, low, high):
+        columns, weights = slice_of(run, low, high)
+        read.append(len(weights))
+        return columns, weights
+
+    monkeypatch.setattr(dbsp_wcoj.storage.range_scan, "_slice", counted)
+    for rows in (1_000, 30_000):
+        circuit = circuit_of(pa.int64(), Retention("t", rows), keys=keys)
+        numbers = np.arange(rows)
+        circuit.step({"r": pa.table({"n": numbers, "t": numbers})})
+        for step in range(40):
+            read.clear()
+            after = rows + 1 + 10 * step + np.arange(10)
+            delta = circuit.step({"r": pa.table({"n": after, "t": after})})["view"]
+            expired = int((delta.column("weight").to_numpy() < 0).sum())
+            assert expired == 10
+            assert sum(read) == expired
+            assert len(read) <= 16  # runs
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Paris"])
+def test_times_that_python_has_not_are_refused_and_told_like_others(zone):
+    type = pa.timestamp("us", zone)
+    circuit = circuit_of(type, Retention("t", "7 days"), strict=True)
+
+    def table(time, weight=1):
+        times = pa.array([time], pa.int64()).cast(type)
+        return pa.table({"n": [1], "t": times, "weight": [weight]})
+
+    circuit.step({"r": table(3 * 10**17)})
+    (late,) = circuit.prepare({"r": table(-3 * 10**17)}).refused["r"]
+    assert late.reason == "late" and "'-7537-05-18 18:40:00.000000" in late.message
+    (missing,) = circuit.prepare({"r": table(3 * 10**17 + 1, -1)}).refused["r"]
+    assert missing.reason == "missing" and "'11476-08-15 05:20:00.000001" in missing.message

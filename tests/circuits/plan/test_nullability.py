@@ -1,0 +1,77 @@
+"""Columns that are promised to hold no NULL: what is then left out changes no answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields, replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.nodes import Plan, Scan, columns
+from circuits.plan.rewrite import rewrite_plan
+from circuits.plan.rewrite.nullability import is_nullable
+from circuits.runtime.graph import Graph, JoinOptions
+from circuits.types.codecs.codec import NULL, Codecs
+from dbsp_wcoj import ZSet
+from tests.circuits.runtime.test_operators import LAW
+from tests.generators.plans import RELATIONS, History, decoded, plans
+from tests.oracles.naive_plan import evaluate_plan
+
+PROMISED = {
+    name: tuple(replace(field, nullable=False) for field in columns)
+    for name, columns in RELATIONS.items()
+}
+INSTEAD = 5
+
+
+def promised(plan: Plan) -> Plan:
+    """The plan over relations of columns without NULL."""
+    if isinstance(plan, Scan):
+        return Scan(plan.relation, PROMISED[plan.relation])
+    changed = {}
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if isinstance(value, Plan):
+            changed[field.name] = promised(value)
+        elif field.name == "inputs":
+            changed[field.name] = tuple(map(promised, value))
+    return replace(plan, **changed)
+
+
+def without_null(deltas: dict[str, ZSet]) -> dict[str, ZSet]:
+    return {
+        name: ZSet.from_columns([np.where(c == NULL, INSTEAD, c) for c in z.columns], z.weights)
+        for name, z in deltas.items()
+    }
+
+
+def lists(history: History) -> dict[str, list]:
+    return {
+        name: [tuple(INSTEAD if value is None else value for value in row) for row in rows]
+        for name, rows in history.lists().items()
+    }
+
+
+@settings(LAW, max_examples=150)
+@given(st.data())
+def test_promises_change_no_answer_and_what_is_said_to_be_never_null_is_never(data):
+    plan = promised(data.draw(plans()))
+    low = rewrite_plan(plan)
+    graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
+    for name, promise in PROMISED.items():
+        graph.add_input(name, promise)
+    graph.add_view("view", low)
+    history = History()
+    total = ZSet.empty(len(plan.fields))
+    for _ in range(data.draw(st.integers(1, 3))):
+        step = graph.prepare(without_null(history.change(data.draw)))
+        step.commit()
+        total += step.deltas[graph.views["view"]]
+        expected = evaluate_plan(plan, lists(history))
+        found = decoded(total)
+        assert found == Counter({row: weight for row, weight in expected.items() if weight})
+        for place, column in enumerate(columns(plan)):
+            for said in (plan.fields[place].nullable, is_nullable(low, column)):
+                assert said or all(row[place] is not None for row in found)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits.errors import EvaluationError
+from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.operator import StepContext
+from circuits.types.codecs.codec import Codecs
+from circuits.types.functions import aggregate_type
+from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from tests.generators.group_streams import (
+    DOMAINS,
+    NUMBERS,
+    encoded,
+    run_stream,
+    run_window,
+    streams,
+)
+
+TYPES = st.sampled_from(list(DOMAINS))
+INT = pa.int64()
+
+
+def plan_of(types, keys, calls):
+    fields = tuple(Field(f"c{i}", t) for i, t in enumerate(types))
+    made = []
+    for function, argument, distinct in calls:
+        of = None if argument is None else types[argument]
+        type_ = aggregate_type(function, of)
+        made.append(AggregateCall(function, argument, type_, f"a{len(made)}", distinct))
+    return Aggregate(Scan("r", fields), tuple(keys), tuple(made))
+
+
+def operator_of(types, keys, calls):
+    codecs = Codecs()
+    return AggregateOperator(plan_of(types, keys, calls), codecs), codecs
+
+
+def step(operator, delta, *, first=False):
+    change, prepared = operator.prepare([delta], StepContext(first, Relations().stage({})))
+    if prepared is not None:
+        prepared.commit()
+    return change.to_dict()
+
+
+@st.composite
+def plans(draw):
+    types = draw(st.lists(TYPES, max_size=3))
+    columns = range(len(types))
+    keys = draw(st.permutations(columns))[: draw(st.integers(0, 2))]
+    possible = [("count", None, False)]
+    for column in columns:
+        functions = ["count", "min", "max"]
+        if types[column] in NUMBERS or types[column] == pa.null():
+            functions += ["sum", "avg"]
+        possible += [(f, column, d) for f in functions for d in (False, True)]
+    calls = draw(st.lists(st.sampled_from(possible), max_size=4))
+    return plan_of(types, keys, calls)
+
+
+@given(plans(), st.data())
+@settings(max_examples=400)
+def test_summed_output_deltas_are_the_meaning_of_the_summed_input_deltas(plan, data):
+    stream = data.draw(streams([field.type for field in plan.input.fields]))
+    run_stream(AggregateOperator, plan, stream)
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_every_aggregate_of_one_small_group_follows_insertions_and_deletions(data):
+    type_ = data.draw(st.sampled_from(NUMBERS))
+    calls = [(f, 0, d) for f in ("count", "sum", "avg", "min", "max") for d in (False, True)]
+    plan = plan_of([type_], (), [("count", None, False), *calls])
+    run_stream(AggregateOperator, plan, data.draw(streams([type_], steps=10, size=4)))
+
+
+@given(streams([INT, pa.float64()]))
+@settings(max_examples=50)
+def test_one_big_step_equals_its_singletons(stream):
+    calls = [("sum", 1, False), ("max", 1, False), ("count", 1, True)]
+    at_once, codecs = operator_of([INT, pa.float64()], (0,), calls)
+    changes = [change for changes in stream for change in changes]
+    whole = step(at_once, encoded(changes, [INT, pa.float64()], codecs))
+    singly, codecs = operator_of([INT, pa.float64()], (0,), calls)
+    total = ZSet.empty(4)
+    for change in changes:
+        part = step(singly, encoded([change], [INT, pa.float64()], codecs))
+        total = total + ZSet.from_rows(list(part), list(part.values()), arity=4)
+    assert total.to_dict() == whole
+
+
+def test_without_keys_the_first_step_brings_the_row_also_when_nothing_comes():
+    operator, _ = operator_of([INT], (), [("count", None, False), ("sum", 0, False)])
+    null = -(2**63)
+    assert step(operator, ZSet.empty(1), first=True) == {(0, null): 1}
+    assert step(operator, ZSet.empty(1)) == {}
+    assert step(operator, ZSet.from_rows([(4,)])) == {(0, null): -1, (1, 4): 1}
+
+
+def test_a_deletion_before_its_insertion_ends_well():
+    calls = [("count", None, False), ("sum", 1, False), ("min", 1, False)]
+    operator, _ = operator_of([INT, INT], (0,), calls)
+    assert step(operator, ZSet.from_rows([(1, 5)], [-1])) == {}
+    assert step(operator, ZSet.from_rows([(1, 5), (1, 7)])) == {(1, 1, 7, 7): 1}
+
+
+def test_a_change_that_leaves_the_results_as_they_were_gives_no_delta():
+    operator, _ = operator_of([INT, INT], (0,), [("count", None, False), ("min", 1, False)])
+    step(operator, ZSet.from_rows([(1, 5), (1, 7)]))
+    assert step(operator, ZSet.from_rows([(1, 7), (1, 8)], [-1, 1])) == {}
+
+
+def test_an_integer_sum_is_an_error_only_where_it_leaves_int64_and_changes_nothing():
+    operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False)])
+    big = 2**63 - 1
+    assert step(operator, ZSet.from_rows([(1, big), (1, -big), (1, big)])) == {(1, big): 1}
+    with pytest.raises(EvaluationError, match=r"sum\(#1\) as 'a0' is 9223372036854775808.*cast"):
+        step(operator, ZSet.from_rows([(1, 1)]))
+    assert step(operator, ZSet.from_rows([(1, big)], [-1])) == {(1, big): -1, (1, 0): 1}
+    step(operator, ZSet.from_rows([(1, big)], [-1]))
+    with pytest.raises(EvaluationError):  # the code of NULL
+        step(operator, ZSet.from_rows([(1, -1)]))
+
+
+def test_a_decimal_sum_is_an_error_beyond_38_digits():
+    type_ = pa.decimal128(38, 2)
+    operator, codecs = operator_of([type_], (), [("sum", 0, False)])
+    most = Decimal((0, (9,) * 38, -2))
+    step(operator, encoded([((most,), 1)], [type_], codecs), first=True)
+    with pytest.raises(EvaluationError, match=r"beyond decimal128\(38, 2\)"):
+        step(operator, encoded([((Decimal("0.01"),), 1)], [type_], codecs))
+    found = step(operator, encoded([((most,), -1), ((most.copy_negate(),), 1)], [type_], codecs))
+    values = codecs.codec(type_).decode(ZSet.from_rows(list(found)).columns[0]).to_pylist()
+    assert sorted(values) == [most.copy_negate(), most]
+
+
+def test_a_count_beyond_int64_is_an_error_that_names_the_aggregate_and_changes_nothing():
+    operator, _ = operator_of([INT], (), [("count", None, False)])
+    step(operator, ZSet.from_rows([(1,)], [2**62]), first=True)
+    with pytest.raises(WeightOverflowError, match=r"count\(\*\)"):
+        step(operator, ZSet.from_rows([(2,)], [2**62]))
+    with pytest.raises(WeightOverflowError, match=r"count\(\*\)"):
+        step(operator, ZSet.from_rows([(3,), (4,)], [2**62, 2**62]))
+    assert step(operator, ZSet.from_rows([(1,)], [-(2**62)])) == {(2**62,): -1, (0,): 1}
+
+
+def test_sums_of_many_heavy_rows_are_exact():
+    operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False), ("avg", 1, False)])
+    found = step(operator, ZSet.from_rows([(1, 2**61), (1, -(2**61) + 1)], [2**40, 2**40]))
+    ((_, total, _),) = found
+    assert total == 2**40
+
+
+def test_the_least_value_is_found_where_the_first_values_are_deleted_again_and_again():
+    operator, _ = operator_of([INT, INT], (0,), [("min", 1, False)])
+    front = operator.traces[-1]
+    numbers = range(2000)
+    step(operator, ZSet.from_rows([(g, x) for g in (1, 2) for x in numbers]))
+    assert front.is_empty  # no deletion yet
+    for x in range(0, 300):
+        assert step(operator, ZSet.from_rows([(1, x)], [-1])) == {(1, x): -1, (1, x + 1): 1}
+    assert front.to_zset().to_dict() == {(1, 300): 1}
+    assert step(operator, ZSet.from_rows([(2, 0), (1, 5)], [-1, 1])) == {
+        (1, 300): -1,
+        (1, 5): 1,
+        (2, 0): -1,
+        (2, 1): 1,
+    }
+    assert front.to_zset().to_dict() == {(1, 5): 1, (2, 1): 1}
+    gone = ZSet.from_rows([(1, x) for x in (5, *numbers[300:])], [-1] * 1701)
+    assert step(operator, gone) == {(1, 5): -1}
+    assert front.to_zset().to_dict() == {(2, 1): 1}
+
+
+@pytest.mark.parametrize("keys", [(0,), (), (2, 0)])
+def test_steps_of_thousands_of_rows_agree_with_the_meaning_while_runs_are_merged(keys):
+    calls = [("count", None, False), ("sum", 1, False), ("avg", 2, False), ("sum", 2, True)]
+    calls += [("min", 1, False), ("max", 2, False), ("min", 2, False), ("max", 1, False)]
+    run_window(AggregateOperator, plan_of([INT, INT, INT], keys, calls))

@@ -1,0 +1,112 @@
+"""Steps that are computed and not yet the state: what they add, taking them back, digests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from circuits import EvaluationError, SnapshotError, StaleStepError, compile_sql
+from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
+from tests.support.state_store import Store, bags, restarted
+
+
+def test_state_is_asked_before_the_step_is_committed():
+    circuit = compile_sql(VIEWS, INPUTS)
+    first, second = steps(2, seed=4)
+    circuit.step(first)
+    step, late = circuit.prepare(second), circuit.prepare(second)
+    state = step.state({})
+    name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
+    state.whole(name, orders[0])
+    step.commit()
+    with pytest.raises(StaleStepError, match="ask before"):
+        state.whole(name, orders[0])
+    for stale in (step, late):
+        with pytest.raises(StaleStepError, match="prepare it again"):
+            stale.state({})
+
+
+def test_lengths_that_a_table_never_had_are_refused():
+    step = compile_sql(VIEWS, INPUTS).prepare({})
+    with pytest.raises(SnapshotError, match=r"table 'text' has \d+ values, not 1000"):
+        step.state({"text": 1000})
+    with pytest.raises(SnapshotError, match="table 'other' has 0 values, not 1"):
+        step.state({"other": 1})
+
+
+def test_an_abandoned_step_gives_its_codes_back_and_is_over():
+    circuit = compile_sql(VIEWS, INPUTS)
+    first, second, third = steps(3, seed=7)
+    circuit.step(first)
+    before = circuit._graph.registry.lengths()
+    step = circuit.prepare(second)
+    state = step.state(before)
+    assert state.tables
+    step.abandon()
+    step.abandon()
+    assert circuit._graph.registry.lengths() == before
+    with pytest.raises(StaleStepError, match="abandoned"):
+        step.commit()
+    with pytest.raises(StaleStepError, match="abandoned"):
+        step.state({})
+    again = circuit.prepare(second).state(before)
+    assert {n: [part.tolist() for part in t] for n, t in again.tables.items()} == {
+        n: [part.tolist() for part in t] for n, t in state.tables.items()
+    }
+    # Another step has got codes since: those of the abandoned one stay.
+    one, other = circuit.prepare(second), circuit.prepare(third)
+    one.abandon()
+    other.commit()
+    steady = circuit.definition.circuit()
+    steady.step(first)
+    steady.step(third)
+    tables = next(steps(1, seed=8))
+    assert bags(circuit.step(tables)) == bags(steady.step(tables))
+    other.abandon()  # which is the state already
+    assert bags(circuit.step(tables)) == bags(steady.step(tables))
+
+
+def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
+    circuit = compile_sql(
+        "SELECT x.s, y.t, x.a + 9223372036854775807 AS z FROM x JOIN y ON x.k = y.k",
+        {
+            "x": pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]),
+            "y": pa.schema([("k", pa.int64()), ("b", pa.int64()), ("t", pa.string())]),
+        },
+    )
+    y = pa.table({"k": [1], "b": [1], "t": ["t"]})
+    circuit.step({"y": y})
+    before = circuit._graph.registry.lengths()
+    assert any(name.startswith("payload") for name in before)
+    with pytest.raises(EvaluationError):
+        circuit.step({"x": pa.table({"k": [1], "a": [1], "s": ["s"]})})
+    assert circuit._graph.registry.lengths() == before
+
+
+def shuffled(table: pa.Table, rng) -> pa.Table:
+    """The same rows in another order and other chunks."""
+    table = table.take(rng.permutation(table.num_rows))
+    cut = int(rng.integers(table.num_rows + 1))
+    return pa.concat_tables([table.slice(cut), table.slice(0, cut)])
+
+
+def test_rows_that_come_again_have_the_same_digest_also_after_a_restart():
+    rng = np.random.default_rng(3)
+    circuit, store = compile_sql(VIEWS, INPUTS), Store()
+    digests = []
+    changes = list(steps(6, seed=11))
+    for tables in changes:
+        step = circuit.prepare(tables)
+        digests.append(step.digests)
+        store.write(step)
+        step.commit()
+    assert len({tuple(one.items()) for one in digests}) == len(digests)
+    for circuit_ in (circuit, restarted(circuit, store)):
+        for tables, expected in zip(changes, digests, strict=True):
+            again = circuit_.prepare({name: shuffled(t, rng) for name, t in tables.items()})
+            assert again.digests == expected
+            again.abandon()
+        other = circuit_.prepare({"person": changes[0]["person"].slice(1)})
+        assert other.digests["person"] != digests[0]["person"]
+    assert circuit.prepare({"knows": changes[0]["knows"].slice(0, 0)}).digests == {"knows": 0}

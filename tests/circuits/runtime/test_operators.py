@@ -1,0 +1,303 @@
+"""Operators: each equals D ∘ Q ∘ I, spelled out with the very operators; and laws of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.expressions import Column, Literal
+from circuits.plan.nodes import Field, Values
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Graph, JoinOptions
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.delay import Delay
+from circuits.runtime.operators.differentiate import Differentiate
+from circuits.runtime.operators.distinct import DistinctOperator
+from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.linear import (
+    FilterOperator,
+    MapOperator,
+    NegateOperator,
+    UnionOperator,
+)
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
+from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.values import ValuesOperator
+from circuits.schema import Schema
+from circuits.sql import plan_sql
+from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.functions import call
+from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from tests.circuits.state.test_snapshot import INPUTS as PEOPLE
+from tests.circuits.state.test_snapshot import VIEWS as PEOPLE_VIEWS
+from tests.circuits.state.test_snapshot import steps as people_steps
+from tests.generators.plans import RELATIONS, History, plans
+
+LAW = settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+INT = pa.int64()
+EVERY = {
+    AggregateOperator,
+    ValuesOperator,
+    DistinctOperator,
+    FilterOperator,
+    Integrate,
+    JoinOperator,
+    MapOperator,
+    NegateOperator,
+    RowIdEncodeOperator,
+    PartialAggregateOperator,
+    TopKOperator,
+    FinalAggregateOperator,
+    UnionOperator,
+    RowIdDecodeOperator,
+}
+VALUES = st.sampled_from([NULL, -1, 0, 1, 2])
+ZSETS = st.lists(st.tuples(st.tuples(VALUES, VALUES), st.integers(-2, 3)), max_size=5).map(
+    lambda changes: ZSet.from_rows([r for r, _ in changes], [w for _, w in changes], arity=2)
+)
+STREAMS = st.lists(ZSETS, max_size=6)
+
+
+class Definition:
+    """D ∘ Q ∘ I of one operator of a graph: the whole inputs, what they mean, its change."""
+
+    def __init__(self, graph: Graph, number: int) -> None:
+        node = graph.nodes[number]
+        self.inputs = node.inputs
+        self.integrated = [Integrate(len(graph.nodes[i].plan.fields)) for i in node.inputs]
+        self.operator = node.operator
+        self.differentiate = Differentiate(len(node.plan.fields))
+
+    def step(self, deltas) -> ZSet:
+        for integrate, number in zip(self.integrated, self.inputs, strict=True):
+            integrate.step(deltas[number])
+        whole = [integrate.total for integrate in self.integrated]
+        return self.differentiate.step(self.operator.evaluate(whole))
+
+
+def assert_incremental(graph: Graph, stream) -> set[type]:
+    """Every operator's delta is, at every step, D ∘ Q ∘ I of its inputs; gives their classes."""
+    definitions = {
+        number: Definition(graph, number)
+        for number, node in enumerate(graph.nodes)
+        if node.operator is not None
+    }
+    for inputs in stream:
+        step = graph.prepare(inputs)
+        for number, definition in definitions.items():
+            assert step.deltas[number] == definition.step(step.deltas), graph.nodes[number].plan
+            step.deltas[number]._check()
+        step.commit()
+    return {type(definition.operator) for definition in definitions.values()}
+
+
+@LAW
+@given(st.data())
+def test_each_operator_of_a_random_plan_is_the_change_of_its_meaning_on_the_sums(data):
+    graph = Graph(Codecs(), JoinOptions(), lambda: 0.0)
+    for name, fields in RELATIONS.items():
+        graph.add_input(name, fields)
+    graph.add_view("view", rewrite_plan(data.draw(plans())))
+    graph.integrate(graph.views["view"])
+    history = History()
+    assert_incremental(graph, (history.change(data.draw) for _ in range(4)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_class_of_operators_is_the_change_of_its_meaning_on_the_sums(seed):
+    schemas = {name: Schema.of(name, schema) for name, schema in PEOPLE.items()}
+    codecs = Codecs()
+    graph = Graph(codecs, JoinOptions(), lambda: 0.0)
+    for name, schema in schemas.items():
+        graph.add_input(name, schema.fields)
+    rest = "CREATE VIEW constants AS SELECT 1 AS x, 'one' AS t UNION ALL SELECT 2, NULL;"
+    text = PEOPLE_VIEWS + rest
+    for name, plan in plan_sql(text, {n: s.fields for n, s in schemas.items()}).items():
+        graph.add_view(name, rewrite_plan(plan))
+        graph.integrate(graph.views[name])
+    stream = (
+        {name: schemas[name].to_zset(table, codecs) for name, table in tables.items()}
+        for tables in people_steps(8, seed)
+    )
+    assert assert_incremental(graph, stream) == EVERY
+
+
+@given(STREAMS)
+def test_differentiating_what_was_integrated_gives_the_stream_back_and_so_the_other_way(stream):
+    integrate, differentiate = Integrate(2), Differentiate(2)
+    for zset in stream:
+        integrate.step(zset)
+        assert differentiate.step(integrate.total) == zset
+    integrate, differentiate = Integrate(2), Differentiate(2)
+    for zset in stream:
+        integrate.step(differentiate.step(zset))
+        assert integrate.total == zset
+
+
+@given(STREAMS)
+def test_integrating_is_the_sum_and_differentiating_the_difference_from_the_step_before(stream):
+    integrate, differentiate = Integrate(2), Differentiate(2)
+    before, total = ZSet.empty(2), ZSet.empty(2)
+    for zset in stream:
+        integrate.step(zset)
+        total = total + zset
+        assert integrate.total == total
+        assert differentiate.step(zset) == zset - before
+        before = zset
+
+
+@given(STREAMS)
+def test_delaying_shows_the_step_before_and_nothing_first(stream):
+    delay = Delay(2)
+    assert [delay.step(zset) for zset in stream] == [ZSet.empty(2), *stream][: len(stream)]
+
+
+@given(STREAMS)
+def test_the_integral_is_its_own_delay_and_the_input(stream):
+    """I(s) = s + z⁻¹(I(s))."""
+    integrate, delay = Integrate(2), Delay(2)
+    for zset in stream:
+        integrate.step(zset)
+        assert integrate.total == zset + delay.step(integrate.total)
+
+
+@given(st.lists(st.integers(-3, 3), max_size=6))
+def test_a_stream_without_columns_is_integrated_too(weights):
+    integrate = Integrate(0)
+    for weight in weights:
+        integrate.step(ZSet.scalar(weight))
+    assert integrate.total == ZSet.scalar(sum(weights))
+
+
+def test_an_integral_that_overflows_refuses_the_step_and_keeps_what_it_has():
+    integrate = Integrate(1)
+    integrate.step(ZSet.from_rows([(1,)], [2**62]))
+    with pytest.raises(WeightOverflowError):
+        integrate.step(ZSet.from_rows([(1,), (2,)], [2**62, 1]))
+    assert integrate.total.to_dict() == {(1,): 2**62}
+
+
+FIELDS = (Field("a", INT), Field("b", INT))
+A, B = Column(0, INT), Column(1, INT)
+CODECS = Codecs()
+LINEAR = {
+    "filter": FilterOperator(call("or", call("lt", A, B), call("is_null", A)), FIELDS, CODECS),
+    "map to one column": MapOperator([call("coalesce", A, B)], FIELDS, CODECS),
+    "map to none": MapOperator([], FIELDS, CODECS),
+    "map to more": MapOperator([B, call("add", A, B), Literal(None, INT)], FIELDS, CODECS),
+    "negate": NegateOperator(),
+    "pack": RowIdEncodeOperator(1),
+}
+
+
+@pytest.mark.parametrize("name", list(LINEAR))
+@given(ZSETS, ZSETS)
+def test_linear_operators_keep_sums_zero_and_no_state(name, one, other):
+    operator = LINEAR[name]
+    context = StepContext(False, Relations().stage({}))
+    meaning = operator.evaluate([one + other])
+    assert meaning == operator.evaluate([one]) + operator.evaluate([other])
+    assert not len(operator.evaluate([ZSet.empty(2)]))
+    assert operator.prepare([one], context) == (operator.evaluate([one]), None)
+    meaning._check()
+
+
+@given(ZSETS, ZSETS, ZSETS)
+def test_a_union_is_the_sum_and_of_nothing_nothing(one, two, three):
+    union = UnionOperator(2)
+    assert union.evaluate([one, two, three]) == one + two + three
+    assert union.evaluate([]) == ZSet.empty(2)
+
+
+@given(ZSETS)
+def test_filters_and_maps_are_what_they_say_row_by_row(zset):
+    def python(row):
+        return [None if value == NULL else value for value in row]
+
+    def stays(a, b):
+        return a is None or (b is not None and a < b)
+
+    kept = {row: weight for row, weight in zset if stays(*python(row))}
+    assert LINEAR["filter"].evaluate([zset]).to_dict() == kept
+    found = {}
+    for row, weight in zset:
+        a, b = python(row)
+        code = next((value for value in (a, b) if value is not None), NULL)
+        found[code,] = found.get((code,), 0) + weight
+    mapped = LINEAR["map to one column"].evaluate([zset])
+    assert mapped.to_dict() == {row: weight for row, weight in found.items() if weight}
+    assert LINEAR["map to none"].evaluate([zset]) == ZSet.scalar(sum(w for _, w in zset))
+    assert LINEAR["negate"].evaluate([zset]).to_dict() == {row: -w for row, w in zset}
+
+
+@pytest.mark.parametrize("expressions", [[], [Literal(1, INT)]])
+def test_a_map_whose_sums_overflow_is_an_error(expressions):
+    zset = ZSet.from_rows([(0, 0), (1, 0)], [2**62, 2**62])
+    with pytest.raises(WeightOverflowError):
+        MapOperator(expressions, FIELDS, CODECS).evaluate([zset])
+
+
+def test_a_count_of_rows_is_exact_where_sums_on_the_way_leave_int64():
+    zset = ZSet.from_rows([(0, 0), (1, 0), (2, 0)], [2**62, 2**62, -(2**62)])
+    assert MapOperator([], FIELDS, CODECS).evaluate([zset]) == ZSet.scalar(2**62)
+
+
+@given(STREAMS, st.integers(0, 2))
+def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
+    pack = RowIdEncodeOperator(kept)
+    unpack = RowIdDecodeOperator([(kept, pack)], 2)
+    first = [pack.evaluate([zset]) for zset in stream]
+    assert [unpack.evaluate([packed]) for packed in first] == stream
+    assert [pack.evaluate([zset]) for zset in stream] == first
+    assert all(packed.arity == kept + 1 for packed in first)
+
+
+def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
+    pack = RowIdEncodeOperator(1)
+    pack.evaluate([ZSet.from_rows([(1, 5, 6)])])
+    unpack = RowIdDecodeOperator([(1, pack)], 3)
+    padded = ZSet.from_rows([(1, 0), (2, NULL)])
+    assert unpack.evaluate([padded]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows", "expected"),
+    [
+        ((Field("a", INT),), ((1,), (1,), (None,)), {(1,): 2, (NULL,): 1}),
+        ((Field("a", INT),), (), {}),
+        ((), ((), ()), {(): 2}),
+        ((), (), {}),
+        ((Field("t", pa.string()), Field("x", pa.null())), (("a", None),), {(0, NULL): 1}),
+    ],
+)
+def test_constants_are_there_from_the_first_step_on_and_only_once(fields, rows, expected):
+    constants = ValuesOperator(Values(fields, rows), Codecs())
+    shared = Relations().stage({})
+    assert constants.evaluate([]).to_dict() == expected
+    assert constants.prepare([], StepContext(True, shared))[0].to_dict() == expected
+    assert constants.prepare([], StepContext(False, shared)) == (ZSet.empty(len(fields)), None)
+
+
+def test_a_map_of_many_rows_equals_the_map_of_its_parts():
+    rng = np.random.default_rng(2)
+    whole = ZSet.from_columns(rng.integers(0, 300, (2, 50_000)), rng.integers(-2, 4, 50_000))
+    half = len(whole) // 2
+    parts = [
+        ZSet.from_columns([c[part] for c in whole.columns], whole.weights[part])
+        for part in (slice(half), slice(half, None))
+    ]
+    for operator in LINEAR.values():
+        found = [operator.evaluate([part]) for part in parts]
+        assert operator.evaluate([whole]) == found[0] + found[1]

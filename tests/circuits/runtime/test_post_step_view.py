@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circuits import UnknownViewError, compile_sql
+from tests.support.tables import bag_of
+
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.int64())])
+COLUMNS = ("a", "b", "c")
+VALUES = st.sampled_from([None, 0, 1, 2])
+TEXTS = st.sampled_from([None, "x", "y"])
+ROWS = st.lists(st.tuples(VALUES, TEXTS, VALUES, st.sampled_from([-1, 1, 2])), max_size=8)
+KEYS = st.sets(st.sampled_from(COLUMNS), min_size=1)
+
+
+def table(rows):
+    columns = list(zip(*rows, strict=True)) or [[], [], [], []]
+    return pa.table(list(map(list, columns)), schema=SCHEMA.append(pa.field("weight", pa.int64())))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4), KEYS)
+def test_a_view_after_a_step_is_what_it_is_once_the_step_is_committed(steps, keys):
+    circuit = compile_sql("SELECT a, b, c FROM r", {"r": SCHEMA}, name="v", materialize=True)
+    for rows in steps:
+        step = circuit.prepare({"r": table(rows)})
+        after = step.after("v")
+        asked = step.outputs["v"].select(sorted(keys)).group_by(sorted(keys)).aggregate([])
+        found, everything = bag_of(after.rows_of(asked)), bag_of(after.rows())
+        step.commit()
+        view = bag_of(circuit.views["v"])
+        places = [COLUMNS.index(name) for name in sorted(keys)]
+        wanted = {tuple(row) for row in zip(*asked.to_pydict().values(), strict=True)}
+        assert everything == view
+        assert found == {
+            row: weight
+            for row, weight in view.items()
+            if tuple(row[place] for place in places) in wanted
+        }
+
+
+def test_a_view_that_is_not_materialized_is_not_there():
+    circuit = compile_sql("SELECT a FROM r", {"r": SCHEMA}, name="v")
+    with pytest.raises(UnknownViewError, match="materialize"):
+        circuit.prepare({}).after("v")
+
+
+def test_digests_know_the_same_rows_in_any_order_and_no_others():
+    circuit = compile_sql("SELECT a FROM r", {"r": SCHEMA}, name="v")
+    rows = [(1, "x", 2, 1), (3, "y", 4, 1)]
+    step = circuit.prepare({"r": table(rows)})
+    step.commit()
+    assert circuit.digests({"r": table(rows[::-1])}) == step.digests
+    assert circuit.digests({"r": table([(1, "new", 2, 1), rows[1]])}) != step.digests

@@ -1,0 +1,223 @@
+"""The truth of predicates on codes is what the same predicates are when evaluated in Arrow."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.expressions import Column, Expression, Literal
+from circuits.runtime import predicates
+from circuits.runtime.evaluation import evaluate
+from circuits.runtime.predicates import truth
+from circuits.runtime.row_batch import RowBatch, keeps_codes
+from circuits.types.codecs.codec import Codecs
+from circuits.types.functions import call
+from dbsp_wcoj import ZSet
+
+LAW = settings(
+    max_examples=400,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+UTC = datetime.UTC
+# Values of the columns; literals may be others as well, which no row holds.
+DOMAINS: dict[pa.DataType, list] = {
+    pa.int64(): [-(2**62), -1, 0, 1, 127, 128, 2**53 + 1],
+    pa.int8(): [-128, 0, 1, 127],
+    pa.uint64(): [0, 1, 127, 2**63 + 5],
+    pa.float64(): [-math.inf, -1.0, -0.0, 0.0, 1.0, 0.5, 1e300, math.inf, math.nan],
+    pa.float32(): [-0.0, 0.5, math.nan],
+    pa.bool_(): [False, True],
+    pa.string(): ["", "a", "ab", "b", "é", "prefix of many 1", "prefix of many 2"],
+    pa.large_string(): ["a", "é"],
+    pa.binary(): [b"", b"a", b"\xff"],
+    pa.date32(): [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29)],
+    pa.timestamp("us"): [datetime.datetime(1969, 1, 1), datetime.datetime(2024, 2, 29, 1)],
+    pa.timestamp("us", "UTC"): [datetime.datetime(2024, 2, 29, 1, tzinfo=UTC)],
+    pa.decimal128(9, 2): [Decimal("-1.50"), Decimal("0.00"), Decimal("1.00")],
+    pa.decimal128(38, 2): [Decimal("-1.50"), Decimal("1.00"), Decimal(10) ** 30],
+    pa.null(): [],
+}
+ABSENT = {pa.string(): ["never there", "A"], pa.binary(): [b"never"], pa.int64(): [2**62]}
+TYPES = list(DOMAINS)
+FAMILIES = [
+    [t for t in TYPES if pa.types.is_integer(t) or pa.types.is_floating(t)]
+    + [pa.decimal128(9, 2), pa.decimal128(38, 2)],
+    [pa.string(), pa.large_string()],
+    [pa.binary()],
+    [pa.bool_()],
+    [pa.date32(), pa.timestamp("us")],
+    [pa.timestamp("us", "UTC")],
+]
+COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "same"]
+
+
+def values(type_: pa.DataType, more: bool = False) -> st.SearchStrategy:
+    found = DOMAINS[type_] + (ABSENT.get(type_, []) if more else [])
+    return st.sampled_from([None, *found])
+
+
+@st.composite
+def operands(draw: st.DrawFn, family: list[pa.DataType]) -> Expression:
+    type_ = draw(st.sampled_from([*family, pa.null()]))
+    if draw(st.integers(0, 2)):
+        return Column(TYPES.index(type_), type_)
+    return Literal(draw(values(type_, more=True)), type_)
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 3) -> Expression:
+    kind = draw(st.integers(0, 9 if depth else 5))
+    if kind <= 3:
+        family = draw(st.sampled_from(FAMILIES))
+        return call(
+            draw(st.sampled_from(COMPARISONS)), draw(operands(family)), draw(operands(family))
+        )
+    if kind == 4:
+        return call("is_null", draw(operands(draw(st.sampled_from(FAMILIES)))))
+    if kind == 5:
+        return draw(operands([pa.bool_()]))
+    if kind <= 7:
+        name = "and" if kind == 6 else "or"
+        parts = draw(st.lists(conditions(depth - 1), min_size=1, max_size=3))
+        return call(name, *parts)
+    return call("not" if kind == 8 else "is_true", draw(conditions(depth - 1)))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[RowBatch, list[pa.Array]]:
+    """Random rows of all types, and the columns as they are decoded."""
+    rows = draw(st.lists(st.tuples(*map(values, TYPES)), max_size=6))
+    codecs = Codecs()
+    columns = [codecs.codec(type_) for type_ in TYPES]
+    arrays = [pa.array([row[i] for row in rows], t) for i, t in enumerate(TYPES)]
+    codes = [codec.encode(array) for codec, array in zip(columns, arrays, strict=True)]
+    zset = ZSet.from_columns(codes) if rows else ZSet.empty(len(TYPES))
+    decoded = [codec.decode(c) for codec, c in zip(columns, zset.columns, strict=True)]
+    return RowBatch(zset, columns, codecs), decoded
+
+
+def masks(found, rows):
+    assert found.true.shape == found.false.shape == (rows,)
+    assert found.true.dtype == found.false.dtype == np.bool_
+    return [None if not (t or f) else bool(t) for t, f in zip(*found, strict=True)]
+
+
+@LAW
+@given(conditions(), batches())
+def test_truth_on_codes_equals_evaluation_in_arrow(predicate, sample):
+    batch, arrays = sample
+    found = truth(predicate, batch)
+    assert not (found.true & found.false).any()
+    assert masks(found, batch.rows) == evaluate(predicate, arrays, batch.rows).to_pylist()
+
+
+def batch_of(**columns):
+    codecs = Codecs()
+    used = [codecs.codec(array.type) for array in columns.values()]
+    rows = range(len(next(iter(columns.values()))))
+    codes = [codec.encode(a) for codec, a in zip(used, columns.values(), strict=True)]
+    # The last column keeps the rows in their order.
+    zset = ZSet.from_columns([np.array(rows), *codes])
+    return RowBatch(zset, [codecs.codec(pa.int64()), *used], codecs)
+
+
+def refuse(*_):
+    raise AssertionError("evaluated in Arrow")
+
+
+FLOAT, TEXT, INT = pa.float64(), pa.string(), pa.int64()
+
+
+@pytest.mark.parametrize(
+    ("name", "literal", "expected"),
+    [
+        ("eq", math.nan, [False, False, True, None]),
+        ("gt", 1.0, [False, False, True, None]),
+        ("eq", -0.0, [True, True, False, None]),
+        ("lt", 0.0, [False, False, False, None]),
+        ("le", math.nan, [True, True, True, None]),
+        ("ne", None, [None, None, None, None]),
+        ("same", None, [False, False, False, True]),
+    ],
+)
+def test_floats_are_compared_by_their_codes(monkeypatch, name, literal, expected):
+    monkeypatch.setattr(predicates, "evaluate", refuse)
+    batch = batch_of(x=pa.array([0.0, -0.0, math.nan, None], FLOAT))
+    found = truth(call(name, Column(1, FLOAT), Literal(literal, FLOAT)), batch)
+    assert masks(found, 4) == expected
+
+
+def test_texts_are_compared_by_code_for_equality_even_those_that_no_row_has(monkeypatch):
+    monkeypatch.setattr(predicates, "evaluate", refuse)
+    batch = batch_of(x=pa.array(["a", "b", None]), y=pa.array(["b", "b", None]))
+    x, y = Column(1, TEXT), Column(2, TEXT)
+    answers = {
+        ("eq", "b"): [False, True, None],
+        ("ne", "b"): [True, False, None],
+        ("eq", "never there"): [False, False, None],
+        ("ne", "never there"): [True, True, None],
+        ("same", "never there"): [False, False, False],
+    }
+    for (name, text), expected in answers.items():
+        assert masks(truth(call(name, x, Literal(text, TEXT)), batch), 3) == expected
+    assert masks(truth(call("eq", x, y), batch), 3) == [False, True, None]
+    assert masks(truth(call("same", x, y), batch), 3) == [False, True, True]
+
+
+def test_the_order_of_texts_is_not_that_of_their_codes():
+    batch = batch_of(x=pa.array(["b", "a", None]))
+    found = truth(call("lt", Column(1, TEXT), Literal("b", TEXT)), batch)
+    assert masks(found, 3) == [False, True, None]
+
+
+def test_columns_of_two_widths_are_compared_by_code(monkeypatch):
+    monkeypatch.setattr(predicates, "evaluate", refuse)
+    batch = batch_of(x=pa.array([1, 2, None], pa.int8()), y=pa.array([1, 300, 1], INT))
+    found = truth(call("lt", Column(1, pa.int8()), Column(2, INT)), batch)
+    assert masks(found, 3) == [False, True, None]
+
+
+SPACES = [*TYPES, pa.int16(), pa.uint8(), pa.decimal128(18, 2), pa.string_view(), pa.large_binary()]
+
+
+@given(st.sampled_from(SPACES), st.sampled_from(SPACES), st.data())
+def test_a_cast_that_keeps_codes_never_fails_and_keeps_the_value(source, target, data):
+    codecs = Codecs()
+    if not keeps_codes(source, target, codecs):
+        return
+    found = DOMAINS.get(source) or DOMAINS.get(target) or [None]
+    try:
+        array = pa.array(data.draw(st.lists(st.sampled_from([None, *found]))), source)
+    except (pa.ArrowInvalid, OverflowError, TypeError):
+        return
+    cast = evaluate(call("cast", Column(0, source), type=target), [array], len(array))
+    assert codecs.codec(source).encode(array).tolist() == codecs.codec(target).encode(cast).tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "keeps"),
+    [
+        (pa.int32(), pa.int64(), True),
+        (pa.uint32(), pa.int64(), True),
+        (pa.int64(), pa.int32(), False),
+        (pa.int8(), pa.uint16(), False),
+        (pa.uint64(), pa.int64(), False),
+        (pa.decimal128(9, 2), pa.decimal128(18, 2), True),
+        (pa.decimal128(9, 2), pa.decimal128(9, 3), False),
+        (pa.decimal128(9, 2), pa.decimal128(38, 2), False),
+        (pa.string(), pa.large_string(), True),
+        (pa.string(), pa.binary(), False),
+        (pa.float32(), pa.float64(), False),
+        (pa.bool_(), pa.int64(), False),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), False),
+    ],
+)
+def test_only_casts_that_cannot_fail_and_leave_the_code_are_left_out(source, target, keeps):
+    assert keeps_codes(source, target, Codecs()) == keeps

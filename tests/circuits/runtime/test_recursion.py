@@ -1,0 +1,248 @@
+"""Recursive Datalog, maintained: every program has the rows of its least model after every step."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, compile_datalog
+from circuits.errors import IterationError
+from circuits.runtime.incrementalize import incrementalize
+from dbsp_wcoj import Formula, WeightOverflowError
+from tests.circuits.datalog.test_datalog_circuits import arrow, rows, table
+from tests.circuits.test_circuit import half_committed
+from tests.generators.recursive_programs import DATABASE, PROGRAMS, SCHEMA
+from tests.oracles.naive_datalog import evaluate_program
+from tests.support.state_store import Store, bags, restarted, same, stored
+
+Row = tuple[Any, ...]
+SCHEMAS = {name: arrow(fields) for name, fields in SCHEMA.items()}
+CLOSURE = PROGRAMS["a closure from the right"]
+LAW = settings(
+    max_examples=45, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+class World:
+    """The rows that are there, and changes of them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.universe = {name: of for name, of in DATABASE.items() if f"{name}(" in text}
+        self.rows: dict[str, set[Row]] = {name: set() for name in self.universe}
+
+    def circuit(self, **options: Any) -> Circuit:
+        return compile_datalog(self.text, {name: SCHEMAS[name] for name in self.rows}, **options)
+
+    def change(self, draw: Any) -> dict[str, Any]:
+        """Rows that come or go, taken over."""
+        tables = {}
+        for name, possible in self.universe.items():
+            chosen = draw(st.lists(st.sampled_from(possible), max_size=5, unique=True))
+            changes = [(row, -1 if row in self.rows[name] else 1) for row in chosen]
+            self.rows[name].symmetric_difference_update(chosen)
+            if changes:
+                tables[name] = table(SCHEMAS[name], changes)
+        return tables
+
+    def whole(self) -> dict[str, Any]:
+        """All rows as one change."""
+        found = {name: [(row, 1) for row in sorted(of)] for name, of in self.rows.items()}
+        return {name: table(SCHEMAS[name], changes) for name, changes in found.items() if changes}
+
+    def expected(self) -> dict[str, set[Row]]:
+        return evaluate_program(self.text, {n: sorted(found) for n, found in self.rows.items()})
+
+
+def check_law(title: str, data: Any, steps: int) -> None:
+    world = World(PROGRAMS[title])
+    circuit = world.circuit(formula=data.draw(st.sampled_from(["collapsed", *Formula])))
+    totals: dict[str, Counter[Row]] = {head: Counter() for head in circuit.outputs}
+    for _ in range(steps):
+        tables = world.change(data.draw)
+        if data.draw(st.booleans()):
+            circuit.prepare(world.whole()).abandon()
+        for head, delta in circuit.step(tables).items():
+            totals[head].update(rows(delta))
+        for head, total in totals.items():
+            found = {row: weight for row, weight in total.items() if weight}
+            assert found == dict.fromkeys(world.expected()[head], 1), world.text
+
+
+@LAW
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_a_recursive_program_has_the_rows_of_its_least_model_after_every_step(title, data):
+    check_law(title, data, steps=3)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=1000)
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_recursive_programs_have_the_rows_of_their_least_models_after_many_steps(title, data):
+    check_law(title, data, steps=8)
+
+
+@settings(LAW, max_examples=20)
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title, data):
+    world = World(PROGRAMS[title])
+    apart, whole = world.circuit(materialize=True), world.circuit(materialize=True)
+    for _ in range(3):
+        apart.step(world.change(data.draw))
+    whole.step(world.whole())
+    for head in apart.outputs:
+        assert rows(apart.views[head]) == rows(whole.views[head])
+    assert all(
+        trace.is_empty or (trace.to_zset().weights > 0).any() or not len(trace.to_zset())
+        for trace in apart._graph.traces.values()
+    )
+    graph = incrementalize(
+        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart._codecs
+    )
+    inputs = {name: apart._integrals[name].total for name in apart.inputs}
+    for head, meant in graph.evaluate(inputs).items():
+        assert meant == apart._integrals[head].total
+
+
+@settings(LAW, max_examples=20)
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
+    world = World(PROGRAMS[title])
+    circuit = world.circuit(materialize=True)
+    for _ in range(2):
+        circuit.step(world.change(data.draw))
+    head = circuit.outputs[-1]
+    asked = world.text
+    for name in circuit.outputs:
+        asked = re.sub(rf"\b{name}\(", f"own_{name}(", asked)
+    last = list(compile_datalog(asked, {n: SCHEMAS[n] for n in world.rows}).outputs)[-1]
+    assert rows(circuit.query(asked)) == rows(circuit.views[last.removeprefix("own_")]), head
+
+
+@settings(LAW, max_examples=20)
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
+    world = World(PROGRAMS[title])
+    circuit = world.circuit(materialize=data.draw(st.booleans()))
+    steady = circuit.definition.circuit()
+    store = Store(data.draw(st.integers(0, 99)))
+    for _ in range(4):
+        tables = world.change(data.draw)
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        match data.draw(st.integers(0, 2)):
+            case 0:
+                circuit = restarted(circuit, store)
+            case 1:
+                snapshot = pickle.loads(pickle.dumps(circuit.snapshot()))
+                circuit.step(world.whole())
+                circuit.restore(snapshot)
+                circuit = restarted(circuit, store)
+        same(circuit, steady)
+
+
+def ring(n: int, *, first: int = 0) -> list[Row]:
+    return [(first + k, first + (k + 1) % n) for k in range(n)]
+
+
+def changed(found: list[Row], weight: int) -> dict[str, Any]:
+    return {"e": table(SCHEMAS["e"], [(row, weight) for row in found])}
+
+
+def test_a_cycle_that_loses_its_support_vanishes_at_once():
+    circuit = World("r(x) :- d(x). r(y) :- r(x), e(x, y).").circuit(materialize=True)
+    circuit.step(changed([*ring(50, first=1), (0, 1)], 1))
+    circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})
+    assert circuit.views["r"].num_rows == 51
+    gone = circuit.step(changed([(0, 1)], -1))["r"]
+    assert rows(gone) == Counter({(n,): -1 for n in range(1, 51)})
+    assert circuit.views["r"].num_rows == 1
+
+
+def test_a_chain_is_as_long_as_the_iterations_allow():
+    circuit = World(CLOSURE).circuit(iterations=20)
+    assert circuit.step(changed([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
+    with pytest.raises(IterationError, match="after 20 iterations"):
+        circuit.step(changed([(20, 21)], 1))
+
+
+def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
+    for iterations in (19, 20):
+        circuit = World("all(x, y) :- e(x, y).").circuit(materialize=True, iterations=iterations)
+        circuit.step(changed([(n, n + 1) for n in range(20)], 1))
+        if iterations == 20:
+            assert circuit.query(CLOSURE).num_rows == 210
+        else:
+            with pytest.raises(IterationError, match="after 19 iterations"):
+                circuit.query(CLOSURE)
+
+
+def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
+    text = "n(x) :- d(x). n(x + 1) :- n(x), on(). on() :- e(1, 1)."
+    circuit = World(text).circuit(iterations=50, materialize=True)
+    circuit.step({"d": table(SCHEMAS["d"], [((5,), 1)])})
+    before = circuit.snapshot()
+    with pytest.raises(IterationError, match=r"recursion of 'n' still changes 'n' after 50 iter"):
+        circuit.step(changed([(1, 1)], 1))
+    assert rows(circuit.views["n"]) == Counter({(5,): 1})
+    after = circuit.snapshot()
+    assert all((before.traces[name][0] == after.traces[name][0]).all() for name in before.traces)
+    assert rows(circuit.step({"d": table(SCHEMAS["d"], [((7,), 1)])})["n"]) == Counter({(7,): 1})
+
+
+def test_a_negative_cycle_of_costs_is_refused():
+    circuit = World(PROGRAMS["shortest paths"]).circuit(iterations=30)
+    costs = [(1, 2, 1), (2, 1, -2)]
+    with pytest.raises(IterationError, match="'sp'"):
+        circuit.step({
+            "d": table(SCHEMAS["d"], [((1,), 1)]),
+            "w": table(SCHEMAS["w"], [(row, 1) for row in costs]),
+        })  # fmt: skip
+
+
+def test_an_error_within_an_iteration_leaves_no_mark():
+    text = "n(x) :- d(x). n(x * x) :- n(x), x > 1."
+    circuit = World(text).circuit(materialize=True)
+    circuit.step({"d": table(SCHEMAS["d"], [((1,), 1)])})
+    with pytest.raises(Exception, match=r"overflow|int64"):
+        circuit.step({"d": table(SCHEMAS["d"], [((3,), 1)])})
+    assert rows(circuit.views["n"]) == Counter({(1,): 1})
+    for trace in circuit._graph.traces.values():
+        for arrangement in trace.arrangements:
+            arrangement.spine._check()
+    assert rows(circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})["n"]) == Counter({(0,): 1})
+
+
+def test_a_commit_that_breaks_half_way_closes_the_circuit_for_good():
+    circuit = World(CLOSURE).circuit()
+    circuit.step(changed([(1, 2)], 1))
+    half_committed(circuit, changed([(2, 3)], 1))
+
+
+def test_weights_too_large_to_be_added_up_are_refused():
+    circuit = World(CLOSURE).circuit()
+    with pytest.raises(WeightOverflowError):
+        circuit.step({"e": table(SCHEMAS["e"], [((1, 1), 2**62), ((1, 2), 2**62)])})
+    assert rows(circuit.step(changed([(1, 2)], 1))["tc"]) == Counter({(1, 2): 1})
+
+
+def test_explain_draws_the_loop_once_and_names_it():
+    circuit = World(PROGRAMS["odd and even paths"]).circuit()
+    circuit.step(changed([(1, 2), (2, 1)], 1))
+    drawn = circuit.explain()
+    assert drawn.count("recursion of odd, even: odd") == 1
+    assert "rows of even so far" in drawn and "each row once" in drawn
+    assert "recursion" in circuit.explain("mermaid")
+
+
+def test_a_step_touches_only_what_changes():
+    circuit = World(CLOSURE).circuit()
+    circuit.step(changed([row for k in range(200) for row in ring(3, first=10 * k)], 1))
+    before = sum(circuit.committed.rows)
+    circuit.step(changed([(0, 1)], -1))
+    assert sum(circuit.committed.rows) - before < 100

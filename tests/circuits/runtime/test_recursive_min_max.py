@@ -1,0 +1,171 @@
+"""What is kept of derived rows, over steps and iterations, against loops over dicts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
+from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.types.codecs.codec import NULL
+from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+
+MOMENT = StepContext(False, Relations().stage({}))
+ITERATIONS = range(5)
+
+
+def step(settle, delta: ZSet) -> ZSet:
+    out, staged = settle.prepare([delta], MOMENT)
+    out._check()
+    if staged is not None:
+        for change in staged.changes:
+            change.commit()
+    return out
+
+
+def settled(rows: dict[tuple[int, ...], int]) -> Counter:
+    """Each row's presence at each iteration, less that at the one before."""
+    found: Counter = Counter()
+    for own in {row[:-1] for row in rows}:
+        before = 0
+        for i in ITERATIONS:
+            now = int(sum(rows.get((*own, j), 0) for j in range(i + 1)) > 0)
+            found[(*own, i)] += now - before
+            before = now
+    return found
+
+
+def best(rows: dict[tuple[int, ...], int], least: bool) -> Counter:
+    """Of a key the best value that there is at each iteration, less that at the one before."""
+    values = defaultdict(set)
+    for key, value, _ in rows:
+        values[key].add(value)
+    found: Counter = Counter()
+    for key, candidates in values.items():
+        before = None
+        for i in ITERATIONS:
+            there = [
+                v
+                for v in candidates
+                if v != NULL and sum(rows.get((key, v, j), 0) for j in range(i + 1)) > 0
+            ]
+            now = (min if least else max)(there, default=None)
+            if now != before:
+                for value, sign in ((before, -1), (now, 1)):
+                    if value is not None:
+                        found[key, value, i] += sign
+            before = now
+    return found
+
+
+def counted(zset: ZSet) -> Counter:
+    return Counter(zset.to_dict())
+
+
+ROWS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(ITERATIONS))
+CHANGES = st.lists(st.dictionaries(ROWS, st.sampled_from([-2, -1, 1, 2]), max_size=6), max_size=4)
+
+
+@settings(max_examples=60)
+@given(CHANGES)
+def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
+    settle, rows, total = RecursiveSetOperator(3), Counter(), ZSet.empty(3)
+    for change in changes:
+        rows.update(change)
+        total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
+        expected = {row: weight for row, weight in settled(rows).items() if weight}
+        assert total.to_dict() == expected
+        whole = ZSet.from_rows(rows.keys(), rows.values(), arity=3)
+        assert settle.evaluate([whole]) == total
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.integers(0, 1), st.integers(0, 3), st.sampled_from(ITERATIONS)),
+            st.just(1),
+            max_size=5,
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+    st.data(),
+)
+def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(steps, least, data):
+    settle, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
+    for come in steps:
+        there = [row for row, weight in rows.items() for _ in range(weight)]
+        gone = Counter(data.draw(st.lists(st.sampled_from(there), max_size=3)) if there else [])
+        change = Counter(come)
+        change.subtract({row: min(n, rows[row]) for row, n in gone.items()})
+        rows.update(change)
+        total += step(settle, ZSet.from_rows(change.keys(), change.values(), arity=3))
+        expected = {row: weight for row, weight in best(rows, least).items() if weight}
+        assert total.to_dict() == expected
+        assert settle.evaluate([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
+
+
+def test_null_is_no_candidate():
+    settle = RecursiveMinMaxOperator(3, 1, least=True)
+    assert not len(step(settle, ZSet.from_rows([(7, NULL, 0)])))
+    assert step(settle, ZSet.from_rows([(7, 3, 1)])).to_dict() == {(7, 3, 1): 1}
+
+
+def test_rows_without_columns_of_their_own_settle_as_well():
+    settle = RecursiveSetOperator(1)
+    assert step(settle, ZSet.from_rows([(3,), (1,)])).to_dict() == {(1,): 1}
+    assert step(settle, ZSet.from_rows([(1,)], [-1])).to_dict() == {(1,): -1, (3,): 1}
+
+
+def test_all_rows_may_stay():
+    zset = ZSet.from_rows([(7, 2), (7, 5)], [2, -1])
+    assert RecursiveBagOperator().evaluate([zset]) == zset
+    assert step(RecursiveBagOperator(), zset) == zset
+
+
+def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
+    settle = RecursiveSetOperator(2)
+    assert counted(step(settle, ZSet.from_rows([(7, 1), (8, 2)], [2**61, 2**61]))) == {
+        (7, 1): 1,
+        (8, 2): 1,
+    }
+    with pytest.raises(WeightOverflowError, match="too close to what int64 holds"):
+        step(settle, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
+
+
+class OfAllHistories(RecursiveMinMaxOperator):
+    """Reads all that there ever was of each key."""
+
+    def _histories(self, candidates, keys, staged):
+        return prefix_lookup(self.trace, keys, signed=True, step=staged)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 4), st.integers(-1, 2)),
+            min_size=1,
+            max_size=5,
+        ),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_what_is_read_of_a_history_is_enough_for_the_best(steps, least):
+    some, whole = RecursiveMinMaxOperator(3, 1, least=least), OfAllHistories(3, 1, least=least)
+    for number, rows in enumerate(steps):
+        delta = ZSet.from_rows(
+            [(key, value, number + later) for key, value, later, _ in rows],
+            [weight for *_, weight in rows],
+        )
+        found, expected = some.prepare([delta], MOMENT), whole.prepare([delta], MOMENT)
+        assert found[0] == expected[0]
+        for _, state in (found, expected):
+            if state is not None:
+                state.commit()

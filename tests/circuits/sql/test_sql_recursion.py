@@ -1,0 +1,234 @@
+"""WITH RECURSIVE, maintained: DuckDB's answer after every step, or an error that says why not."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits import UnsupportedSqlError, compile_sql
+from circuits.errors import IterationError, SqlError
+from tests.support.tables import INT, Totals, bag_of, table_of
+
+SCHEMAS = {
+    "e": pa.schema([("src", INT), ("dst", INT)]),
+    "part": pa.schema([("whole", INT), ("part", INT), ("many", INT)]),
+    "start": pa.schema([("n", INT)]),
+}
+# Parts of higher numbers only, so that UNION ALL ends.
+UNIVERSE = {
+    "e": [(a, b) for a in range(5) for b in range(5)] + [(None, 1), (2, None)],
+    "part": [(a, b, a + b) for a in range(6) for b in range(a + 1, 6)],
+    "start": [(0,), (3,), (None,)],
+}
+QUERIES = {
+    "a closure": "WITH RECURSIVE tc(a, b) AS (SELECT src, dst FROM e UNION "
+    "SELECT tc.a, e.dst FROM tc JOIN e ON tc.b = e.src) SELECT * FROM tc",
+    "a closure of named columns": "WITH RECURSIVE tc AS (SELECT src, dst FROM e UNION "
+    "SELECT e.src, tc.dst FROM e, tc WHERE e.dst = tc.src AND e.src <> tc.dst) "
+    "SELECT src, count(*) AS many FROM tc GROUP BY src",
+    "a series": "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 7) "
+    "SELECT n FROM t",
+    "several that begin": "WITH RECURSIVE r(n) AS ((SELECT n FROM start UNION SELECT 9) UNION "
+    "SELECT x.b FROM r JOIN (SELECT src AS a, dst AS b FROM e UNION SELECT dst, src FROM e) x "
+    "ON x.a = r.n) SELECT n FROM r",
+    "a bill of materials": "WITH RECURSIVE b(whole, part, many) AS (SELECT * FROM part UNION ALL "
+    "SELECT b.whole, p.part, b.many * p.many FROM b JOIN part p ON b.part = p.whole) "
+    "SELECT whole, part, sum(many) AS many FROM b GROUP BY whole, part",
+    "levels": "WITH RECURSIVE l(n, depth) AS (SELECT n, 0 FROM start UNION ALL "
+    "SELECT p.part, depth + 1 FROM l JOIN part p ON p.whole = l.n) "
+    "SELECT n, max(depth) AS deepest, count(*) AS ways FROM l GROUP BY n",
+    "a bound on the depth": "WITH RECURSIVE l(n, depth) AS (SELECT n, 0 FROM start UNION "
+    "SELECT e.dst, depth + 1 FROM l JOIN e ON e.src = l.n WHERE depth < 3) "
+    "SELECT n, min(depth) AS nearest FROM l GROUP BY n",
+    "a condition on what is elsewhere": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
+    "SELECT e.dst FROM r JOIN e ON e.src = r.n WHERE NOT EXISTS "
+    "(SELECT 1 FROM part p WHERE p.whole = r.n AND p.part = e.dst)) SELECT n FROM r",
+    "what is not reached": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
+    "SELECT dst FROM r JOIN e ON src = n) SELECT src FROM e WHERE src NOT IN "
+    "(SELECT n FROM r WHERE n IS NOT NULL)",
+    "a left join in what goes on": "WITH RECURSIVE r(n, m) AS (SELECT n, 0 FROM start UNION "
+    "SELECT e.dst, coalesce(p.many, -1) FROM r JOIN e ON e.src = r.n "
+    "LEFT JOIN part p ON p.whole = e.dst AND p.part = 5) SELECT n, m FROM r",
+    "a derived table": "WITH RECURSIVE r AS (SELECT n FROM start UNION "
+    "SELECT x.dst FROM (SELECT DISTINCT e.dst FROM r, e WHERE e.src = r.n) x) SELECT n FROM r",
+    "two that are used together": "WITH RECURSIVE up AS (SELECT n FROM start UNION "
+    "SELECT e.dst FROM up JOIN e ON e.src = up.n), down AS (SELECT n FROM start UNION "
+    "SELECT e.src FROM down JOIN e ON e.dst = down.n) "
+    "SELECT up.n FROM up JOIN down ON up.n = down.n",
+    "a recursion that reads a recursion": "WITH RECURSIVE a AS (SELECT n FROM start UNION "
+    "SELECT e.dst FROM a JOIN e ON e.src = a.n), b AS (SELECT n, 0 AS far FROM a UNION ALL "
+    "SELECT p.part, far + 1 FROM b JOIN part p ON p.whole = b.n) "
+    "SELECT n, far, count(*) AS many FROM b GROUP BY n, far",
+    "the word without a recursion": "WITH RECURSIVE q AS (SELECT n FROM start) SELECT n FROM q",
+}
+DATABASE = duckdb.connect(config={"threads": 1})
+LAW = settings(
+    max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def answer(text: str, present: Mapping[str, Iterable[tuple]]) -> Counter:
+    """What DuckDB says."""
+    for name, found in present.items():
+        DATABASE.register(name, table_of(SCHEMAS[name], sorted(found, key=repr)))
+    return Counter(DATABASE.execute(text).fetchall())
+
+
+@LAW
+@given(st.sampled_from(sorted(QUERIES)), st.randoms(use_true_random=False))
+def test_a_recursive_query_has_duckdbs_rows_after_every_step(title, draw):
+    text = QUERIES[title]
+    present: dict[str, set[tuple]] = {name: set() for name in SCHEMAS}
+    totals = Totals(compile_sql(text, SCHEMAS, materialize=True))
+    for _ in range(3):
+        tables = {}
+        for name, universe in UNIVERSE.items():
+            chosen = draw.sample(universe, draw.randint(0, min(6, len(universe))))
+            weights = [-1 if row in present[name] else 1 for row in chosen]
+            present[name].symmetric_difference_update(chosen)
+            tables[name] = table_of(SCHEMAS[name], chosen, weights)
+        totals.step(tables)
+        expected = answer(text, present)
+        assert totals.bags["view"] == expected, text
+    assert bag_of(totals.circuit.query(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "title", ["a closure", "a bill of materials", "levels", "a condition on what is elsewhere"]
+)
+def test_rows_that_are_there_several_times_count_as_often_as_in_sql(title):
+    draw = random.Random(11)
+    totals = Totals(compile_sql(QUERIES[title], SCHEMAS))
+    present: dict[str, Counter] = {name: Counter() for name in UNIVERSE}
+    for _ in range(12):
+        tables = {}
+        for name, universe in UNIVERSE.items():
+            change = Counter({row: draw.randint(-2, 2) for row in draw.sample(universe, 3)})
+            change = {row: max(n, -present[name][row]) for row, n in change.items()}
+            present[name].update(change)
+            tables[name] = table_of(SCHEMAS[name], change, change.values())
+        totals.step(tables)
+        bags = {name: found.elements() for name, found in present.items()}
+        assert totals.bags["view"] == answer(QUERIES[title], bags)
+
+
+def test_parts_of_parts_are_counted_as_often_as_they_are_needed():
+    circuit = compile_sql(QUERIES["a bill of materials"], SCHEMAS, materialize=True)
+    parts = [(1, 2, 4), (1, 3, 1), (2, 4, 10), (3, 4, 2)]  # car: wheels, engine; bolts in both
+    circuit.step({"part": table_of(SCHEMAS["part"], parts)})
+    needed = {row[:2]: row[2] for row in bag_of(circuit.views["view"])}
+    assert needed[1, 4] == 4 * 10 + 1 * 2
+    circuit.step({"part": table_of(SCHEMAS["part"], [(2, 4, 10), (2, 4, 8)], [-1, 1])})
+    assert {row[:2]: row[2] for row in bag_of(circuit.views["view"])}[1, 4] == 4 * 8 + 1 * 2
+
+
+def test_several_queries_may_go_on_which_duckdb_does_not_take():
+    text = (
+        "WITH RECURSIVE r(n) AS (SELECT n FROM start UNION SELECT e.dst FROM r JOIN e "
+        "ON e.src = r.n UNION SELECT e.src FROM r JOIN e ON e.dst = r.n) SELECT n FROM r"
+    )
+    circuit = compile_sql(text, SCHEMAS)
+    tables = {
+        "start": table_of(SCHEMAS["start"], [(1,)]),
+        "e": table_of(SCHEMAS["e"], [(2, 1), (2, 3), (4, 3), (5, 6)]),
+    }
+    assert bag_of(circuit.step(tables)["view"]) == {(n,): 1 for n in (1, 2, 3, 4)}
+
+
+def test_types_settle_over_the_rounds():
+    text = (
+        "WITH RECURSIVE r AS (SELECT CAST(n AS SMALLINT) AS n, 1 AS x FROM start UNION ALL "
+        "SELECT n, x * 1.5e0 FROM r WHERE x < 4) SELECT n, x FROM r"
+    )
+    circuit = compile_sql(text, SCHEMAS)
+    assert circuit.schema("view").fields[1].type == pa.float64()
+    found = bag_of(circuit.step({"start": table_of(SCHEMAS["start"], [(7,)])})["view"])
+    assert sorted(x for _, x in found) == [1.0, 1.5, 2.25, 3.375, 5.0625]
+
+
+def test_union_all_over_a_cycle_is_refused_by_the_bound_and_leaves_no_mark():
+    text = (
+        "CREATE VIEW paths AS WITH RECURSIVE p(a, b) AS (SELECT src, dst FROM e UNION ALL "
+        "SELECT p.a, e.dst FROM p JOIN e ON p.b = e.src) SELECT a, b, count(*) AS n FROM p "
+        "GROUP BY a, b"
+    )
+    circuit = compile_sql(text, SCHEMAS, iterations=40, materialize=True)
+    circuit.step({"e": table_of(SCHEMAS["e"], [(1, 2), (2, 3)])})
+    before = bag_of(circuit.views["paths"])
+    message = r"view 'paths': the recursion of 'p' .* after 40 iterations"
+    with pytest.raises(IterationError, match=message):
+        circuit.step({"e": table_of(SCHEMAS["e"], [(3, 1)])})
+    assert bag_of(circuit.views["paths"]) == before
+    circuit.step({"e": table_of(SCHEMAS["e"], [(3, 4)])})
+    assert bag_of(circuit.views["paths"])[1, 4, 1] == 1
+
+
+REFUSED = {
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT count(*) FROM r) SELECT n FROM r": (
+        "an aggregate over the recursive 'r'"
+    ),
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT a.n FROM r a JOIN r b ON a.n = b.n + 1) "
+    "SELECT n FROM r": "the recursive 'r' 2 times",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION ALL SELECT DISTINCT dst FROM r JOIN e "
+    "ON n = src) SELECT n FROM r": "DISTINCT, below UNION ALL, of the recursive 'r'",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT src FROM e WHERE dst NOT IN "
+    "(SELECT n FROM r)) SELECT n FROM r": "of the recursive 'r'",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT src FROM e WHERE EXISTS "
+    "(SELECT 1 FROM r WHERE r.n = e.dst)) SELECT n FROM r": "EXISTS or IN",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT n FROM (SELECT n + 1 AS n FROM r "
+    "EXCEPT SELECT dst FROM e) q) SELECT n FROM r": "EXCEPT or INTERSECT of the recursive 'r'",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT r.n FROM e LEFT JOIN r ON n = src) "
+    "SELECT n FROM r": "the optional side of an outer join",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT n FROM (SELECT n + 1 AS n FROM r "
+    "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a rank of the recursive 'r'",
+    "WITH RECURSIVE r AS (SELECT n + 1 AS n FROM r) SELECT n FROM r": "without a UNION",
+    "WITH RECURSIVE r AS (SELECT n FROM r UNION SELECT 1) SELECT n FROM r": "a query that begins",
+    "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT dst FROM e, (WITH RECURSIVE i AS (SELECT n "
+    "FROM r UNION SELECT dst FROM i JOIN e ON n = src) SELECT n FROM i) q) SELECT n FROM r": (
+        "another recursion over the recursive 'r'"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_more_than_going_on_from_each_row_is_refused(text):
+    with pytest.raises(UnsupportedSqlError) as caught:
+        compile_sql(text, SCHEMAS)
+    assert REFUSED[text] in str(caught.value)
+
+
+def test_columns_that_grow_for_ever_are_refused():
+    text = (
+        "WITH RECURSIVE r AS (SELECT CAST(1 AS DECIMAL(4, 2)) AS x UNION ALL "
+        "SELECT x + x FROM r WHERE x < 9) SELECT x FROM r"
+    )
+    with pytest.raises(SqlError, match="types of the columns of 'r' grow"):
+        compile_sql(text, SCHEMAS)
+
+
+def test_a_recursive_query_sees_nothing_of_the_one_that_names_it():
+    with pytest.raises(SqlError, match="unknown table 'later'"):
+        compile_sql(
+            "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT later.n FROM r, later), "
+            "later AS (SELECT 2 AS n) SELECT n FROM r",
+            SCHEMAS,
+        )
+
+
+def test_many_random_changes_of_one_closure_stay_exact():
+    draw = random.Random(7)
+    text = QUERIES["a closure"]
+    totals, present = Totals(compile_sql(text, SCHEMAS)), {"e": set()}
+    for _ in range(60):
+        chosen = draw.sample([(a, b) for a in range(9) for b in range(9)], 2)
+        weights = [-1 if row in present["e"] else 1 for row in chosen]
+        present["e"].symmetric_difference_update(chosen)
+        totals.step({"e": table_of(SCHEMAS["e"], chosen, weights)})
+    assert totals.bags["view"] == answer(text, present)

@@ -1,0 +1,303 @@
+"""State, written step by step and loaded, gives the circuit that never stopped."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits import (
+    Circuit,
+    InputOptions,
+    Retention,
+    SnapshotError,
+    StaleStepError,
+    State,
+    compile_datalog,
+    compile_sql,
+)
+from circuits.types.codecs.codec import NULL
+from dbsp_wcoj import Formula
+from dbsp_wcoj.execution import plan_cache as schedule
+from dbsp_wcoj.storage.run import Run
+from tests.circuits.sql.test_sql_circuits import World
+from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
+from tests.circuits.test_circuit import half_committed
+from tests.generators.plans import RELATIONS, History, identity, plans
+from tests.generators.sql_generator import SCHEMAS, selects
+from tests.support.state_store import Store, bags, restarted, same, stored
+from tests.support.tables import EDGE, bag_of, edges, table_of
+
+LAW = settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+FORMULAS = [formula.value for formula in Formula]
+
+
+def tables_of(deltas) -> dict[str, pa.Table]:
+    """Z-sets of codes of integers as tables."""
+    tables = {}
+    for name, zset in deltas.items():
+        rows = [[None if v == NULL else v for v in row] for row in zset.rows.T.tolist()]
+        tables[name] = table_of(schema_of(name), rows, zset.weights.tolist())
+    return tables
+
+
+def schema_of(name: str) -> pa.Schema:
+    return pa.schema([(field.name, field.type) for field in RELATIONS[name]])
+
+
+@LAW
+@given(st.data())
+def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data):
+    plan = identity(data.draw(plans()))
+    first = data.draw(st.sampled_from(FORMULAS))
+    circuit = Circuit(
+        {"view": plan},
+        {name: schema_of(name) for name in RELATIONS},
+        materialize=data.draw(st.booleans()),
+        formula=first,
+    )
+    steady = circuit.definition.circuit()
+    store, history = Store(data.draw(st.integers(0, 99))), History()
+    for _ in range(data.draw(st.integers(1, 6))):
+        tables = tables_of(history.change(data.draw))
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        match data.draw(st.integers(0, 3)):
+            case 0:
+                taken = store.taken
+                circuit = restarted(circuit, store)
+                store.write(circuit.prepare({}))
+                assert store.taken == taken, "an arrangement was built or lost"
+            case 1:
+                circuit = restarted(
+                    circuit, store, formula=Formula(data.draw(st.sampled_from(FORMULAS)))
+                )
+            case 2:
+                circuit.prepare(tables).abandon()
+        same(circuit, steady)
+        assert bags(circuit.views) == bags(steady.views)
+
+
+@LAW
+@given(st.data())
+def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
+    circuit = compile_sql(data.draw(selects()), SCHEMAS)
+    steady = circuit.definition.circuit()
+    store, world = Store(), World()
+    for _ in range(data.draw(st.integers(1, 4))):
+        tables = world.change(data.draw)
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        if data.draw(st.booleans()):
+            circuit = restarted(circuit, store)
+        same(circuit, steady)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_all_kinds_of_state_are_carried_over_restarts(formula):
+    """Texts, decimals, payloads, groups, extremes, top-k, sets, with another formula at times."""
+    steady = compile_sql(VIEWS, INPUTS, materialize=True)
+    circuit, store = steady.definition.circuit(), Store()
+    for number, tables in enumerate(steps(20, seed=5)):
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        if number % 4 == 3:
+            circuit = restarted(circuit, store, formula=Formula(formula))
+        elif number % 4 == 1:
+            circuit = restarted(circuit, store)
+        same(circuit, steady)
+        assert bags(circuit.views) == bags(steady.views)
+    assert {"text", "decimal 2"} < store.tables.keys()
+    assert any(name.startswith("payload") for name in store.tables)
+
+
+JOINS = """
+CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+    JOIN e z ON z.src = x.src AND z.dst = y.dst;
+CREATE VIEW marked AS SELECT m.node, y.dst FROM mark m JOIN e x ON x.src = m.node
+    JOIN e y ON y.src = x.dst;
+CREATE VIEW squares AS SELECT count(*) AS n FROM e a JOIN e b ON a.dst = b.src
+    JOIN e c ON b.dst = c.src JOIN e d ON c.dst = d.src AND d.dst = a.src
+"""
+NODES = {"e": EDGE, "mark": pa.schema([("node", pa.int64())])}
+
+
+def growing(count: int, seed: int, size: int):
+    """Skewed edges, a few deletions, some marks: enough for the joins to be planned again."""
+    rng = np.random.default_rng(seed)
+    known: list[tuple[int, int]] = []
+    for _ in range(count):
+        sources, targets = rng.integers(0, 9, size).tolist(), rng.integers(0, 4000, size).tolist()
+        new = list(zip(sources, targets, strict=True))
+        gone = [known.pop(int(rng.integers(len(known)))) for _ in range(min(len(known), 5))]
+        known += new
+        rows = [*new, *gone]
+        yield {
+            "e": edges(*rows, weights=[1] * len(new) + [-1] * len(gone)),
+            "mark": table_of(NODES["mark"], [(int(rng.integers(9)),)]),
+        }
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, ahead, monkeypatch):
+    if not ahead:
+        monkeypatch.setattr(schedule, "PLANNED_AHEAD", -1)
+    circuit = compile_sql(JOINS, NODES, formula=formula)
+    steady = circuit.definition.circuit()
+    store = Store()
+    planned = set()
+    for tables in growing(30, seed=1, size=90):
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        planned.add(store.rest)
+        state = store.state()
+        circuit = circuit.definition.circuit()
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "of", None)  # so that nothing can be built
+            circuit.load(state)
+            kept = {
+                run.address
+                for trace in circuit._graph.traces.values()
+                for arrangement in trace.arrangements
+                for run in arrangement.spine.runs
+            }
+        given_ = {
+            run.address
+            for orders in state.traces.values()
+            for runs in orders.values()
+            for run in runs
+        }
+        assert kept == given_
+        assert circuit.explain().count("rows") == steady.explain().count("rows")
+    assert any('"again"' in text for text in planned)
+
+
+def test_rows_are_arranged_anew_for_a_formula_that_needs_other_orders():
+    store = Store()
+    circuit = compile_sql(JOINS, NODES)
+    changes = list(growing(30, seed=2, size=90))
+    for tables in changes[:20]:
+        stored(circuit, store, tables)
+    others = {f: restarted(circuit, store, formula=f) for f in Formula}
+    for tables in changes[20:]:
+        expected = bags(circuit.step(tables))
+        for other in others.values():
+            assert bags(other.step(tables)) == expected
+    for other in others.values():
+        same(circuit, other)
+
+
+def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
+    large = 2**62
+    circuit = compile_sql("SELECT src, dst FROM link", {"link": EDGE}, materialize=True)
+    steady, store = circuit.definition.circuit(), Store()
+    compacted = []
+    for weight in (large, large - 1, -large, -large, large, 1):
+        tables = {"link": edges((1, 2), (3, weight % 97), weights=[weight, 1])}
+        step = circuit.prepare(tables)
+        compacted.append(bool(step.state(store.lengths).compacted))
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        circuit = restarted(circuit, store)
+        same(circuit, steady)
+    assert True in compacted and False in compacted
+
+
+def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
+    orders = pa.schema([("nr", pa.int64()), ("item", pa.string()), ("at", pa.timestamp("s"))])
+    circuit = compile_sql(
+        "SELECT item, count(*) AS n FROM orders GROUP BY item",
+        {"orders": orders},
+        rules={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
+        materialize=["orders"],
+    )
+    steady, store, rng = circuit.definition.circuit(), Store(), np.random.default_rng(2)
+    marks = set()
+    for now in range(0, 60, 3):
+        times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
+        rows = [(int(nr), f"item {nr % 3}") for nr in rng.choice(20, 6, replace=False)]
+        columns = [[nr for nr, _ in rows], [item for _, item in rows], times]
+        tables = {"orders": pa.Table.from_arrays([pa.array(c) for c in columns], schema=orders)}
+        assert stored(circuit, store, tables) == bags(steady.step(tables))
+        circuit = restarted(circuit, store)
+        same(circuit, steady)
+        marks.add(json.dumps(store.state().marks))
+    assert len(marks) > 10
+
+
+LINK = {"link": EDGE}
+RULES = "reached(b) :- link(a, b). both(a, b) :- link(a, b), reached(a)."
+
+
+def loaded_state() -> State:
+    circuit, store = compile_datalog(RULES, LINK), Store()
+    stored(circuit, store, {"link": edges((1, 2))})
+    return store.state()
+
+
+def test_a_circuit_that_broke_is_whole_again_once_loaded():
+    circuit = compile_datalog(RULES, LINK)
+    half_committed(circuit, {"link": edges((3, 1))})
+    circuit.load(loaded_state())
+    assert bag_of(circuit.step({"link": edges((2, 3))})["both"]) == {(2, 3): 1}
+    circuit.load(State.empty())
+    same(circuit, compile_datalog(RULES, LINK))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: replace(s, traces={}), "the state and the circuit differ in operator"),
+        (
+            lambda s: replace(s, traces={**s.traces, "another": {}}),
+            "the state and the circuit differ in another",
+        ),
+        (lambda s: replace(s, tables={"payload #99": []}), "differ in payload #99"),
+        (lambda s: replace(s, tables={"names": []}), "no table 'names'"),
+        (
+            lambda s: replace(
+                s, tables={"text": [(np.array([0, 1, 2]), np.frombuffer(b"xx", np.uint8))]}
+            ),
+            "table 'text': string 1 of 2 has code 0 already",
+        ),
+        (
+            lambda s: replace(
+                s, tables={"decimal 2": [(np.array([0, 1]), np.frombuffer(b"x", np.uint8))]}
+            ),
+            "table 'decimal 2': strings of 1 to 1 bytes for rows of 32",
+        ),
+        (
+            lambda s: replace(
+                s,
+                traces={
+                    n: {(0,): next(iter(t.values()))} if n == "relation #3" else t
+                    for n, t in s.traces.items()
+                },
+            ),
+            r"trace 'relation #3': order \(0,\) is not a permutation",
+        ),
+        (
+            lambda s: replace(s, plans={"formula": "collapsed", "joins": {"#5": {"again": 1}}}),
+            "the plans of the joins cannot be read",
+        ),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(change, words):
+    circuit = compile_datalog(RULES, LINK)
+    circuit.step({"link": edges((1, 2))})
+    with pytest.raises(SnapshotError, match=words):
+        circuit.load(change(loaded_state()))
+    assert bag_of(circuit.step({"link": edges((2, 3))})["both"]) == {(2, 3): 1}
+
+
+def test_a_load_makes_prepared_steps_stale():
+    circuit = compile_datalog(RULES, LINK)
+    step = circuit.prepare({"link": edges((1, 2))})
+    circuit.load(loaded_state())
+    step.abandon()
+    with pytest.raises(StaleStepError):
+        step.commit()

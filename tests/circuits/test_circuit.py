@@ -1,0 +1,367 @@
+"""Steps of a circuit: columns, outputs, all or nothing, prepared and committed, threads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from circuits import (
+    BrokenCircuitError,
+    Circuit,
+    CircuitError,
+    EvaluationError,
+    SchemaError,
+    StaleStepError,
+    UnknownInputError,
+    UnknownViewError,
+    compile_datalog,
+    compile_sql,
+)
+from dbsp_wcoj import Formula, FormulaError, WeightOverflowError
+from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
+
+INPUTS = {"link": EDGE, "mark": MARK}
+VIEWS = """
+CREATE VIEW e AS SELECT DISTINCT src, dst FROM link WHERE src <> dst;
+CREATE VIEW triangles AS
+    SELECT count(*) AS n
+    FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src;
+CREATE VIEW degrees AS SELECT src, count(*) AS n, max(dst) AS furthest FROM link GROUP BY src;
+CREATE VIEW marked AS SELECT l.src, l.dst FROM link l JOIN mark m ON m.node = l.dst;
+CREATE VIEW open AS SELECT src FROM e WHERE NOT EXISTS (SELECT 1 FROM mark WHERE node = e.dst);
+"""
+CYCLE = [(1, 2), (2, 3), (3, 1)]
+SWAP = "SELECT dst, src FROM link"
+
+
+def expected(links, nodes):
+    """The views from scratch; bags as counters of rows."""
+    e = {(a, b) for (a, b), w in links.items() if w > 0 and None not in (a, b) and a != b}
+    rows = {a for a, _ in links}
+    per = {a: Counter({b: w for (x, b), w in links.items() if x == a}) for a in rows}
+    marked = Counter(
+        {(a, b): w * nodes[b] for (a, b), w in links.items() if b is not None and nodes[b]}
+    )
+    found = Counter(a for a, b in e if not nodes[b])
+    return {
+        "e": Counter(dict.fromkeys(e, 1)),
+        "triangles": Counter({(sum((c, a) in e for a, b in e for b2, c in e if b == b2),): 1}),
+        "degrees": Counter(
+            {
+                (a, of.total(), max((b for b in of if b is not None), default=None)): 1
+                for a, of in per.items()
+            }
+        ),
+        "marked": marked,
+        "open": Counter({(a,): n for a, n in found.items()}),
+    }
+
+
+def random_steps(count, rng):
+    """Changes of links and marks that keep them bags, and what they add up to."""
+    links, nodes = Counter(), Counter()
+    values = [None, 0, 1, 2, 3, 4]
+    for _ in range(count):
+        tables = {}
+        for name, bag in (("link", links), ("mark", nodes)):
+            changes = []
+            for _ in range(rng.integers(0, 7)):
+                present = list(bag.elements())
+                if present and rng.random() < 0.4:
+                    row, weight = present[rng.integers(len(present))], -1
+                else:
+                    row = tuple(values[i] for i in rng.integers(6, size=2 - (name == "mark")))
+                    row, weight = (row if name == "link" else row[0]), int(rng.integers(1, 3))
+                bag[row] += weight
+                bag += Counter()
+                changes.append((row, weight))
+            if changes:
+                rows, weights = zip(*changes, strict=True)
+                make = edges if name == "link" else marks
+                tables[name] = make(*rows, weights=weights)
+        yield tables, +links, +nodes
+
+
+@pytest.mark.parametrize("formula", list(Formula))
+def test_summed_output_deltas_are_the_views_of_the_summed_inputs_in_every_formula(formula):
+    totals = Totals(compile_sql(VIEWS, INPUTS, formula=formula, materialize=True))
+    for tables, links, nodes in random_steps(12, np.random.default_rng(len(formula))):
+        totals.step(tables)
+        assert totals.bags == expected(links, nodes)
+        views = totals.circuit.views
+        assert {name: bag_of(views[name]) for name in totals.bags} == totals.bags
+        assert bag_of(views["link"]) == links
+
+
+def test_threads_and_parts_change_no_delta():
+    rng = np.random.default_rng(5)
+    rows = [tuple(row) for row in rng.integers(60, size=(1500, 2)).tolist()]
+    with ThreadPoolExecutor(2) as pool:
+        split = compile_sql(VIEWS, INPUTS, executor=pool, parts=4)
+        alone = compile_sql(VIEWS, INPUTS)
+        for part in (rows[:700], rows[700:]):
+            tables = {"link": edges(*part), "mark": marks(*range(9))}
+            assert split.step(tables) == alone.step(tables)
+        gone = {"link": edges(*rows[::2], weights=[-1] * 750)}
+        assert split.step(gone) == alone.step(gone)
+
+
+def test_columns_are_matched_by_name_in_any_order_and_of_any_integer_type():
+    circuit = compile_sql(SWAP, {"link": EDGE}, name="swap")
+    table = pa.table(
+        {
+            "dst": pa.array([2], pa.int8()),
+            "weight": pa.array([3], pa.uint16()),
+            "src": pa.array([1], pa.int32()),
+        }
+    )
+    out = circuit.step({"link": table})["swap"]
+    assert out.column_names == ["dst", "src", "weight"]
+    assert out.schema.types == [pa.int64()] * 3
+    assert bag_of(out) == {(2, 1): 3}
+
+
+def test_only_the_named_outputs_are_returned_and_all_views_by_default():
+    assert list(compile_sql(VIEWS, INPUTS, outputs=["triangles"]).step({})) == ["triangles"]
+    assert list(compile_sql(VIEWS, INPUTS).step({})) == list(expected(Counter(), Counter()))
+
+
+@pytest.mark.parametrize("role", ["outputs", "materialize"])
+def test_a_name_that_is_no_view_is_refused_and_the_views_are_listed(role):
+    with pytest.raises(CircuitError, match=f"{role}: 'triangle' is not there; known are .*open"):
+        compile_sql(VIEWS, INPUTS, **{role: ["triangle"]})
+    with pytest.raises(CircuitError, match=rf"{role}: 'open' is one text.*\['open'\]"):
+        compile_sql(VIEWS, INPUTS, **{role: "open"})
+
+
+def test_a_formula_that_does_not_exist_is_refused():
+    with pytest.raises(FormulaError):
+        compile_sql(SWAP, {"link": EDGE}, formula="cheapest")
+
+
+def test_a_type_that_cannot_be_held_is_refused_with_relation_and_column():
+    schema = pa.schema([("tags", pa.list_(pa.string()))])
+    with pytest.raises(SchemaError, match=r"'r'.*'tags'"):
+        compile_sql("SELECT 1 AS x FROM r", {"r": schema})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (pa.table({"src": [1]}), "no column 'dst'"),
+        (pa.table({"src": [1], "dst": [2], "dest": [3]}), "surplus"),
+        (pa.table({"src": [1.5], "dst": [2.0]}), "double"),
+        (pa.table({"src": ["a"], "dst": ["b"]}), "string"),
+        (pa.table({"src": pa.array([2**63], pa.uint64()), "dst": [1]}), "'src'"),
+        (pa.table({"src": [-(2**63)], "dst": [1]}), "'src'"),
+        (pa.table({"src": [1], "dst": [2], "weight": [1.0]}), "'weight' is of type double"),
+        (pa.table({"src": [1], "dst": [2], "weight": pa.array([None], pa.int8())}), "1 NULL of 1"),
+        (pa.table([[1], [2], [3]], names=["src", "src", "dst"]), "repeated"),
+    ],
+)
+def test_a_table_that_does_not_fit_its_schema_is_an_error_and_changes_nothing(table, words):
+    circuit = compile_sql(VIEWS, INPUTS, materialize=True)
+    circuit.step({"link": edges((1, 2))})
+    before = state_of(circuit)
+    with pytest.raises(SchemaError, match=words):
+        circuit.step({"mark": marks(2), "link": table})
+    assert state_of(circuit) == before
+    assert_right_from_here(circuit)
+
+
+def test_null_where_the_schema_has_none_is_refused():
+    circuit = compile_sql("SELECT a FROM r", {"r": whole("a")})
+    with pytest.raises(SchemaError, match="declared not null"):
+        circuit.step({"r": pa.table({"a": [1, None]})})
+
+
+def test_an_unknown_input_is_an_error_that_lists_the_inputs():
+    circuit = compile_sql(VIEWS, INPUTS)
+    with pytest.raises(UnknownInputError, match="'edges' is not an input; inputs are link, mark"):
+        circuit.step({"edges": edges((1, 2))})
+
+
+def state_of(circuit):
+    return {name: bag_of(table) for name, table in circuit.views.items()}
+
+
+def assert_right_from_here(circuit):
+    """After link (1, 2) alone: the rest of a cycle and a mark."""
+    out = circuit.step({"link": edges(*CYCLE[1:]), "mark": marks(2)})
+    assert bag_of(out["triangles"]) == {(0,): -1, (3,): 1}
+    assert bag_of(out["marked"]) == {(1, 2): 1}
+    assert bag_of(out["open"]) == {(1,): -1, (2,): 1, (3,): 1}
+    assert bag_of(out["degrees"]) == {(2, 1, 3): 1, (3, 1, 1): 1}
+
+
+def test_an_overflow_in_one_view_leaves_all_views_as_they_were():
+    circuit = compile_sql(VIEWS, INPUTS, materialize=True)
+    circuit.step({"link": edges((1, 2))})
+    before = state_of(circuit)
+    huge = 2**62
+    for tables in (
+        {"link": edges((1, 2), (5, 6), weights=[2**63 - 1, 1])},  # one row's own weight
+        {"link": edges((1, 2), (1, 3), weights=[huge, huge])},  # the count of a group
+        {"link": edges((1, 2), weights=[huge]), "mark": marks(2, weights=[2])},  # a product
+    ):
+        with pytest.raises(WeightOverflowError):
+            circuit.step(tables)
+        assert state_of(circuit) == before
+    assert_right_from_here(circuit)
+
+
+def test_an_expression_without_a_value_for_a_row_leaves_all_views_as_they_were():
+    views = """
+        CREATE VIEW kinds AS SELECT kind, count(*) AS n, max(amount) AS most FROM r GROUP BY kind;
+        CREATE VIEW firsts AS SELECT kind, amount FROM r ORDER BY amount, kind LIMIT 1;
+        CREATE VIEW numbers AS SELECT CAST(amount AS BIGINT) AS number FROM r;
+    """
+    schema = pa.schema([("kind", pa.string()), ("amount", pa.string())])
+    circuit = compile_sql(views, {"r": schema}, materialize=True)
+    circuit.step({"r": table_of(schema, [("a", "7")])})
+    before = state_of(circuit)
+    with pytest.raises(EvaluationError, match="'x'"):
+        circuit.step({"r": table_of(schema, [("b", "5"), ("a", "x")])})
+    assert state_of(circuit) == before
+    out = circuit.step({"r": table_of(schema, [("b", "6")])})
+    assert bag_of(out["kinds"]) == {("b", 1, "6"): 1}
+    assert bag_of(out["firsts"]) == {("a", "7"): -1, ("b", "6"): 1}
+    assert bag_of(out["numbers"]) == {(6,): 1}
+
+
+def test_a_prepared_step_shows_its_outputs_and_commits_once_and_in_time():
+    circuit = compile_sql(SWAP, {"link": EDGE}, name="swap", materialize=True)
+    first = circuit.prepare({"link": edges((1, 2))})
+    late = circuit.prepare({"link": edges((3, 4))})
+    assert bag_of(first.outputs["swap"]) == {(2, 1): 1}
+    assert bag_of(circuit.views["swap"]) == {}
+    first.commit()
+    for step in (first, late):
+        with pytest.raises(StaleStepError, match="prepare it again"):
+            step.commit()
+    circuit.prepare({"link": edges((5, 6))})  # never committed
+    assert bag_of(circuit.step({})["swap"]) == {}
+    assert bag_of(circuit.views["swap"]) == {(2, 1): 1}
+
+
+class Failing:
+    changes = ()
+
+    def commit(self):
+        raise MemoryError
+
+
+def half_committed(circuit, tables):
+    """Commit a step that fails after its first operators."""
+    step = circuit.prepare(tables)
+    failing = replace(step.step, prepared=[*step.step.prepared[:1], Failing()])
+    with pytest.raises(MemoryError):
+        replace(step, step=failing).commit()
+    return step
+
+
+def test_a_commit_that_fails_half_way_closes_the_circuit():
+    circuit = compile_sql(VIEWS, INPUTS, materialize=True)
+    step = half_committed(circuit, {"link": edges((1, 2))})
+    for use in (
+        lambda: circuit.step({}),
+        step.commit,
+        circuit.snapshot,
+        lambda: circuit.query("SELECT count(*) FROM link"),
+        lambda: circuit.views,
+    ):
+        with pytest.raises(BrokenCircuitError, match="restore a snapshot, or build a new circuit"):
+            use()
+
+
+def test_a_count_of_all_is_there_from_the_first_step_even_an_empty_one():
+    circuit = compile_sql("SELECT count(*) AS n, sum(src) AS s FROM link", {"link": EDGE})
+    assert bag_of(circuit.step({})["view"]) == {(0, None): 1}
+    assert bag_of(circuit.step({})["view"]) == {}
+    assert bag_of(circuit.step({"link": edges((4, 1))})["view"]) == {(0, None): -1, (1, 4): 1}
+
+
+def test_a_first_step_that_is_not_committed_leaves_the_constants_to_the_next():
+    circuit = compile_sql("SELECT 7 AS x UNION ALL SELECT count(*) FROM link", {"link": EDGE})
+    circuit.prepare({})
+    assert bag_of(circuit.step({"link": edges((1, 1))})["view"]) == {(7,): 1, (1,): 1}
+    assert bag_of(circuit.step({})["view"]) == {}
+
+
+def test_a_relation_without_columns_is_its_weight():
+    rules = "on(a, b) :- link(a, b), switch(). off() :- not switch()."
+    schemas = {"link": EDGE, "switch": pa.schema([])}
+    circuit = compile_datalog(rules, schemas, materialize=True)
+    assert bag_of(circuit.step({"link": edges((1, 2))})["off"]) == {(): 1}
+    out = circuit.step({"switch": pa.table({"weight": [2, -1]})})
+    assert (bag_of(out["on"]), bag_of(out["off"])) == ({(1, 2): 1}, {(): -1})
+    assert bag_of(circuit.views["switch"]) == {(): 1}
+    out = circuit.step({"switch": pa.table({"weight": [-1]})})
+    assert (bag_of(out["on"]), bag_of(out["off"])) == ({(1, 2): -1}, {(): 1})
+
+
+def test_a_view_that_is_not_kept_is_an_error_that_says_how_to_keep_it():
+    circuit = compile_sql(VIEWS, INPUTS, materialize=["open", "link"])
+    assert set(circuit.views) == {"open", "link"}
+    assert "open" in circuit.views and "e" not in circuit.views
+    with pytest.raises(UnknownViewError, match=r"'e' is not materialized.*materialize=\['e'\]"):
+        circuit.views["e"]
+    with pytest.raises(UnknownViewError, match="'x' is none of link, mark, e"):
+        circuit.views["x"]
+
+
+def test_an_input_may_be_called_as_the_engine_calls_its_operators():
+    circuit = compile_sql(
+        'SELECT a.x FROM "#2" a JOIN (SELECT DISTINCT x FROM r) b ON b.x = a.x',
+        {"r": whole("x"), "#2": whole("x")},
+    )
+    tables = {"#2": pa.table({"x": [1, 1]}), "r": pa.table({"x": [1, 2]})}
+    assert bag_of(circuit.step(tables)["view"]) == {(1,): 2}
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "SELECT * FROM a LEFT JOIN b ON x = y",
+        "SELECT * FROM b RIGHT JOIN a ON x = y",
+        "SELECT * FROM a FULL JOIN b ON x = y",
+        "SELECT * FROM b FULL JOIN a ON x = y",
+        "SELECT * FROM b UNION ALL SELECT * FROM c",
+        "SELECT * FROM b UNION SELECT * FROM c",
+        "SELECT y, count(*) AS n FROM a LEFT JOIN b ON x = y GROUP BY y",
+        "SELECT max(y) AS y FROM b",
+        "SELECT x + NULL AS y FROM a",
+    ],
+)
+def test_null_in_a_view_of_columns_without_null_joins_nothing(view):
+    text = f"""
+        CREATE VIEW v AS {view};
+        CREATE VIEW w AS SELECT count(*) AS n FROM v p JOIN v q ON q.y = p.y;
+    """
+    schemas = {"a": whole("x"), "b": whole("y"), "c": pa.schema([("z", pa.int64())])}
+    circuit = compile_sql(text, schemas)
+    null = pa.table({"z": pa.array([None], pa.int64())})
+    out = circuit.step({"a": pa.table({"x": [1]}), "c": null})
+    assert None in out["v"]["y"].to_pylist()
+    assert out["v"].schema.field("y").nullable
+    assert bag_of(out["w"]) == {(0,): 1}
+
+
+def test_a_circuit_of_plans_without_views_steps():
+    assert Circuit({}, {"link": EDGE}).step({"link": edges((1, 2))}) == {}
+
+
+def test_a_step_that_is_refused_leaves_no_codes_behind():
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
+    circuit = compile_sql("SELECT a + 9223372036854775807 AS x, s FROM t", {"t": schema})
+    circuit.step({"t": pa.table({"a": [0], "s": ["kept"]})})
+    with pytest.raises(EvaluationError):
+        circuit.step({"t": pa.table({"a": [1], "s": ["refused"]})})
+    assert circuit.snapshot().tables["text"][1].tobytes() == b"kept"
+    delta = circuit.step({"t": pa.table({"a": [-1], "s": ["next"]})})["view"]
+    assert delta["s"].to_pylist() == ["next"]

@@ -1,0 +1,107 @@
+"""The law of every operator, alone and in circuits of several: Σ Q^Δ(d_t) = Q(Σ d_t).
+
+Random plans over two small relations with NULLs and duplicates are stepped, both relations or one
+at a time, and after every step compared with the naive evaluation of the plan as it was written
+(`tests.oracles.naive_plan`, nested loops over Python rows) and with what the lowered operators
+mean.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits.plan.nodes import Plan
+from circuits.plan.rewrite import rewrite_plan
+from circuits.runtime.graph import Graph, JoinOptions
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import Formula, ZSet
+from tests.generators.plans import RELATIONS, History, decoded, plans
+from tests.oracles.naive_plan import evaluate_plan
+
+LAW = settings(
+    max_examples=250,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def graph_of(plan: Plan, formula: str = "collapsed") -> Graph:
+    graph = Graph(Codecs(), JoinOptions(formula), lambda: 0.0)
+    for name, fields in RELATIONS.items():
+        graph.add_input(name, fields)
+    graph.add_view("view", rewrite_plan(plan))
+    return graph
+
+
+def stepped(graph: Graph, deltas: dict[str, ZSet]) -> ZSet:
+    step = graph.prepare(deltas)
+    step.commit()
+    return step.deltas[graph.views["view"]]
+
+
+@LAW
+@given(st.data())
+def test_summed_deltas_of_a_random_circuit_are_its_meaning(data):
+    plan = data.draw(plans())
+    graph = graph_of(plan)
+    history = History()
+    total = ZSet.empty(len(plan.fields))
+    inputs = {name: ZSet.empty(len(fields)) for name, fields in RELATIONS.items()}
+    for _ in range(data.draw(st.integers(1, 4))):
+        deltas = history.change(data.draw)
+        total += stepped(graph, deltas)
+        for name, delta in deltas.items():
+            inputs[name] += delta
+        expected = evaluate_plan(plan, history.lists())
+        assert decoded(total) == Counter({r: w for r, w in expected.items() if w})
+        assert total == graph.evaluate(inputs)["view"]
+
+
+@settings(LAW, max_examples=60)
+@given(st.data(), st.sampled_from([f.value for f in Formula]))
+def test_all_formulas_give_the_same_deltas(data, formula):
+    plan = data.draw(plans())
+    history = History()
+    graphs = [graph_of(plan), graph_of(plan, formula)]
+    for _ in range(3):
+        deltas = history.change(data.draw)
+        first, second = (stepped(graph, deltas) for graph in graphs)
+        assert first == second
+
+
+@settings(LAW, max_examples=60)
+@given(st.data())
+def test_one_big_step_equals_its_parts(data):
+    plan = data.draw(plans())
+    history = History()
+    parts = [history.change(data.draw) for _ in range(3)]
+    apart, whole = graph_of(plan), graph_of(plan)
+    total = ZSet.empty(len(plan.fields))
+    together: dict[str, ZSet] = {}
+    for deltas in parts:
+        total += stepped(apart, deltas)
+        for name, delta in deltas.items():
+            together[name] = together[name] + delta if name in together else delta
+    assert total == stepped(whole, together)
+
+
+@settings(LAW, max_examples=60)
+@given(st.data())
+def test_a_step_that_is_not_committed_leaves_no_mark(data):
+    plan = data.draw(plans())
+    history = History()
+    graph, other = graph_of(plan), graph_of(plan)
+    for _ in range(3):
+        deltas = history.change(data.draw)
+        graph.prepare({name: -delta for name, delta in deltas.items()})
+        assert stepped(graph, deltas) == stepped(other, deltas)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=5000)
+@given(st.data())
+def test_summed_deltas_of_many_random_circuits_are_their_meaning(data):
+    test_summed_deltas_of_a_random_circuit_are_its_meaning.hypothesis.inner_test(data)

@@ -1,0 +1,230 @@
+"""Typed schemas against lists and Counters of Python rows."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits.errors import SchemaError
+from circuits.plan.nodes import Field
+from circuits.schema import Schema
+from circuits.types.codecs.codec import NULL, Codecs
+from dbsp_wcoj.errors import WeightError, WeightOverflowError
+from tests.generators.strategies import LAW
+
+COLUMNS = {
+    "number": (pa.int64(), st.integers(-2, 2)),
+    "small": (pa.int8(), st.integers(-2, 2)),
+    "name": (pa.large_string(), st.text("ab", max_size=2)),
+    "blob": (pa.binary(), st.binary(max_size=1)),
+    "flag": (pa.bool_(), st.booleans()),
+    "day": (pa.date32(), st.dates(datetime.date(2000, 1, 1), datetime.date(2000, 1, 3))),
+    "price": (pa.decimal128(9, 1), st.sampled_from([Decimal("0.1"), Decimal("-2.0")])),
+    "total": (pa.decimal128(38, 1), st.sampled_from([Decimal("0.1"), Decimal("-2.0")])),
+    "ratio": (pa.float64(), st.sampled_from([0.5, -1.0])),
+}
+
+
+def schema(**types: pa.DataType) -> Schema:
+    return Schema.of("r", pa.schema(list(types.items())))
+
+
+def refused(target: Schema, table: pa.Table, words: str, error: type = SchemaError) -> None:
+    codecs = Codecs()
+    with pytest.raises(error, match=words):
+        target.to_zset(table, codecs)
+    assert not any(codecs.lengths().values())
+
+
+@settings(LAW)
+@given(st.data())
+def test_a_table_comes_back_as_the_sum_of_its_rows(data):
+    names = data.draw(st.lists(st.sampled_from(list(COLUMNS)), unique=True))
+    target = schema(**{name: COLUMNS[name][0] for name in names})
+    weights = data.draw(st.booleans())
+    codecs = Codecs()
+    for _ in range(2):
+        values = [st.none() | COLUMNS[name][1] for name in names]
+        rows = data.draw(st.lists(st.tuples(st.integers(-2, 2), *values), max_size=9))
+        given_ = data.draw(st.permutations([*names, *(["weight"] if weights else [])]))
+        arrays = {
+            name: pa.array([row[names.index(name) + 1] for row in rows], COLUMNS[name][0])
+            for name in names
+        }
+        arrays["weight"] = pa.array([row[0] for row in rows], pa.int16())
+        if not given_:
+            table = pa.table({"weight": arrays["weight"]}).select([])
+        else:
+            table = pa.table({name: arrays[name] for name in given_})
+        expected: Counter = Counter()
+        for weight, *row in rows:
+            expected[tuple(row)] += weight if weights else 1
+        result = target.to_table(target.to_zset(table, codecs), codecs)
+        assert result.schema == target.arrow
+        result.validate(full=True)
+        back = {tuple(row[name] for name in names): row["weight"] for row in result.to_pylist()}
+        assert len(back) == len(result)
+        assert back == {row: weight for row, weight in expected.items() if weight}
+
+
+def test_a_schema_shows_names_fields_arity_and_what_to_table_gives():
+    fields = pa.schema([pa.field("a", pa.string(), nullable=False), ("b", pa.int8())])
+    target = Schema.of("r", fields)
+    assert target.columns == ("a", "b")
+    assert target.fields == (Field("a", pa.string(), nullable=False), Field("b", pa.int8()))
+    assert target.arity == 2
+    assert target.arrow == pa.schema([*fields, ("weight", pa.int64())])
+    assert Schema("r", target.fields) == target
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ([("weight", pa.int64())], "'weight' is kept for the weight of a row"),
+        ([("a", pa.int64()), ("a", pa.int8())], "occurs twice"),
+        ([("a", pa.list_(pa.int8()))], "relation 'r': column 'a': no column can be of type list"),
+    ],
+)
+def test_a_schema_that_no_relation_can_have_is_refused(fields, words):
+    with pytest.raises(SchemaError, match=words):
+        Schema.of("r", pa.schema(fields))
+
+
+TEXT = schema(a=pa.string(), b=pa.int64())
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"a": ["x"]}, r"no column 'b' among \['a'\]; it needs a, b and may have weight"),
+        ({"a": ["x"], "b": [1], "c": [2]}, "surplus or repeated columns in"),
+        ({"a": ["x"], "b": ["1"]}, "column 'b': the type is string, declared is int64"),
+        ({"a": ["x"], "b": [1.0]}, "column 'b': the type is double, declared is int64"),
+        ({"a": ["x"], "b": [-(2**63)]}, "column 'b': value -9223372036854775808 of type int64"),
+        ({"a": ["x"], "b": pa.array([2**64 - 1], pa.uint64())}, "not every value fits"),
+        ({"a": [b"x"], "b": [1]}, "column 'a': the type is binary, declared is string"),
+        ({"a": ["x"], "b": [1], "weight": [1.0]}, "column 'weight' is of type double"),
+        ({"a": ["x", "y"], "b": [1, 2], "weight": [1, None]}, "holds 1 NULL of 2 values"),
+        (
+            {"a": ["x"], "b": [1], "weight": pa.array([2**63], pa.uint64())},
+            "column 'weight' does not fit int64",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_before_anything_is_encoded(table, words):
+    refused(TEXT, pa.table(table), words)
+
+
+def test_a_repeated_column_is_refused():
+    table = pa.Table.from_arrays([pa.array(["x"]), pa.array([1]), pa.array([1])], ["a", "b", "b"])
+    refused(TEXT, table, "surplus or repeated columns")
+
+
+def test_weights_keep_their_bounds():
+    numbers = schema(b=pa.int64())
+    refused(numbers, pa.table({"b": [1], "weight": [-(2**63)]}), "has no negative", WeightError)
+    table = pa.table({"b": [1, 1], "weight": [2**63 - 1, 1]})
+    refused(numbers, table, "add up", WeightOverflowError)
+
+
+@pytest.mark.parametrize("value", [None, "dictionary"])
+def test_null_in_a_required_column_is_refused(value):
+    target = Schema.of("r", pa.schema([pa.field("a", pa.string(), nullable=False)]))
+    column = pa.array(["x", None], pa.string())
+    if value == "dictionary":  # the NULL is among the values
+        column = pa.DictionaryArray.from_arrays(pa.array([0, 1]), column)
+    words = "column 'a' holds 1 NULL of 2 values and is declared not null"
+    refused(target, pa.table({"a": column}), words)
+    assert len(target.to_zset(pa.table({"a": ["x"]}), Codecs())) == 1
+
+
+MIDNIGHT = datetime.datetime(2000, 1, 2)
+DICTIONARY = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    ("given_", "declared", "value"),
+    [
+        (pa.array([1], pa.int32()), pa.int64(), 1),
+        (pa.array([1], pa.uint64()), pa.int8(), 1),
+        (pa.array([1], pa.int64()), pa.float64(), 1.0),
+        (pa.array([1], pa.int64()), pa.decimal64(3, 1), Decimal("1.0")),
+        (pa.array([100], pa.int64()), pa.decimal64(3, -2), Decimal(100)),
+        (pa.array([0.5], pa.float32()), pa.float64(), 0.5),
+        (pa.array([Decimal("1.50")]), pa.decimal256(60, 1), Decimal("1.5")),
+        (pa.array(["x"]), pa.large_string(), "x"),
+        (pa.array(["x"], pa.string_view()), pa.string(), "x"),
+        (pa.array(["x"]).dictionary_encode(), pa.string(), "x"),
+        (pa.array(["x"]), DICTIONARY, "x"),
+        (pa.array(["x"]), pa.dictionary(pa.int8(), pa.string_view()), "x"),
+        (pa.array(["x"], pa.string_view()).dictionary_encode(), pa.large_string(), "x"),
+        (pa.array([1], pa.int8()).dictionary_encode(), pa.int64(), 1),
+        (pa.array([b"xy"]), pa.binary(2), b"xy"),
+        (pa.array([b"xy"], pa.binary(2)), pa.binary_view(), b"xy"),
+        (pa.array([MIDNIGHT.date()]), pa.timestamp("us"), MIDNIGHT),
+        (pa.array([MIDNIGHT.date()]), pa.date64(), MIDNIGHT.date()),
+        (pa.array([MIDNIGHT], pa.timestamp("us")), pa.timestamp("s"), MIDNIGHT),
+        (pa.array([datetime.time(1)], pa.time64("us")), pa.time32("s"), datetime.time(1)),
+        (
+            pa.array([MIDNIGHT], pa.timestamp("us", "UTC")),
+            pa.timestamp("ms", "Asia/Tokyo"),
+            MIDNIGHT.replace(tzinfo=datetime.UTC),
+        ),
+        (pa.nulls(1), pa.decimal128(38, 2), None),
+        (pa.nulls(1), DICTIONARY, None),
+    ],
+)
+def test_a_column_of_another_type_is_cast_where_no_value_can_change(given_, declared, value):
+    target, codecs = schema(a=declared), Codecs()
+    for column in (given_, pa.chunked_array([], given_.type)):
+        zset = target.to_zset(pa.table({"a": column}), codecs)
+        table = target.to_table(zset, codecs)
+        assert table.column("a").to_pylist() == [value] * len(column)
+        assert table.schema.field("a").type == declared
+
+
+@pytest.mark.parametrize(
+    ("given_", "declared", "words"),
+    [
+        (pa.array([300]), pa.int8(), "300 not in range"),
+        (pa.array([2**53 + 1]), pa.float64(), "9007199254740993 not in range"),
+        (pa.array([1]), pa.float16(), "may change values"),
+        (pa.array([1000]), pa.decimal64(3, 1), "does not fit in precision"),
+        (pa.array([Decimal("0.15")]), pa.decimal64(3, 1), "data loss"),
+        (pa.array([0.5]), pa.float32(), "may change values"),
+        (pa.array([0.5]), pa.decimal64(3, 1), "may change values"),
+        (pa.array([True]), pa.int64(), "may change values"),
+        (pa.array([1]), pa.bool_(), "may change values"),
+        (pa.array([1]), pa.string(), "may change values"),
+        (pa.array(["2000-01-01"]), pa.date32(), "may change values"),
+        (pa.array(["x"]), pa.null(), "may change values"),
+        (pa.array([[1]]), pa.int64(), "may change values"),
+        (pa.array([b"xyz"]), pa.binary(2), "from 3 to 3 bytes"),
+        (pa.array([MIDNIGHT]), pa.timestamp("us", "UTC"), "may change values"),
+        (pa.array([MIDNIGHT], pa.timestamp("us", "UTC")), pa.timestamp("us"), "may change"),
+        (pa.array([MIDNIGHT]), pa.date32(), "may change values"),
+        (pa.array([1], pa.timestamp("us")), pa.timestamp("s"), "would lose data: 1"),
+        (pa.array([2**60], pa.timestamp("s")), pa.timestamp("ns"), "out of bounds"),
+        (pa.array([str(number) for number in range(200)]), DICTIONARY, "not every value fits"),
+    ],
+)
+def test_a_cast_that_may_change_a_value_is_refused(given_, declared, words):
+    target = schema(a=declared)
+    refused(target, pa.table({"a": given_}), f"relation 'r': column 'a': .*{words}")
+
+
+def test_nulls_are_one_value_that_comes_first():
+    zset = schema(a=pa.int64()).to_zset(pa.table({"a": [1, None, None]}), Codecs())
+    assert zset.to_dict() == {(NULL,): 2, (1,): 1}
+
+
+def test_codes_of_another_circuit_are_refused_with_the_name_of_the_column():
+    zset = TEXT.to_zset(pa.table({"a": ["x"], "b": [1]}), Codecs())
+    with pytest.raises(SchemaError, match=r"relation 'r': column 'a': .*code 0 is outside"):
+        TEXT.to_table(zset, Codecs())

@@ -1,0 +1,485 @@
+"""One writer at a time, and readers that see the last committed version, step by step.
+
+Steps are held up in the middle, by the clock that operators are timed with or by a part that is
+slow to commit, and looked at from other threads meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from linecache import getline
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from circuits import (
+    BrokenCircuitError,
+    BusyCircuitError,
+    Circuit,
+    CircuitError,
+    InputOptions,
+    Retention,
+    StaleStepError,
+    compile_datalog,
+    compile_sql,
+)
+from tests.support.tables import bag_of
+
+PATIENCE = 60.0  # seconds until something is said to hang
+VIEWS = """
+    CREATE VIEW paths AS SELECT x.a, y.b FROM e x JOIN e y ON y.a = x.b;
+    CREATE VIEW counts AS SELECT a, count(*) AS n FROM e GROUP BY a;
+"""
+EDGE = {"e": pa.schema([("a", pa.string()), ("b", pa.string())])}
+
+
+def edges(*pairs: str) -> pa.Table:
+    """Rows by two letters each."""
+    return pa.table({"a": [p[0] for p in pairs], "b": [p[1] for p in pairs]}, EDGE["e"])
+
+
+class Gate:
+    """Where a thread is held up until another one has looked."""
+
+    def __init__(self) -> None:
+        self.is_shut = False
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> float:
+        """The clock: holds up who asks for the time, once."""
+        if self.is_shut:
+            self.is_shut = False
+            self._reached.set()
+            assert self._opened.wait(PATIENCE), "nobody opened the gate"
+        return 0.0
+
+    @contextmanager
+    def holding(self, pool: ThreadPoolExecutor, work: Callable[[], Any]) -> Iterator[Future[Any]]:
+        """Run ``work`` in another thread until the gate; within the block it waits there."""
+        self._reached.clear()
+        self._opened.clear()
+        self.is_shut = True
+        future = pool.submit(work)
+        try:
+            assert self._reached.wait(PATIENCE), "the gate was not reached"
+            yield future
+        finally:
+            self._opened.set()
+        future.result(PATIENCE)
+
+
+class Slow:
+    """A part of a step that is held up when it is committed."""
+
+    changes = ()
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def commit(self) -> None:
+        self._gate()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def circuit(gate: Gate) -> Circuit:
+    circuit = compile_sql(VIEWS, EDGE, materialize=True)
+    circuit._clock = circuit._graph.clock = gate
+    circuit.step({"e": edges("pq", "qr")})
+    return circuit
+
+
+def seen(circuit: Circuit) -> tuple[Any, ...]:
+    """All that readers can see."""
+    views = circuit.views
+    snapshot = circuit.snapshot()
+    return (
+        {name: bag_of(table) for name, table in views.items()},
+        bag_of(circuit.query("SELECT a || b AS s FROM e")),
+        bag_of(circuit.query("s(x, z) :- e(x, y), e(y, z).")),
+        snapshot.steps,
+        {name: (rows.tolist(), ws.tolist()) for name, (rows, ws) in snapshot.traces.items()},
+        {name: [p.tolist() for p in strings] for name, strings in snapshot.tables.items()},
+        circuit.digests({"e": edges("pz", "zz", "qr")}),
+        circuit.explain("mermaid"),
+        circuit.schema("paths"),
+    )
+
+
+def test_readers_see_the_state_before_a_step_while_it_is_computed(circuit, gate, pool):
+    before = seen(circuit)
+    with gate.holding(pool, lambda: circuit.step({"e": edges("xy", "rp")})) as step:
+        assert not step.done()
+        assert seen(circuit) == before
+    after = seen(circuit)
+    assert after[0]["e"] == Counter(map(tuple, ("pq", "qr", "xy", "rp")))
+    assert after[3] == before[3] + 1
+
+
+def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate, pool):
+    before = seen(circuit)
+    step = circuit.prepare({"e": edges("xy", "rp")})
+    for parts in ([Slow(gate), *step.step.prepared], [*step.step.prepared, Slow(gate)]):
+        copy = replace(step, step=replace(step.step, prepared=parts))
+        # A commit that has changed all traces already is not seen before it is over.
+        with gate.holding(pool, copy.commit):
+            assert seen(circuit) == before
+        assert circuit.query("SELECT * FROM e").num_rows == 4
+        break
+    step = circuit.prepare({"e": edges("zz")})
+    copy = replace(step, step=replace(step.step, prepared=[*step.step.prepared, Slow(gate)]))
+    with gate.holding(pool, copy.commit):
+        assert circuit.query("SELECT * FROM e").num_rows == 4
+    assert circuit.query("SELECT * FROM e").num_rows == 5
+
+
+def test_views_are_those_of_the_moment_in_which_they_are_asked_for(circuit):
+    views = circuit.views
+    before = {name: bag_of(table) for name, table in views.items()}
+    for k in range(40):
+        circuit.step({"e": edges("ab", "bc", f"a{k % 7}")})
+    assert {name: bag_of(table) for name, table in views.items()} == before
+    assert bag_of(circuit.views["e"]) != before["e"]
+
+
+def test_a_second_writer_waits_for_its_turn(circuit, gate, pool):
+    with gate.holding(pool, lambda: circuit.step({"e": edges("xy")})) as first:
+        second = pool.submit(circuit.step, {"e": edges("yx")})
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        assert not first.done()
+    second.result(PATIENCE)
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy", "yx")))
+
+
+def test_a_second_writer_may_give_up_at_once_or_after_a_while(circuit, gate, pool):
+    snapshot = circuit.snapshot()
+    with gate.holding(pool, lambda: circuit.step({"e": edges("xy")})):
+        for timeout in (0, 0.05):
+            for write in (
+                lambda t=timeout: circuit.step({}, timeout=t),
+                lambda t=timeout: circuit.prepare({}, timeout=t),
+                lambda t=timeout: circuit.restore(snapshot, timeout=t),
+                lambda t=timeout: circuit.load(snapshot.state(), timeout=t),
+            ):
+                with pytest.raises(BusyCircuitError, match=r"is making a step.*timeout="):
+                    write()
+    circuit.step({"e": edges("yx")}, timeout=0)
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy", "yx")))
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan")])
+def test_a_timeout_is_a_number_of_seconds(circuit, timeout):
+    with pytest.raises(CircuitError, match="give seconds"):
+        circuit.step({}, timeout=timeout)
+
+
+@pytest.mark.parametrize("end", ["commit", "abandon"])
+def test_a_prepared_step_has_the_turn_until_it_is_over(circuit, pool, end):
+    step = circuit.prepare({"e": edges("xy")})
+    second = pool.submit(circuit.step, {"e": edges("yx")})
+    with pytest.raises(TimeoutError):
+        second.result(0.2)
+    getattr(step, end)()
+    second.result(PATIENCE)
+    expected = ("pq", "qr", "yx", *(["xy"] if end == "commit" else []))
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, expected))
+
+
+def test_a_step_that_is_dropped_keeps_nobody_out_and_leaves_no_codes(circuit, pool):
+    lengths = circuit.committed.lengths
+    step = circuit.prepare({"e": edges("xy", "uv")})
+    second = pool.submit(circuit.prepare, {})
+    with pytest.raises(TimeoutError):
+        second.result(0.2)
+    del step
+    gc.collect()
+    second.result(PATIENCE).abandon()
+    assert circuit._graph.registry.lengths() == lengths
+    circuit.prepare({"e": edges("xy")})
+    circuit.step({"e": edges("zz")})
+    assert circuit.committed.lengths["text"] == lengths["text"] + 1
+
+
+def test_a_step_of_a_thread_that_has_ended_keeps_nobody_out(circuit):
+    kept = []
+    thread = threading.Thread(target=lambda: kept.append(circuit.prepare({"e": edges("xy")})))
+    thread.start()
+    thread.join(PATIENCE)
+    circuit.step({"e": edges("yx")}, timeout=PATIENCE)
+    with pytest.raises(StaleStepError):
+        kept[0].commit()
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "yx")))
+
+
+def test_a_step_may_be_committed_by_another_thread(circuit, pool):
+    step = circuit.prepare({"e": edges("xy")})
+    pool.submit(step.commit).result(PATIENCE)
+    circuit.step({"e": edges("yx")}, timeout=0)
+    assert circuit.views["e"].num_rows == 4
+
+
+def test_of_several_steps_of_a_thread_the_first_that_is_committed_counts(circuit, pool):
+    one, other = circuit.prepare({"e": edges("xy")}), circuit.prepare({"e": edges("uv")})
+    assert not pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    one.abandon()
+    assert not pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    other.commit()
+    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    with pytest.raises(StaleStepError):
+        one.commit()
+    circuit.step({"e": edges("xu")})
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "uv", "xu")))
+
+
+def waits(circuit: Circuit) -> bool:
+    """Whether a step can be made at once."""
+    try:
+        circuit.prepare({}, timeout=0).abandon()
+    except BusyCircuitError:
+        return False
+    return True
+
+
+def test_a_step_within_a_step_is_refused_and_changes_nothing(circuit):
+    def clock() -> float:
+        circuit._clock = lambda: 0.0
+        for write in (lambda: circuit.step({}), lambda: circuit.load(circuit.snapshot().state())):
+            with pytest.raises(BusyCircuitError, match="within a step"):
+                write()
+        return 0.0
+
+    circuit._clock = clock
+    circuit.step({"e": edges("xy")})
+    assert circuit.views["e"].num_rows == 3
+    assert waits(circuit)
+
+
+def test_a_load_makes_way_for_nobody_and_ends_the_steps_before_it(circuit, pool):
+    snapshot = circuit.snapshot()
+    step = circuit.prepare({"e": edges("xy")})
+    with pytest.raises(BusyCircuitError):
+        pool.submit(circuit.restore, snapshot, timeout=0).result(PATIENCE)
+    circuit.restore(snapshot)
+    with pytest.raises(StaleStepError):
+        step.commit()
+    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+
+
+def test_a_step_that_fails_gives_its_turn_back(circuit, pool):
+    with pytest.raises(CircuitError) as error:  # which keeps the frames of the step
+        circuit.step({"e": pa.table({"a": ["x"]})})
+    assert pool.submit(lambda: waits(circuit)).result(PATIENCE)
+    assert "no column" in str(error.value)
+
+
+def test_a_commit_that_fails_closes_the_circuit_for_readers_and_writers(circuit, pool):
+    class Failing:
+        changes = ()
+
+        def commit(self) -> None:
+            raise MemoryError
+
+    before = circuit.views
+    snapshot = circuit.snapshot()
+    step = circuit.prepare({"e": edges("xy")})
+    broken = replace(step, step=replace(step.step, prepared=[*step.step.prepared, Failing()]))
+    with pytest.raises(MemoryError):
+        broken.commit()
+    for use in (lambda: circuit.views, lambda: circuit.step({}), circuit.snapshot):
+        for run in (use, lambda use=use: pool.submit(use).result(PATIENCE)):
+            with pytest.raises(BrokenCircuitError):
+                run()
+    assert before["e"].num_rows == 2  # what was read before stays what it was
+    pool.submit(circuit.restore, snapshot, timeout=PATIENCE).result(PATIENCE)
+    circuit.step({"e": edges("xy")})
+    assert circuit.views["e"].num_rows == 3
+
+
+class Interrupted(KeyboardInterrupt):
+    pass
+
+
+FILES = tuple(f"circuits/{name}.py" for name in ("circuit", "step", "turns", "committed"))
+
+
+@contextmanager
+def interrupted(line: int | None) -> Iterator[list[int]]:
+    """Raise before the line of that number is run, counting those of `FILES`; gives the count.
+
+    Not where a ``with`` statement begins or ends: tracing stops there as well, signals do not.
+    """
+    counted = [0]
+
+    def place(frame):
+        return frame.f_code.co_filename, frame.f_lineno
+
+    def entered(frame, event, argument):
+        return ran if frame.f_code.co_filename.endswith(FILES) else None
+
+    def ran(frame, event, argument):
+        if event == "line" and not getline(*place(frame)).lstrip().startswith("with "):
+            counted[0] += 1
+            if counted[0] == line:
+                raise Interrupted
+        return ran
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield counted
+    except Interrupted:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_anywhere_in_a_step_keeps_no_thread_out(pool):
+    def sample() -> Circuit:
+        circuit = compile_sql("SELECT a, count(*) AS n FROM e GROUP BY a", EDGE, materialize=True)
+        circuit.step({"e": edges("pq")})
+        return circuit
+
+    circuit = sample()
+    with interrupted(None) as counted:
+        circuit.step({"e": edges("xy")})
+    for line in range(1, counted[0] + 1):
+        circuit = sample()
+        snapshot = circuit.snapshot()
+        with interrupted(line):
+            circuit.step({"e": edges("xy")})
+
+        def after(circuit=circuit, snapshot=snapshot) -> tuple[int, Counter]:
+            try:
+                rows = circuit.query("SELECT * FROM e").num_rows
+                circuit.step({"e": edges("zz")}, timeout=PATIENCE)
+            except BrokenCircuitError:
+                circuit.restore(snapshot, timeout=PATIENCE)
+                rows = 1
+                circuit.step({"e": edges("zz")}, timeout=PATIENCE)
+            bag = bag_of(circuit.views["e"])
+            return rows, bag
+
+        rows, bag = pool.submit(after).result(PATIENCE)
+        assert rows + 1 == bag.total(), line
+        assert bag - Counter([("x", "y")]) == Counter(map(tuple, ("pq", "zz"))), line
+
+
+NUMBERS = pa.schema([("s", pa.string()), ("d", pa.decimal128(30, 2)), ("b", pa.binary())])
+ROWS = [(f"r{i}", Decimal(10**26 + i), b"%d" % i) for i in range(100)]
+ASKED = [
+    "SELECT s || '!' AS t, d + 1 AS e FROM r WHERE s LIKE 'r1%'",
+    "SELECT DISTINCT substr(s, 1, 2) || 'x' AS p FROM r",
+    "SELECT substr(s, 1, 2) || 'y' AS p, count(*) AS n, max(s || 'z') AS m FROM r GROUP BY 1",
+    "SELECT s, d FROM r WHERE s = 'nobody' OR s = 'r5'",
+    "SELECT s || 'a' AS t FROM r ORDER BY t DESC LIMIT 3",
+    "SELECT x.s || y.s AS t FROM r x JOIN r y ON x.d = y.d WHERE x.s < 'r12'",
+    "SELECT 'one' AS t UNION ALL SELECT s FROM r WHERE s = 'r7'",
+    "SELECT s || 'u' AS t FROM r EXCEPT SELECT 'r1' || 'u'",
+    "SELECT min(s || 'q') AS t, min(d * 3) AS u FROM r",
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
+    circuit = compile_sql(
+        "SELECT x.s FROM r x JOIN r y ON x.s = y.s", {"r": NUMBERS}, materialize=["r"]
+    )
+    s, d, b = zip(*ROWS, strict=True)
+    circuit.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
+    lengths = circuit._graph.registry.lengths()
+    orders = {name: trace.orders for name, trace in circuit._graph.traces.items()}
+    first = bag_of(circuit.query(asked))
+    assert bag_of(circuit.query(asked)) == first
+    circuit.digests({"r": pa.table({"s": ["new"], "d": [Decimal(10**27)], "b": [b"n"]}, NUMBERS)})
+    assert circuit._graph.registry.lengths() == lengths
+    assert {name: trace.orders for name, trace in circuit._graph.traces.items()} == orders
+    # The same of a circuit in which all the strings have codes: what is asked for is a view.
+    steady = compile_sql(asked, {"r": NUMBERS}, materialize=True)
+    steady.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
+    (view,) = steady.outputs
+    assert bag_of(steady.views[view]) == first
+
+
+def test_digests_are_those_that_the_step_has_whatever_the_rules():
+    rules = {
+        "e": InputOptions(keys=["a"], strict=True),
+        "t": InputOptions(retain=Retention("at", "10 seconds")),
+    }
+    schemas = {**EDGE, "t": pa.schema([("at", pa.timestamp("s")), ("s", pa.string())])}
+    circuit = compile_sql(
+        "SELECT e.a FROM e JOIN t ON e.a = t.s",
+        schemas,
+        rules=rules,
+    )
+    times = pa.table({"at": pa.array([50, 61], pa.timestamp("s")), "s": ["x", "new"]}, schemas["t"])
+    for tables in ({"e": edges("xy", "uv")}, {"t": times}, {"e": edges("xz", "wv"), "t": times}):
+        digests = circuit.digests(tables)
+        lengths = circuit._graph.registry.lengths()
+        step = circuit.prepare(tables)
+        assert step.digests == digests
+        assert lengths == circuit.committed.lengths
+        step.commit()
+
+
+def test_a_recursive_query_beside_a_step_reads_one_version(gate, pool):
+    circuit = compile_datalog("v(x, y) :- e(x, y).", EDGE, materialize=True)
+    circuit._clock = circuit._graph.clock = gate
+    circuit.step({"e": edges("ab", "bc", "cd")})
+    asked = "t(x, y) :- e(x, y). t(x, z) :- t(x, y), e(y, z)."
+    before = bag_of(circuit.query(asked))
+    with gate.holding(pool, lambda: circuit.step({"e": edges("da")})):
+        assert bag_of(circuit.query(asked)) == before
+    assert len(bag_of(circuit.query(asked))) == 16
+
+
+def test_coroutines_read_and_write_in_threads(circuit):
+    async def run() -> None:
+        steps = [
+            asyncio.to_thread(circuit.step, {"e": edges(f"a{k % 10}", f"b{k % 10}")})
+            for k in range(40)
+        ]
+        reads = [asyncio.to_thread(lambda: circuit.views["e"].num_rows) for _ in range(40)]
+        queries = [
+            asyncio.to_thread(circuit.query, "SELECT count(*) AS n FROM e") for _ in range(20)
+        ]
+        found = await asyncio.gather(*steps, *reads, *queries)
+        for table in found[80:]:
+            assert (table["n"][0].as_py() - 2) % 2 == 0
+
+    asyncio.run(run())
+    assert bag_of(circuit.views["e"]).total() == 82
+
+
+def test_a_coroutine_that_prepares_in_the_thread_of_the_loop_does_not_lock_it(circuit):
+    async def run() -> list[BaseException | None]:
+        async def writes(pair: str) -> None:
+            step = circuit.prepare({"e": edges(pair)})
+            await asyncio.sleep(0.01)
+            step.commit()
+
+        return await asyncio.gather(writes("xy"), writes("uv"), return_exceptions=True)
+
+    one, other = asyncio.run(run())
+    assert one is None and isinstance(other, StaleStepError)
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))

@@ -1,0 +1,227 @@
+"""Every function on tricky values of every type it takes, against DuckDB.
+
+The settings of DuckDB make a division by zero NULL. A value for which DuckDB fails must fail here,
+too: both sides are compared row by row, a failure counting as ``FAILS``. Where the module of a
+function states a deviation, the case leaves it out and a test of its own pins it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from circuits.errors import EvaluationError, FunctionError
+from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.runtime.evaluation import evaluate
+from circuits.types.functions import FUNCTIONS, call
+from tests.generators.function_cases import (
+    CASES,
+    F32,
+    F64,
+    FAILS,
+    IEEE,
+    INF,
+    NAN,
+    SHARE,
+    SIGNS,
+    STAMP,
+    TEXT,
+    TEXTS,
+    VALUES,
+    WIDE,
+    Case,
+    D,
+    cast_case,
+    lit,
+)
+
+
+@pytest.fixture(scope="module")
+def duck():
+    with duckdb.connect() as connection:
+        connection.execute("SET error_on_division_by_zero = false")
+        connection.execute("SET ieee_floating_point_ops = false")
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+def table_of(of: Sequence[pa.DataType]) -> pa.Table:
+    """All combinations of the tricky values of these types, in columns a, b, …"""
+    rows = list(itertools.product(*(VALUES[each] for each in of)))
+    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(of)]
+    return pa.table(dict(zip("abc", arrays, strict=False)))
+
+
+def by_duckdb(duck: Any, sql: str, table: pa.Table) -> list[Any]:
+    """The value for each row, or FAILS."""
+    numbered = table.append_column("n", pa.array(range(table.num_rows)))
+    duck.register("numbered", numbered)
+    try:
+        return [row[0] for row in duck.execute(f"SELECT {sql} FROM numbered ORDER BY n").fetchall()]
+    except duckdb.Error:
+        if table.num_rows == 1:
+            return [FAILS]
+    half = table.num_rows // 2
+    return by_duckdb(duck, sql, table[:half]) + by_duckdb(duck, sql, table[half:])
+
+
+def by_evaluation(expression: Expression, table: pa.Table) -> list[Any]:
+    try:
+        result = evaluate(expression, [c.combine_chunks() for c in table.columns], table.num_rows)
+    except EvaluationError:
+        if table.num_rows == 1:
+            return [FAILS]
+        half = table.num_rows // 2
+        return by_evaluation(expression, table[:half]) + by_evaluation(expression, table[half:])
+    assert result.type == expression.type
+    result.validate(full=True)
+    values: list[Any] = result.to_pylist()
+    return values
+
+
+def agree(left: Any, right: Any) -> bool:
+    if isinstance(left, dt.timedelta):
+        left = left // dt.timedelta(microseconds=1)
+    if isinstance(left, float) and isinstance(right, float):
+        return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=1e-14)
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_function_agrees_with_duckdb_on_tricky_values(duck, case):
+    table = table_of(case.of)
+    duck.execute(f"SET ieee_floating_point_ops = {case.sql.startswith(IEEE)}")
+    expected = by_duckdb(duck, case.sql, table)
+    columns = [Column(i, of) for i, of in enumerate(case.of)]
+
+    got = by_evaluation(case.build(*columns), table)
+
+    wrong = [
+        (*row.values(), "ours", ours, "duckdb", theirs)
+        for row, ours, theirs in zip(table.to_pylist(), got, expected, strict=True)
+        if not agree(ours, theirs)
+    ]
+    assert not wrong, wrong[:8]
+
+
+@pytest.mark.parametrize("function", ["CAST", "TRY_CAST"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_is_read_as_duckdb_reads_it(duck, name, function):
+    target, texts = TEXTS[name]
+    table = pa.table({"a": pa.array(texts, TEXT)})
+    case = cast_case(TEXT, target, name, function)
+
+    got = by_evaluation(case.build(Column(0, TEXT)), table)
+
+    expected = by_duckdb(duck, case.sql, table)
+    pairs = zip(texts, got, expected, strict=True)
+    assert [pair for pair in pairs if not agree(*pair[1:])] == []
+
+
+@pytest.mark.parametrize("of", [F64, F32, pa.float16()], ids=str)
+def test_floats_compare_in_a_total_order(of):
+    order = [-INF, -1.5, 0.0, 2.5, INF, NAN]
+    pairs = list(itertools.product(range(6), repeat=2))
+    columns = [pa.array([order[p[i]] for p in pairs], of) for i in (0, 1)]
+    for name, sign in SIGNS.items():
+        compared = evaluate(call(name, Column(0, of), Column(1, of)), columns, len(pairs))
+        ranks = {"=": "==", "<>": "!="}.get(sign, sign)
+        assert compared.to_pylist() == [eval(f"{i} {ranks} {j}") for i, j in pairs]
+
+
+@pytest.mark.parametrize("of", [pa.large_string(), pa.string_view()], ids=str)
+def test_all_kinds_of_text_are_taken(of):
+    text = Column(0, of)
+    columns = [pa.array(["häuser", None], of)]
+    assert evaluate(call("upper", text), columns, 2).to_pylist() == ["HÄUSER", None]
+    assert evaluate(call("lpad", text, lit(8)), columns, 2).to_pylist() == ["  häuser", None]
+    assert evaluate(call("eq", text, lit("häuser")), columns, 2).to_pylist() == [True, None]
+    assert evaluate(call("coalesce", text, lit("x")), columns, 2).to_pylist() == ["häuser", "x"]
+    same = evaluate(text, columns, 2)
+    assert same.type == of
+
+
+@pytest.mark.parametrize("of", [pa.decimal32(9, 2), pa.decimal64(15, 2)], ids=str)
+def test_small_decimals_are_taken(of):
+    price, columns = Column(0, of), [pa.array([D("1.50"), None], of)]
+    product = call("multiply", price, call("subtract", lit(1), price))
+    assert evaluate(product, columns, 2).to_pylist() == [D("-0.7500"), None]
+    assert evaluate(call("negate", price), columns, 2).to_pylist() == [D("-1.50"), None]
+    assert evaluate(call("in", price, lit(D("1.5"))), columns, 2).to_pylist() == [True, None]
+
+
+def test_timestamps_with_a_zone_are_read_by_its_clock():
+    of = pa.timestamp("us", "Europe/Berlin")
+    stamp, columns = Column(0, of), [pa.array([1_600_000_000_000_000, None], of)]
+
+    def value(expression: Expression) -> Any:
+        return evaluate(expression, columns, 2).to_pylist()[0]
+
+    assert value(call("hour", stamp)) == 14  # 12:26:40 in Greenwich
+    assert value(call("eq", stamp, lit("2020-09-13 14:26:40"))) is True
+    assert value(call("eq", stamp, lit("2020-09-13 12:26:40Z"))) is True
+    assert value(call("cast", stamp, type=TEXT)) == "2020-09-13 12:26:40+00"
+    assert value(call("cast", stamp, type=STAMP)) == dt.datetime(2020, 9, 13, 14, 26, 40)
+    # Over the end of summer time a day has 25 hours.
+    later = call("date_add", stamp, lit(1), lit(20), lit(0))
+    assert value(call("hour", later)) == 14
+    assert value(call("date_diff", lit("day"), stamp, later)) == 50
+    with pytest.raises(FunctionError, match="time zone"):
+        call("lt", stamp, Column(1, STAMP))
+
+
+def test_deviations_from_duckdb():
+    def value(name: str, *values: Any) -> Any:
+        folded = call(name, *map(lit, values))
+        assert isinstance(folded, Literal)
+        return folded.value
+
+    assert value("int_divide", 7.5, 2) == 3.0
+    assert value("modulo", -(2**63), -1) == 0
+    assert value("concat", "a", "b") == "ab"
+    assert call("concat", lit("a"), Literal(None, pa.null())).value is None
+    assert call("round", Literal(None, SHARE), lit(-2)).value is None
+    assert call("cast", lit(1e15), type=WIDE).value == D("1e15")
+
+
+def test_dividing_by_zero_is_null():
+    for name, zero in itertools.product(
+        ("divide", "int_divide", "modulo"), (0, 0.0, -0.0, D("0.0"))
+    ):
+        assert call(name, lit(1), lit(zero)).value is None
+
+
+def test_products_of_38_digits_are_exact():
+    of = pa.decimal128(38, 0)
+    product = call("multiply", Column(0, of), Column(1, of))
+    wide, small = D("9" * 19), D("9" * 18)
+    columns = [pa.array([wide, wide], of), pa.array([small, D(1)], of)]
+    exact = D(int(wide) * int(small))
+    assert evaluate(product, columns, 2).to_pylist() == [exact, wide]
+    large = pa.array([wide * 10, D(0)], of)
+    with pytest.raises(EvaluationError, match=r"multiply\(Decimal"):
+        evaluate(product, [large, large], 2)
+    with pytest.raises(FunctionError, match="cast a factor"):
+        call("multiply", Column(0, pa.decimal128(38, 20)), Column(1, pa.decimal128(38, 20)))
+
+
+def test_every_function_is_compared_with_duckdb():
+    called = {name for case in CASES for name in _functions(case)}
+    assert set(FUNCTIONS) - called - {"cast", "if"} == set()
+
+
+def _functions(case: Case) -> set[str]:
+    def names(expression: Expression) -> set[str]:
+        if not isinstance(expression, Call):
+            return set()
+        return {expression.function}.union(*map(names, expression.arguments))
+
+    built = names(case.build(*(Column(i, of) for i, of in enumerate(case.of))))
+    return built | ({"nullif"} if case.sql.startswith("nullif") else set())

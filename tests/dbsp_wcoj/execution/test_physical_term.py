@@ -1,0 +1,161 @@
+"""Products: results by chunks, and work cut into ranges of values."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp_wcoj import DeltaQuery, Query, ZSet
+from dbsp_wcoj.execution.physical_term import CHUNK, WHOLE
+from dbsp_wcoj.storage.run import Run, value_ranges
+from dbsp_wcoj.zset import accumulate
+from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
+from tests.oracles import columnar
+from tests.oracles.naive import add
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+
+
+def relation(seed: int, rows: int, nodes: int) -> ZSet:
+    """A random relation with a hub, weights of both signs."""
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(-nodes, nodes, (2, rows))
+    source[: rows // 10] = 5
+    target[rows // 10 : rows // 5] = 5
+    return ZSet.from_columns([source, target], rng.choice([-2, 1, 1, 3], rows))
+
+
+def oracle(text: str, relations: dict[str, ZSet]) -> tuple[np.ndarray, np.ndarray]:
+    columns, weights = columnar.evaluate(
+        Query.parse(text), {n: (tuple(z.columns), z.weights) for n, z in relations.items()}
+    )
+    return np.array(columns), weights
+
+
+def check(found: ZSet, expected: tuple[np.ndarray, np.ndarray]) -> None:
+    assert np.array_equal(np.array(found.columns), expected[0])
+    assert np.array_equal(found.weights, expected[1])
+
+
+PATH = "q(a, b, c) :- r(a, b), s(b, c)"
+
+
+def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be():
+    relations = {"r": relation(1, 6_000, 900), "s": relation(2, 6_000, 900)}
+    expected = oracle(PATH, relations)
+    assert len(expected[1]) > 200_000
+    view = DeltaQuery(PATH)
+    chunks = list(view.step_chunks(relations))
+    assert len(chunks) > 3
+    assert max(map(len, chunks)) <= CHUNK
+    assert sum(map(len, chunks)) >= len(expected[1])
+    check(accumulate(chunks, 3), expected)
+    gone = view.step({"r": -relations["r"]})
+    check(-gone, expected)
+
+
+def test_a_result_of_exactly_one_chunk_ends_there():
+    side = int(CHUNK**0.5)
+    assert side * side == CHUNK
+    for more in (-1, 0, 1):
+        rows = {
+            "r": ZSet.from_rows([(a, 0) for a in range(side)] + [(k, 1) for k in range(1 + more)]),
+            "s": ZSet.from_rows([(0, c) for c in range(side)] + [(1, 7)]),
+        }
+        chunks = list(DeltaQuery(PATH).step_chunks(rows))
+        assert [len(chunk) for chunk in chunks] == [CHUNK, 1 + more][: 2 if 1 + more else 1]
+
+
+def test_chunks_that_are_dropped_half_way_leave_the_view_as_it_was():
+    relations = {"r": relation(3, 6_000, 900), "s": relation(4, 6_000, 900)}
+    view = DeltaQuery(PATH)
+    chunks = view.step_chunks(relations)
+    assert len(next(chunks)) > 0
+    chunks.close()
+    check(view.step(relations), oracle(PATH, relations))
+
+
+QUERIES = (
+    "q(a, b, c) :- r(a, b), s(b, c), t(a, c)",
+    "q(c) :- r(a, b), s(b, c), t(a, c), a != b",
+    "n() :- r(a, b), s(b, c), t(a, c)",
+    "n() :- r(a, b), s(b, c), a < c",
+    "q(b) :- r(5, b), s(b, c)",
+)
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_an_executor_and_parts_change_neither_rows_nor_counts(text):
+    names = Query.parse(text).relations
+    alone = DeltaQuery(text)
+    total = {name: ZSet.empty(2) for name in names}
+    answer = ZSet.empty(len(alone.query.head))
+    with ThreadPoolExecutor(2) as executor:
+        views = [DeltaQuery(text, executor=executor, parts=parts) for parts in (2, 5)]
+        views.append(DeltaQuery(text, parts=3))
+        for number, size in enumerate((9_000, 7_000, 30)):
+            step = {
+                name: relation(10 * number + k, size, 900) for k, name in enumerate(sorted(names))
+            }
+            delta = alone.step(step)
+            for view in views:
+                assert view.step(step) == delta
+            answer += delta
+            total = {name: total[name] + step[name] for name in names}
+        assert {view.stats.joins for view in views} == {alone.stats.joins}
+    expected = oracle(text, total)
+    if alone.query.head:
+        check(answer, expected)
+    else:
+        assert answer.to_dict() == ({(): int(expected[1][0])} if len(expected[1]) else {})
+
+
+def check_ranges(run: Run, parts: int) -> list[tuple[int, int]]:
+    ranges = value_ranges(run, parts)
+    assert 1 <= len(ranges) <= parts
+    assert ranges[0][0] == LOWEST
+    assert ranges[-1][1] == HIGHEST
+    for low, high in ranges:
+        assert low <= high
+    for (_, high), (low, _) in pairwise(ranges):
+        assert low == high + 1
+    return ranges
+
+
+@LAW
+@given(st.data())
+def test_ranges_cover_all_values_once(data):
+    arity = data.draw(st.integers(1, 3))
+    domain = data.draw(st.sampled_from([*DOMAINS, (LOWEST, 0, HIGHEST)]))
+    delta = data.draw(relation_deltas(arity, domain))
+    if delta:
+        order = np.array(data.draw(st.permutations(range(arity))))
+        check_ranges(Run.of(zset(delta, arity=arity), order), data.draw(st.integers(1, 9)))
+
+
+def test_ranges_hold_about_the_same_number_of_rows_and_no_value_is_cut():
+    for nodes, parts in ((20_000, 2), (20_000, 7), (1 << 60, 5)):
+        rng = np.random.default_rng(parts)
+        zset_ = ZSet.from_columns(list(rng.integers(-nodes, nodes, (3, 30_000))))
+        for order in ((0, 1, 2), (2, 0, 1)):
+            ranges = check_ranges(Run.of(zset_, np.array(order)), parts)
+            first = zset_.columns[order[0]]
+            shares = [int(((first >= low) & (first <= high)).sum()) for low, high in ranges]
+            assert len(ranges) == parts
+            assert sum(shares) == len(zset_)
+            assert max(shares) < 1.1 * len(zset_) / parts
+    hub = ZSet.from_columns([np.full(9_000, 3), np.arange(9_000)])
+    assert check_ranges(Run.of(hub, np.arange(2)), 4) == list(WHOLE)
+
+
+@LAW
+@given(st.lists(relation_deltas(2, (0, 1, 2)), max_size=9))
+def test_accumulated_pieces_are_their_sum(pieces):
+    found = accumulate([zset(piece, arity=2) for piece in pieces], 2)
+    assert found.to_dict() == add(*pieces)
+    assert found.arity == 2

@@ -1,0 +1,145 @@
+"""The profiler tells the time of each phase, counts exactly, and leaves no trace."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from dbsp_wcoj import DeltaQuery, Query, ZSet
+from dbsp_wcoj.execution import physical_term as product
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.profiler import HOOKS, Profiler
+from dbsp_wcoj.planning.level_profile import level_profiles
+from tests.oracles import naive
+
+TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
+
+
+class Ticking:
+    """A clock that moves by one second whenever it is asked."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def edges(rows: int, nodes: int, seed: int) -> ZSet:
+    generator = np.random.default_rng(seed)
+    return ZSet.from_columns(list(generator.integers(0, nodes, (2, rows))))
+
+
+def originals() -> list[object]:
+    places = [(hook.owner, hook.name) for hook in HOOKS]
+    places += [(PhysicalTerm, "total"), (PhysicalTerm, "chunks"), (product, "join")]
+    return [vars(owner)[name] for owner, name in places]
+
+
+def test_everything_is_as_it_was_afterwards_also_after_an_error() -> None:
+    before = originals()
+
+    with pytest.raises(KeyError), Profiler(Ticking()):
+        assert originals() != before
+        raise KeyError
+
+    assert originals() == before
+
+
+@pytest.mark.parametrize("query", [TRIANGLES, "n() :- e(a, b), e(b, c), e(a, c)"])
+def test_a_profiled_view_gives_the_same_and_counts_what_it_counts_anyway(query: str) -> None:
+    plain, profiled = DeltaQuery(query), DeltaQuery(query)
+    deltas = [edges(300, 30, 0), edges(20, 30, 1), -edges(20, 30, 1)]
+
+    expected = [plain.step({"e": delta}) for delta in deltas]
+    with Profiler(perf_counter) as profiler:
+        found = [profiled.step({"e": delta}) for delta in deltas]
+
+    counted = sum(term.counters for term in profiler.terms.values()).sum(axis=0)
+    assert found == expected
+    assert profiled.stats == plain.stats
+    assert counted.tolist() == [plain.stats.proposals, plain.stats.intersections]
+
+
+def test_phases_share_the_time_of_the_steps_among_them() -> None:
+    clock = Ticking()
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": edges(300, 30, 0)})
+
+    with Profiler(clock) as profiler:
+        before = clock.now
+        view.step({"e": edges(40, 30, 1)})
+    total = clock.now - before
+
+    phases = profiler.phases
+    assert {"build runs", "plan", "join", "collect", "merge"} <= set(phases)
+    assert all(phase.seconds > 0 for phase in phases.values())
+    assert sum(phase.seconds for phase in phases.values()) <= total
+    assert sum(term.seconds for term in profiler.terms.values()) <= phases["join"].seconds + 1e-9
+
+
+def test_rows_are_those_that_went_into_a_phase() -> None:
+    view = DeltaQuery(TRIANGLES)
+    delta = edges(50, 1000, 1)
+
+    with Profiler(perf_counter) as profiler:
+        view.step({"e": delta})
+        view.step({"e": delta})
+
+    orders = len(view.stats.rows_by_run)
+    assert profiler.phases["build runs"].rows == orders * 2 * len(delta)
+    assert profiler.phases["merge"].rows == orders * 2 * len(delta)
+
+
+def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far() -> None:
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": edges(2_000, 40, 0)})
+    view._relations.traces["e"].arrangements[0].spine.compact()
+    view._relations.traces["e"].arrangements[1].spine.compact()
+
+    with Profiler(perf_counter) as profiler:
+        view.step({"e": edges(30, 40, 1)})
+
+    levels = [level_profiles(profiler, term) for term in profiler.terms.values()]
+    assert [[level.variable for level in term] for term in levels] == [
+        list(term.product.plan.order) for term in profiler.terms.values()
+    ]
+    for term in levels:
+        assert all(level.listed for level in term)
+        # Two runs hold what the bound takes for one relation: the state's and the delta's.
+        assert all(0 < level.proposals <= 2 * level.bound for level in term)
+
+
+def test_a_level_that_takes_the_time_is_seen_to_take_it() -> None:
+    """One edge between two hubs: two short levels, then a long list to go through."""
+    hub = [(node, 10 + 2 * k + node) for node in (1, 2) for k in range(40_000)]
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": ZSet.from_rows([*hub, (3, 4), (4, 5)])})
+    there, back = ZSet.from_rows([(1, 2)]), ZSet.from_rows([(1, 2)], [-1])
+
+    with ThreadPoolExecutor(1) as executor, Profiler(perf_counter, executor) as profiler:
+        for _ in range(150):
+            view.step({"e": there})
+            view.step({"e": back})
+
+    (longest,) = [term for term in profiler.terms.values() if term.counters[2, 0] > 1000]
+    seconds = profiler.seconds_by_level(longest)
+    assert seconds is not None
+    assert sum(seconds) == pytest.approx(longest.seconds)
+    assert seconds[2] > 10 * (seconds[0] + seconds[1])
+
+
+def test_threads_of_an_executor_are_not_looked_at_and_give_the_same() -> None:
+    delta = edges(12_000, 2_000, 0)
+    expected = naive.evaluate(Query.parse(TRIANGLES), {"e": delta.to_dict()})
+
+    with ThreadPoolExecutor(2) as executor, Profiler(perf_counter) as profiler:
+        found = DeltaQuery(TRIANGLES, executor=executor, parts=4).step({"e": delta})
+
+    (term,) = profiler.terms.values()
+    assert found.to_dict() == expected
+    assert 0 < term.seconds == profiler.phases["join"].seconds
+    assert profiler.seconds_by_level(term) is None

@@ -1,0 +1,198 @@
+"""The choice among the formulas: exact whatever it chooses, bounded, the same again, told."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_sql
+from dbsp_wcoj import DeltaQuery, Formula, FormulaError, Query, WeightOverflowError, ZSet
+from dbsp_wcoj.planning import adaptive_formula as alternatives
+from dbsp_wcoj.planning.formula_candidates import formula_candidates
+from tests.generators.strategies import LAW, scenarios, streams, zsets
+from tests.oracles import naive
+
+PATH = "n() :- r(a, b), s(b, c), t(c, d), u(d, f)"
+SELF = "n() :- e(a, b), e(b, c), e(c, d), e(d, f), e(f, g)"
+STAR = "q(x) :- r(x, a), s(x, b), t(x, c)"
+HUB = "n() :- e(a, b), e(a, c), e(a, d), e(a, f)"
+BOUNDED = (PATH, SELF, STAR, HUB, "n() :- r(a, b), s(b, c), r(c, d), a < b")
+UNBOUNDED = (
+    "n() :- e(a, b), e(b, c), e(a, c)",
+    "n() :- r(a, b), s(b, c), t(c, d), u(d, a)",
+    "q(a, b, c, d) :- r(a, b), s(b, c), t(c, d)",
+    "n() :- r(a, b), s(b, c), t(c, d), a < d",
+    "n() :- r(a, b), s(b, c)",
+)
+# Overheads of a partial delta by which the recursion runs never, often, always.
+OVERHEADS = (1 << 40, 0, -(1 << 40))
+
+
+def checked(text, steps, **options):
+    """The output deltas of a view, each of which takes the view to what the oracle says."""
+    query = Query.parse(text) if isinstance(text, str) else text
+    view = DeltaQuery(query, formula="auto", **options)
+    state, output, deltas = {}, {}, []
+    for step in steps:
+        delta = view.step(zsets(step, query)).to_dict()
+        state = {n: naive.add(state.get(n, {}), step.get(n, {})) for n in {*state, *step}}
+        output = naive.add(output, delta)
+        assert output == naive.evaluate(query, state)
+        deltas.append(delta)
+    return deltas
+
+
+def ran(view):
+    """Steps of each candidate that `explain` tells of."""
+    lines = [line for line in view.explain().splitlines() if " steps)" in line]
+    return {
+        str(formula): sum(
+            int(part.split("(")[1].split()[0].replace(",", ""))
+            for line in lines
+            for part in line.split(": ")[1].split("), ")
+            if part.split()[0] == formula
+        )
+        for formula in (Formula.collapsed, Formula.recursive_collapsed)
+    }
+
+
+def graph(rows, nodes, seed):
+    """Random edges, many of them at few nodes."""
+    generator = np.random.default_rng(seed)
+    columns = [(nodes * generator.random(rows) ** 3).astype(np.int64) for _ in range(2)]
+    return ZSet.from_columns(columns)
+
+
+@settings(LAW, max_examples=60)
+@given(data=st.data(), overhead=st.sampled_from(OVERHEADS))
+def test_a_view_that_chooses_equals_recomputation_after_every_step(data, overhead):
+    text = data.draw(st.sampled_from(BOUNDED))
+    steps = data.draw(streams(Query.parse(text), [1, 2, 3], max_steps=5))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(alternatives, "PER_PARTIAL", overhead)
+        patch.setattr(alternatives, "REST", data.draw(st.sampled_from([1, 3])))
+        patch.setattr(alternatives, "RANGES", data.draw(st.sampled_from([1, 8])))
+        patch.setattr(alternatives, "ROWS", 1)
+        chosen = checked(text, steps)
+
+    view = DeltaQuery(text)
+    assert [view.step(zsets(step, view.query)).to_dict() for step in steps] == chosen
+
+
+@settings(LAW, max_examples=40)
+@given(scenario=scenarios())
+def test_any_query_may_be_left_to_the_choice(scenario):
+    checked(scenario.query, scenario.steps)
+
+
+@pytest.mark.parametrize("text", [PATH, SELF])
+def test_insertions_that_are_deleted_again_leave_nothing_whatever_was_chosen(text, monkeypatch):
+    monkeypatch.setattr(alternatives, "PER_PARTIAL", 0)
+    view = DeltaQuery(text, formula="auto")
+    names = view.query.relations
+    total = 0
+    changes = [{name: graph(40, 60, seed) for name in names} for seed in range(4)]
+    changes += [{name: graph(8, 60, seed)} for seed, name in enumerate(names, 9)]
+
+    for step in changes + [{n: -d for n, d in step.items()} for step in reversed(changes)]:
+        total += view.step(step).to_dict().get((), 0)
+
+    assert total == 0
+    assert all(ran(view).values())
+
+
+def test_long_walks_around_hubs_are_passed_on_and_small_steps_are_not():
+    view = DeltaQuery("n() :- " + ", ".join(f"e(v{i}, v{i + 1})" for i in range(6)), formula="auto")
+    view.step({"e": graph(3000, 600, 0)})
+    many, few = graph(600, 600, 1), ZSet.from_rows([(9_001, 9_002)])
+
+    for _ in range(3):
+        for delta in (many, -many, few, -few):
+            view.step({"e": delta})
+
+    last = [line for line in view.explain().splitlines() if " steps)" in line]
+    assert "1 rows and more: collapsed" in last[-1] or "1 rows and more: collapsed" in last[-2]
+    assert ran(view)["recursive_collapsed"] >= 3
+
+
+@pytest.mark.parametrize("text", UNBOUNDED)
+def test_where_a_partial_delta_is_not_bounded_nothing_but_collapsed_is_planned(text):
+    view, plain = DeltaQuery(text, formula="auto"), DeltaQuery(text)
+
+    assert "formula auto: collapsed, because " in view.explain()
+    assert view.explain().count("+=") == plain.explain().count("+=")
+
+
+@pytest.mark.parametrize("text", BOUNDED)
+def test_the_candidates_need_the_arrangements_of_collapsed_and_no_others(text):
+    views = [DeltaQuery(text, formula=formula) for formula in ("auto", "collapsed")]
+    for view in views:
+        view.step({name: graph(200, 50, 1) for name in view.query.relations})
+
+    assert set(views[0].stats.rows_by_run) == set(views[1].stats.rows_by_run)
+
+
+def test_nothing_is_learned_from_a_step_that_failed():
+    view = DeltaQuery(PATH, formula="auto")
+    names = list(view.query.relations)
+    view.step({name: graph(50, 20, 1) for name in names})
+    known = view.explain().splitlines()[1:3]
+    large = ZSet.from_rows([(1, 1)], [1 << 40])
+
+    with pytest.raises(WeightOverflowError):
+        view.step(dict.fromkeys(names, large))
+
+    assert view.explain().splitlines()[1:3] == known
+
+
+def test_the_same_steps_lead_to_the_same_choices_and_counts():
+    stats = []
+    for _ in range(2):
+        view = DeltaQuery(PATH, formula="auto")
+        for seed in range(30):
+            view.step({name: graph(20 + seed, 90, seed) for name in "rstu"[: 1 + seed % 4]})
+        stats.append((view.stats, view.explain()))
+
+    assert stats[0] == stats[1]
+
+
+def test_a_formula_that_is_named_is_never_left():
+    atoms = [("a", "b"), ("b", "c"), ("c", "d")]
+
+    for formula in Formula:
+        assert formula_candidates(formula, atoms, lambda i: ("b", "c")[i - 1]) == ((formula,), "")
+
+
+def test_a_wrong_name_lists_the_choice_among_the_formulas():
+    with pytest.raises(FormulaError, match="unknown formula 'best'; use one of auto, expanded"):
+        DeltaQuery(PATH, formula="best")
+
+
+def test_a_circuit_goes_on_from_the_state_of_any_formula():
+    schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
+    sql = (
+        "SELECT count(*) AS n FROM e v JOIN e w ON w.src = v.dst JOIN e x ON x.src = w.dst "
+        "JOIN e y ON y.src = x.dst"
+    )
+
+    def rows(seed):
+        edges = list(graph(300, 80, seed).to_dict())
+        return {"e": pa.table({"src": [a for a, _ in edges], "dst": [b for _, b in edges]})}
+
+    wanted = compile_sql(sql, schemas)
+    for seed in range(6):
+        expected = wanted.step(rows(seed))["view"].to_pylist()
+    for first, second in (("auto", "auto"), ("auto", "collapsed"), ("recursive", "auto")):
+        before = compile_sql(sql, schemas, formula=first)
+        for seed in range(5):
+            before.step(rows(seed))
+        after = compile_sql(sql, schemas, formula=second)
+        after.restore(pickle.loads(pickle.dumps(before.snapshot())))
+
+        assert after.step(rows(5))["view"].to_pylist() == expected

@@ -1,0 +1,298 @@
+"""Plans: what is bound first, how few arrangements suffice, and that what is shown is what runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
+from dbsp_wcoj.formulas import PARTIAL, View
+from dbsp_wcoj.planning.planner import body_of, plan_term
+from tests.generators.strategies import FORMULAS
+from tests.oracles import naive
+
+TRIANGLE = "q(a, b, c) :- e(a, b), e(b, c), e(a, c)"
+SHAPES = {
+    "triangle": TRIANGLE,
+    "counted triangle": "n() :- e(a, b), e(b, c), e(a, c)",
+    "directed triangle": "n() :- e(a, b), e(b, c), e(c, a)",
+    "triangle of three": "q(a, b, c) :- r(a, b), s(b, c), t(a, c)",
+    "4-cycle": "q(a, b, c, d) :- e(a, b), e(b, c), e(c, d), e(d, a)",
+    "4-cycle of four": "n() :- r(a, b), s(b, c), t(c, d), u(d, a)",
+    "star": "q(a, b, c, d) :- e(a, b), e(a, c), e(a, d)",
+    "counted star": "n() :- r(a, b), s(a, c), t(a, d)",
+    "path": "q(a, d) :- e(a, b), e(b, c), e(c, d)",
+    "wide": "q(a, b, c) :- r(a, b, c), r(b, c, d)",
+    "two wide": "n() :- r(a, b, c), s(c, b, a), t(a, c)",
+}
+
+
+def terms_of(view: DeltaQuery):
+    return view._schedule.terms
+
+
+def stored_orders(view: DeltaQuery) -> set[tuple[str, tuple[int, ...]]]:
+    found = [re.fullmatch(r"(\w+)\[([\d,]+)\]", key).groups() for key in view.stats.rows_by_run]
+    return {(name, tuple(map(int, columns.split(",")))) for name, columns in found}
+
+
+# --- how few arrangements ------------------------------------------------------------------------
+
+
+def fewest_arrangements(query: Query) -> int:
+    """By trying every variable order of every term that begins with the delta's variables.
+
+    Each variable after those is in an atom with one bound before it, so nothing is a cross product.
+    """
+    atoms = [tuple(term.name for term in atom.terms) for atom in query.body]
+    names = [name for atom in atoms for name in atom]
+    needed = {name for name in names if names.count(name) > 1 or name in query.head}
+    best = {frozenset()}
+    for delta in range(len(atoms)):
+        options = set()
+        for order in itertools.permutations(sorted(needed)):
+            start = needed & set(atoms[delta])
+            if set(order[: len(start)]) != start or not connected(order, len(start), atoms):
+                continue
+            choices = []
+            for index, atom in enumerate(atoms):
+                if index == delta:
+                    continue
+                bound = sorted((v for v in atom if v in needed), key=order.index)
+                rest = [k for k, v in enumerate(atom) if v not in needed]
+                prefix = tuple(atom.index(v) for v in bound)
+                relation = query.body[index].relation
+                choices.append([(relation, prefix + t) for t in itertools.permutations(rest)])
+            options |= {frozenset(choice) for choice in itertools.product(*choices)}
+        best = {known | option for known in best for option in options}
+    return min(map(len, best))
+
+
+def connected(order: tuple[str, ...], start: int, atoms: list[tuple[str, ...]]) -> bool:
+    return all(
+        any(order[k] in atom and set(order[:k]) & set(atom) for atom in atoms)
+        for k in range(max(start, 1), len(order))
+    )
+
+
+# Terms are planned one after the other: over "two wide" that takes 5 arrangements where 3 would do.
+@pytest.mark.parametrize("shape", sorted(SHAPES.keys() - {"two wide"}))
+def test_a_view_has_no_more_arrangements_than_it_needs(shape):
+    view = DeltaQuery(SHAPES[shape], formula="collapsed")
+    assert len(stored_orders(view)) == fewest_arrangements(view.query)
+
+
+@pytest.mark.parametrize("formula", ["collapsed", "flipped", "expanded"])
+def test_a_triangle_over_one_relation_needs_exactly_both_orders_of_it(formula):
+    view = DeltaQuery(TRIANGLE, formula=formula)
+    assert stored_orders(view) == {("e", (0, 1)), ("e", (1, 0))}
+
+
+def test_a_star_needs_one_order():
+    assert stored_orders(DeltaQuery(SHAPES["star"])) == {("e", (0, 1))}
+
+
+# --- variable orders -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shape, formula):
+    view = DeltaQuery(SHAPES[shape], formula=formula)
+    assert terms_of(view)
+    for bound in terms_of(view):
+        plan = bound.product.plan
+        columns = [factor.variables for factor in plan.factors]
+        start = 0
+        for factor, variables in zip(bound.term.factors, columns, strict=True):
+            if factor.view is View.delta:
+                first = [name for name in variables if name in plan.order]
+                start = len(first)
+                assert set(plan.order[:start]) == set(first)
+                break
+        assert connected(plan.order, start, columns)
+        for planned in plan.factors:
+            read = [planned.variables[k] for k in planned.order[: planned.depth]]
+            assert read == sorted(read, key=plan.order.index)
+            assert set(read) == set(planned.variables) & set(plan.order)
+            assert sorted(planned.order) == list(range(len(planned.variables)))
+
+
+def test_variables_that_nothing_needs_are_not_bound():
+    for bound in terms_of(DeltaQuery("q(a) :- r(a, b, x), s(b, y), t(b, a, z)")):
+        assert set(bound.product.plan.order) == {"a", "b"}
+        assert [factor.depth for factor in bound.product.plan.factors] == [2, 1, 2]
+    [bound] = terms_of(DeltaQuery("n() :- r(x, y)"))
+    assert bound.product.plan.order == ()
+    [bound] = terms_of(DeltaQuery("q(y) :- r(x, y), 3 < x"))
+    assert set(bound.product.plan.order) == {"x", "y"}
+
+
+def test_a_ring_is_left_over_new_relations_first():
+    ring = "n() :- r(a, b), s(b, c), t(c, d), u(d, e), v(e, a)"
+    orders = {str(term.term): term.product.plan.order for term in terms_of(DeltaQuery(ring))}
+
+    assert set(orders["D5 += O1 O2 d3 N4 N5"][:2]) == {"c", "d"}
+    assert orders["D5 += O1 O2 d3 N4 N5"][2:] == ("e", "a", "b")
+    assert orders["D5 += O1 O2 d3 O4 O5"][2:] == ("b", "a", "e")
+
+
+def test_constants_are_bound_before_anything_else():
+    view = DeltaQuery("q(a, c) :- r(a, 7, b), s(b, c, 8), t(c, a)")
+    for bound in terms_of(view):
+        plan = bound.product.plan
+        assert set(plan.order[:2]) == {"#0.1", "#1.2"}
+        assert plan.split == 2
+        assert plan.factors[0].order[0] == 1
+        assert plan.factors[1].order[0] == 2
+    plan = plan_term(
+        [("a", "b"), ("b", "c")], body_of(Query.parse("q(a) :- e(a, b), b == 4")).comparisons, ["a"]
+    )
+    assert plan.order == ("b", "a")
+
+
+def test_a_variable_equal_to_a_bound_one_is_bound_next():
+    for bound in terms_of(DeltaQuery("q(a, d) :- r(a, b), s(c, d), a == c")):
+        order = bound.product.plan.order
+        assert abs(order.index("a") - order.index("c")) == 1
+
+
+def test_an_order_that_is_asked_for_is_kept():
+    factors = [("a", "b"), ("b", "c"), ("a", "c")]
+    for order in itertools.permutations("abc"):
+        plan = plan_term(factors, [], ["a"], order=order)
+        assert plan.order == order
+        assert plan.emitted == order.index("a") + 1
+
+
+def test_an_order_that_exists_is_preferred():
+    factors = [("a", "b"), ("a", "b", "x", "y")]
+    for order in itertools.permutations(range(4)):
+        plan = plan_term(factors, [], [], first=[0], arranged=lambda i, o, order=order: o == order)
+        chosen = plan.factors[1].order
+        assert (chosen == order) == (set(order[:2]) == {0, 1})
+        assert set(chosen[:2]) == {0, 1}
+
+
+# --- bodies and comparisons ----------------------------------------------------------------------
+
+BODIES = {
+    "q(x) :- e(x, x)": ([("x", "x#0.1")], ["x#0.1 == x"]),
+    "q(x) :- e(x, 7), e(-3, x)": ([("x", "#0.1"), ("#1.0", "x")], ["#0.1 == 7", "#1.0 == -3"]),
+    "q(x) :- r(x, 1, x, 1)": (
+        [("x", "#0.1", "x#0.2", "#0.3")],
+        ["#0.1 == 1", "x#0.2 == x", "#0.3 == 1"],
+    ),
+    "q(x) :- e(x, y), 3 < x, 4 >= y, x != y, 5 == y": (
+        [("x", "y")],
+        ["x > 3", "y <= 4", "x != y", "y == 5"],
+    ),
+    "q(x) :- e(x, y), e(y, x)": ([("x", "y"), ("y", "x")], []),
+    "n() :- p(), e(x, y)": ([("#0",), ("x", "y")], []),
+}
+
+
+@pytest.mark.parametrize("text", BODIES)
+def test_constants_and_repeated_variables_become_comparisons(text):
+    body = body_of(Query.parse(text))
+    columns, comparisons = BODIES[text]
+    assert list(body.columns) == columns
+    assert [str(comparison) for comparison in body.comparisons] == comparisons
+    assert not body.never
+
+
+def test_a_comparison_of_constants_is_decided_at_once():
+    for left, op, right in itertools.product((1, 2), naive.COMPARE, (1, 2)):
+        body = body_of(Query.parse(f"q(x) :- e(x, y), {left} {op} {right}"))
+        assert body.never == (not naive.COMPARE[op](left, right))
+        assert body.comparisons == ()
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_each_comparison_is_made_in_every_term_that_binds_it_and_once_in_a_recursion(formula):
+    text = "q(a, d) :- r(a, b), s(b, c), t(c, d), a < b, b != d, c >= 2"
+    view = DeltaQuery(text, formula=formula)
+    recursive = any(PARTIAL in bound.term.factors for bound in terms_of(view))
+    for bound in terms_of(view):
+        plan = bound.product.plan
+        made = {str(comparison) for comparison in plan.comparisons}
+        for comparison in plan.comparisons:
+            assert set(comparison.variables) <= set(plan.order)
+        if PARTIAL not in bound.term.factors and bound.target == 3:
+            assert made == {"a < b", "b != d", "c >= 2"}
+        if PARTIAL in bound.term.factors:
+            assert "a < b" not in made
+    assert recursive == str(formula).startswith("recursive")
+
+
+# --- what is shown is what runs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("shape", ["triangle", "4-cycle of four", "two wide"])
+def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
+    view = DeltaQuery(SHAPES[shape], formula=formula)
+    rng = np.random.default_rng(1)
+    for _ in range(2):
+        view.step(
+            {
+                name: ZSet.from_columns(list(rng.integers(0, 6, (arity, 30))))
+                for name, arity in view.query.relations.items()
+            }
+        )
+    text = view.explain()
+    plans = [bound.product.plan for bound in terms_of(view)]
+    shown = re.findall(r"^ +bind  (.*)$", text, re.MULTILINE)
+    assert [tuple(line.replace("|", " ").split()) for line in shown] == [p.order for p in plans]
+    emitted = [len(line.partition("|")[0].split()) for line in shown]
+    assert emitted == [plan.emitted for plan in plans]
+    read = re.findall(r"^ +read  (.*)$", text, re.MULTILINE)
+    for line, plan in zip(read, plans, strict=True):
+        factors = re.findall(r"\[([\d,]*)\]:(\d+)", line)
+        orders = [tuple(map(int, columns.split(","))) for columns, _ in factors]
+        assert orders == [factor.order for factor in plan.factors]
+        assert [int(depth) for _, depth in factors] == [factor.depth for factor in plan.factors]
+    runs = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
+    assert runs == [bound.product.runs for bound in terms_of(view)]
+    assert sum(runs) > 0
+    shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  runs", text, re.MULTILINE)
+    assert {
+        (name, tuple(map(int, columns.split(",")))) for name, columns in shown_arrangements
+    } == stored_orders(view)
+
+
+def runs_of(view: DeltaQuery) -> int:
+    return sum(bound.product.runs for bound in terms_of(view))
+
+
+@pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])
+def test_terms_with_an_empty_view_do_not_run(formula):
+    view = DeltaQuery("n() :- r(a, b), s(b, c), t(c, d)", formula=formula)
+    row = {"r": ZSet.from_rows([(1, 2)]), "s": ZSet.from_rows([(2, 3)])}
+    assert view.step(row).to_dict() == {}
+    assert (runs_of(view), view.stats.joins) == (0, 0)
+    assert view.step({"t": ZSet.from_rows([(3, 4)])}).to_dict() == {(): 1}
+    assert (runs_of(view), view.stats.joins) == (1, 2)
+    view.step({})
+    view.step({"s": ZSet.empty(2)})
+    assert (runs_of(view), view.stats.joins) == (1, 2)
+    view.step({"r": ZSet.from_rows([(8, 9)]), "s": ZSet.empty(2)})
+    assert (runs_of(view), view.stats.joins) == (2, 4)
+
+
+@pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_backfill_is_one_generic_join(shape, formula):
+    view = DeltaQuery(SHAPES[shape], formula=formula)
+    rng = np.random.default_rng(2)
+    step = {
+        name: ZSet.from_columns(list(rng.integers(0, 5, (arity, 40))))
+        for name, arity in view.query.relations.items()
+    }
+    found = view.step(step).to_dict()
+    assert view.stats.joins == len(view.query.body) - 1
+    assert runs_of(view) == 1
+    assert found == naive.evaluate(view.query, {n: z.to_dict() for n, z in step.items()})

@@ -1,0 +1,121 @@
+"""Plans by statistics: estimates of distinct values, and views that plan themselves again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp_wcoj import DeltaQuery, Relations, ZSet
+from dbsp_wcoj.execution import plan_cache as schedule
+from dbsp_wcoj.planning.statistics import SAMPLE, Statistics, sample_of
+from dbsp_wcoj.storage.trace import run_in_order
+from tests.dbsp_wcoj.test_laws import integrate
+from tests.generators.strategies import FORMULAS, LAW, queries, scenarios, zsets
+from tests.oracles import naive
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Views plan themselves again after every second changed row or so."""
+    monkeypatch.setattr(schedule, "PLANNED_AGAIN", 2)
+    monkeypatch.setattr(schedule, "PLANNED_AFTER_GROWTH", 1.5)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_views_that_plan_themselves_again_equal_recomputation(eager, formula):
+    @LAW
+    @given(scenarios(max_steps=8))
+    def check(scenario):
+        view = DeltaQuery(scenario.query, formula=formula)
+        state, output = {}, {}
+        for step in scenario.steps:
+            state = integrate(state, step)
+            output = naive.add(output, view.step(zsets(step, scenario.query)).to_dict())
+            assert output == naive.evaluate(scenario.query, state)
+
+    check()
+
+
+def test_views_with_shared_relations_drop_no_arrangement_that_another_reads(eager):
+    @LAW
+    @given(st.data(), scenarios(max_steps=8))
+    def check(data, scenario):
+        relations = Relations()
+        arities = scenario.query.relations
+        drawn = data.draw(st.lists(queries((0, 1, 2)), max_size=2))
+        others = [q for q in drawn if q.relations.items() <= arities.items()]
+        others.append(scenario.query)
+        views = [DeltaQuery(query, relations=relations) for query in others]
+        state, outputs = {}, [{} for _ in views]
+        for step in scenario.steps:
+            state = integrate(state, step)
+            shared = relations.stage(zsets(step, scenario.query))
+            for place, view in enumerate(views):
+                outputs[place] = naive.add(outputs[place], view.evaluate(shared).to_dict())
+            shared.commit()
+        for view, output in zip(views, outputs, strict=True):
+            assert output == naive.evaluate(view.query, state)
+
+    check()
+
+
+def skewed():
+    """A chain from a hub: one a, few b per a, many c per b, and one d per a."""
+    random = np.random.default_rng(0)
+    ab = np.unique(random.integers(0, [[50], [500]], (2, 2000)), axis=1)
+    bc = np.unique(random.integers(0, [[500], [500]], (2, 20000)), axis=1)
+    ad = np.stack([np.arange(50), np.arange(50) % 3])
+    cd = np.unique(random.integers(0, [[500], [3]], (2, 1500)), axis=1)
+    return {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", (ab, bc, ad, cd), strict=True)}
+
+
+def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
+    view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
+    before = [term.product.plan.order for term in view._schedule.terms]
+    view.step(skewed())
+    after = [term.product.plan.order for term in view._schedule.terms]
+    assert before[0][:2] == after[0][:2] == ("a", "b")
+    assert after[0][2] == "d"
+
+
+def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypatch):
+    view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
+    view.step(skewed())
+    read = {
+        f"{atom.relation}[{','.join(map(str, factor.order))}]"
+        for term in view._schedule.terms
+        for atom, factor, f in zip(
+            view.query.body, term.product.plan.factors, term.term.factors, strict=True
+        )
+        if f.view != "delta"
+    }
+    assert set(view.stats.rows_by_run) == read
+    first = view.stats.proposals
+    view.step({name: -zset for name, zset in skewed().items()})
+    assert view.stats.proposals > first > 0
+
+
+def test_small_relations_are_counted_and_large_ones_estimated():
+    assert Statistics({"r": sample_of(np.array([[1, 1, 2]]))}).distinct("r", [0]) == 2
+    assert Statistics({}).distinct("r", [0]) is None
+    assert Statistics({"r": sample_of(np.empty((2, 0), np.int64))}).distinct("r", [0]) == 0
+    rows = 8 * SAMPLE
+    many = np.stack([np.arange(rows), np.arange(rows) % 100, np.arange(rows) // 8])
+    statistics = Statistics({"r": sample_of(many)})
+    assert statistics.distinct("r", [1]) == 100
+    assert rows / 4 < statistics.distinct("r", [0]) <= rows
+    assert statistics.distinct("r", []) == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
+    rng = np.random.default_rng(4)
+    rows = ZSet.from_columns(list(rng.integers(0, 40, (3, 4 * SAMPLE))))
+    run = run_in_order(rows, order)
+    sample, total = sample_of(run)
+    assert (total, sample.shape) == (len(rows), (3, SAMPLE))
+    wanted = sorted(tuple(row[k] for k in order) for row, _ in rows)
+    places = np.linspace(0, total - 1, SAMPLE).astype(int)
+    assert list(map(tuple, sample.T.tolist())) == [wanted[place] for place in places]

@@ -1,0 +1,117 @@
+"""Runs as words and as sums: what is packed is read back, and sums are those of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp_wcoj import DbspWcojError
+from dbsp_wcoj.kernels.storage import run_layout as layout
+from dbsp_wcoj.storage.run import FOLDED, Merge, Run
+from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
+from tests.oracles.naive import add
+
+
+def run_of(delta: dict, arity: int = 2) -> Run:
+    return Run.of(zset(delta, arity=arity), np.arange(arity))
+
+
+def rows_of(run: Run) -> dict:
+    columns, weights = run.read()
+    return dict(zip(zip(*columns.tolist(), strict=True), weights.tolist(), strict=True))
+
+
+def mapped(words: np.ndarray) -> Run:
+    """The run of the same words elsewhere, as from a private mapping."""
+    return Run.of_words(np.frombuffer(bytearray(words.tobytes()), np.int64))
+
+
+@LAW
+@given(st.data())
+def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
+    arity = data.draw(st.integers(1, 3))
+    domain = data.draw(st.sampled_from(DOMAINS))
+    deltas = [d for d in data.draw(st.lists(relation_deltas(arity, domain), max_size=6)) if d]
+    if not deltas:
+        return
+    run = Run.sum_of([run_of(delta, arity) for delta in deltas])
+    words = run.packed()
+    assert words.nbytes == run.nbytes
+    again = mapped(words)
+    assert (again.rows, again.max_abs_weight, again.arity) == (run.rows, run.max_abs_weight, arity)
+    assert rows_of(again) == rows_of(run) == add(*deltas)
+    assert np.array_equal(again.packed(), words)
+    if run.rows:
+        merge = Merge(again, run)
+        merged = merge.work()
+        assert rows_of(merged) == {row: 2 * weight for row, weight in rows_of(run).items()}
+
+
+def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
+    rng = np.random.default_rng(1)
+    deltas = [
+        dict.fromkeys(map(tuple, rng.integers(0, 2000, (n, 2)).tolist()), weight)
+        for n, weight in ((5000, 1), (3000, 2), (900, -1), (10, 3))
+    ]
+    run = Run.sum_of([run_of(delta) for delta in deltas])
+    assert run.buffer[layout.DIRECTORY] and run.buffer[layout.WEIGHTS]
+    words = run.packed()
+    assert len(words) < len(run.buffer)
+    assert rows_of(mapped(words)) == add(*deltas)
+
+
+def test_the_run_of_a_delta_is_packed_without_a_copy():
+    run = run_of({(i, i * i): 1 + i % 2 for i in range(100)})
+    assert np.shares_memory(run.packed(), run.buffer)
+    assert rows_of(mapped(run.packed())) == rows_of(run)
+
+
+@pytest.mark.parametrize("size", [1, FOLDED])
+def test_many_runs_are_summed_and_one_is_its_own_sum(size):
+    rng = np.random.default_rng(size)
+    deltas = [
+        dict.fromkeys(map(tuple, rng.integers(0, 60, (size, 2)).tolist()), int(weight))
+        for weight in rng.choice([-2, -1, 1, 3], 12)
+    ]
+    runs = [run_of(delta) for delta in deltas]
+    assert rows_of(Run.sum_of(runs)) == add(*deltas)
+    assert Run.sum_of(runs[:1]) is runs[0]
+    assert all(rows_of(run) == delta for run, delta in zip(runs, deltas, strict=True))
+    nothing = Run.sum_of([*runs, *(run_of({r: -w for r, w in d.items()}) for d in deltas)])
+    assert nothing.rows == 0
+    assert mapped(nothing.packed()).rows == 0
+    assert rows_of(Run.sum_of([nothing, runs[0], nothing])) == deltas[0]
+
+
+def test_sums_that_leave_int64_on_the_way_are_right_where_the_total_is():
+    large = 2**63 - 1
+    runs = [run_of({(1, 2): w, (3, 4): 1}) for w in (large, large, -large, -large, 7)]
+    assert rows_of(Run.sum_of(runs)) == {(1, 2): 7, (3, 4): 5}
+    assert Run.sum_of(runs).max_abs_weight == 7
+
+
+def test_words_that_are_no_run_are_refused():
+    words = run_of({(i, 2): 1 + i % 2 for i in range(50)}).packed()
+    assert rows_of(mapped(words)) == {(i, 2): 1 + i % 2 for i in range(50)}
+    frozen = words.copy()
+    frozen.flags.writeable = False
+    for given_, message in (
+        (words[:-1], "a section of"),
+        (words[:5], "no header"),
+        (words[:11], "the header has"),
+        (np.zeros(40, np.int64), "no header"),
+        (frozen, "writable: False"),
+        (words.astype(np.int32), "int32"),
+        (np.repeat(words, 2)[::2], "contiguous: False"),
+    ):
+        with pytest.raises(DbspWcojError, match=message):
+            Run.of_words(given_)
+    changed = [layout.ARITY, layout.ROWS, layout.WEIGHTS, layout.DIRECTORY, layout.DIRECTORY_SIZE]
+    for place in [*changed, *range(layout.LEVELS, layout.LEVELS + 2 * layout.LEVEL_WORDS - 1)]:
+        for value in (-1, 1 << 40):
+            broken = words.copy()
+            broken[place] = value
+            with pytest.raises(DbspWcojError, match="give what Run"):
+                Run.of_words(broken)

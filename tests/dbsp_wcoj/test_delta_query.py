@@ -1,0 +1,361 @@
+"""The maintained join as its user meets it: examples, errors, counters, threads.
+
+The laws are in ``test_laws``. Here every error is provoked in the middle of a stream, and the same
+step corrected must then give what a view gives that never saw the error.
+"""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp_wcoj import (
+    ArityError,
+    ColumnTypeError,
+    DbspWcojError,
+    DeltaQuery,
+    Formula,
+    FormulaError,
+    Query,
+    QuerySyntaxError,
+    UnknownRelationError,
+    UnsafeVariableError,
+    WeightError,
+    WeightOverflowError,
+    ZSet,
+)
+from dbsp_wcoj.query import Atom, Variable
+from tests.generators.strategies import FORMULAS, LAW, negate, scenarios, zsets
+from tests.oracles import naive
+
+TRIANGLE = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
+MOST = (1 << 63) - 1
+EDGES = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
+
+
+def test_the_example_of_the_design_runs():
+    view = DeltaQuery(Query.parse(TRIANGLE), formula="collapsed")
+    assert view.step({"e": EDGES}).to_dict() == {(1, 2, 3): 1}
+    assert view.step({"e": ZSet.from_rows([(1, 2)], [-1])}).to_dict() == {(1, 2, 3): -1}
+
+
+def test_an_empty_head_counts_as_the_weight_of_the_empty_row():
+    view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
+    assert view.step({"e": EDGES}).to_dict() == {(): 1}
+    assert view.step({"e": EDGES}).to_dict() == {(): 7}  # every weight doubles: 2 * 2 * 2 - 1
+    nothing = view.step({})
+    assert (nothing.arity, nothing.to_dict()) == (0, {})
+    assert view.step({"e": -EDGES - EDGES}).to_dict() == {(): -8}
+
+
+def test_a_message_repeated_raises_the_weight_and_its_retraction_lowers_it():
+    view = DeltaQuery("q(a, c) :- e(a, b), f(b, c)")
+    view.step({"e": ZSet.from_rows([(1, 2), (1, 2)]), "f": ZSet.from_rows([(2, 3)], [5])})
+    assert view.step({"e": ZSet.from_rows([(1, 2)], [-1])}).to_dict() == {(1, 3): -5}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_relations_are_keyed_by_any_name_even_a_number(formula):
+    """Names come from the user; the engine's own names for partial results must not meet them."""
+    variables = tuple(Variable(f"v{i}") for i in range(5))
+    for names in itertools.permutations(("1", "2", "3", "")):
+        body = tuple(Atom(n, variables[i : i + 2]) for i, n in enumerate(names))
+        view = DeltaQuery(Query("q", ("v0", "v4"), body), formula=formula)
+        step = {n: ZSet.from_rows([(1, 1)], [w]) for n, w in zip(names, (2, 3, 5, 7), strict=True)}
+        assert view.step(step).to_dict() == {(1, 1): 210}
+        assert view.step(step).to_dict() == {(1, 1): 210 * (2**4 - 1)}
+        assert view.step({"1": -step["1"] - step["1"]}).to_dict() == {(1, 1): -210 * 2**4}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_relation_without_columns_is_a_factor(formula):
+    view = DeltaQuery("q(a) :- r(a), on()", formula=formula)
+    assert view.step({"r": ZSet.from_rows([(1,), (2,)], [1, 4])}).to_dict() == {}
+    assert view.step({"on": ZSet.from_rows([()], [3])}).to_dict() == {(1,): 3, (2,): 12}
+    assert view.step({"on": ZSet.from_rows([()], [-2])}).to_dict() == {(1,): -2, (2,): -8}
+    assert view.step({"on": ZSet.from_rows([()], [-1])}).to_dict() == {(1,): -1, (2,): -4}
+
+
+def test_an_atom_of_constants_only_switches_the_query_on_and_off():
+    view = DeltaQuery("q(a) :- r(a), s(1, 2)")
+    assert view.step({"r": ZSet.from_rows([(7,)])}).to_dict() == {}
+    assert view.step({"s": ZSet.from_rows([(1, 2), (2, 1)])}).to_dict() == {(7,): 1}
+    assert view.step({"s": ZSet.from_rows([(1, 2)], [-1])}).to_dict() == {(7,): -1}
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+NEVER = ZSet.from_rows([(9, 9, 9)])
+BAD_STEPS = {
+    "unknown relation": ({"e": EDGES, "g": EDGES}, UnknownRelationError, "'g'.*'e'"),
+    "too wide": ({"e": NEVER}, ArityError, "'e'.*3.*2"),
+    "too narrow": ({"e": EDGES, "f": ZSet.empty(1)}, ArityError, "'f'.*1.*2"),
+    "output overflow": (
+        {"e": ZSet.from_rows([(1, 2), (2, 3)], [1 << 40, 1 << 40])},
+        WeightOverflowError,
+        "int64",
+    ),
+    "state overflow": (
+        {"e": ZSet.from_rows([(5, 6)], [MOST]), "f": ZSet.from_rows([(7, 8)])},
+        WeightOverflowError,
+        "int64",
+    ),
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("bad", BAD_STEPS)
+def test_a_refused_step_changes_nothing_and_may_be_given_again_corrected(bad, formula):
+    query = Query.parse("q(a, c, d) :- e(a, b), e(b, c), e(a, c), f(c, d)")
+    prior = {
+        "e": ZSet.from_rows([(1, 2), (1, 3), (5, 6)], [2, 1, 1]),
+        "f": ZSet.from_rows([(3, 1)]),
+    }
+    corrected = {"e": EDGES, "f": ZSet.from_rows([(3, 4)])}
+    deltas, error, message = BAD_STEPS[bad]
+    view, untouched = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
+    view.step(prior)
+    untouched.step(prior)
+    before = view.stats
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            view.step(deltas)
+        assert view.stats.rows_by_run == before.rows_by_run
+        assert view.stats.bytes == before.bytes
+    assert view.step(corrected).to_dict() == untouched.step(corrected).to_dict() != {}
+    assert view.step({"e": -EDGES}) == untouched.step({"e": -EDGES})
+
+
+def test_an_error_in_the_first_step_leaves_a_fresh_view():
+    for formula in FORMULAS:
+        view = DeltaQuery(TRIANGLE, formula=formula)
+        with pytest.raises(UnknownRelationError):
+            view.step({"e": EDGES, "edges": EDGES})
+        with pytest.raises(WeightOverflowError):
+            view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)], [1 << 30, 1 << 30, 1 << 30])})
+        assert view.step({"e": EDGES}).to_dict() == {(1, 2, 3): 1}
+
+
+@LAW
+@given(
+    scenario=scenarios(max_steps=3),
+    formula=st.sampled_from(FORMULAS),
+    places=st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    kind=st.sampled_from(["unknown", "arity", "overflow"]),
+)
+def test_steps_after_an_error_are_as_if_it_had_never_happened(scenario, formula, places, kind):
+    query = scenario.query
+    view, untouched = DeltaQuery(query, formula=formula), DeltaQuery(query, formula=formula)
+    for number, step in enumerate(scenario.steps):
+        deltas = zsets(step, query)
+        if number in places and kind == "overflow":
+            huge = {n: ZSet.from_rows(list(d), [MOST] * len(d), arity=deltas[n].arity)
+                    for n, d in step.items()}  # fmt: skip
+            try:
+                view.step(huge)
+            except WeightOverflowError:
+                pass
+            else:
+                view.step({name: -delta for name, delta in huge.items()})
+        elif number in places:
+            bad = {"unknown": ("no such relation", EDGES), "arity": (query.body[0].relation, NEVER)}
+            name, delta = bad[kind]
+            if kind == "unknown" or query.relations[name] != NEVER.arity:
+                with pytest.raises((UnknownRelationError, ArityError)):
+                    view.step({**deltas, name: delta})
+        assert view.step(deltas) == untouched.step(deltas)
+
+
+@LAW
+@given(scenario=scenarios(max_steps=3), formula=st.sampled_from(FORMULAS), data=st.data())
+def test_large_weights_give_the_exact_delta_or_an_overflow_error(scenario, formula, data):
+    """Weights of 2**20 to 2**62: never a wrapped number, and the state survives the error."""
+    query = scenario.query
+    view = DeltaQuery(query, formula=formula)
+    state: dict[str, dict[tuple[int, ...], int]] = {}
+    answer: dict[tuple[int, ...], int] = {}
+    for step in scenario.steps:
+        factor = data.draw(st.sampled_from([1, 1 << 20, 1 << 31, (1 << 32) + 1, 1 << 61]))
+        scaled = {name: naive.scale(delta, factor) for name, delta in step.items()}
+        try:
+            delta = view.step(zsets(scaled, query)).to_dict()
+        except WeightOverflowError:
+            continue
+        state = {n: naive.add(state.get(n, {}), scaled.get(n, {})) for n in {*state, *scaled}}
+        recomputed = naive.evaluate(query, state)
+        assert delta == naive.add(recomputed, negate(answer))
+        answer = recomputed
+
+
+def test_small_weights_are_never_refused():
+    """The overflow check must not refuse what is far from the bound, whatever cancels."""
+    view = DeltaQuery("n() :- e(a, b), e(b, c), e(c, d), e(d, x)")
+    rows = [(a, b) for a in range(30) for b in range(30)]
+    assert view.step({"e": ZSet.from_rows(rows)}).to_dict() == {(): 30**5}
+    assert view.step({"e": ZSet.from_rows(rows, [-2] * len(rows))}).to_dict() == {}
+    assert view.step({"e": ZSet.from_rows(rows, [31] * len(rows))}).to_dict() == {
+        (): 30**5 * (30**4 - 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("tri(a, z) :- e(a, b)", UnsafeVariableError, "'z'.*a, b"),
+        ("tri(a) :- e(a, b), a < z", UnsafeVariableError, "'z'.*a, b"),
+        ("tri(a) :- e(a, b), e(a, b, c)", ArityError, "e.*2"),
+        ("tri(a) :- e(a, 'Ada')", ColumnTypeError, "Ada.*int64"),
+        ("tri(a) :- e(a, b), b < 'Ada'", ColumnTypeError, "Ada.*int64"),
+        ("tri(a) :- e(a, 9223372036854775808)", ColumnTypeError, "9223372036854775808.*int64"),
+    ],
+)
+def test_a_query_that_cannot_be_maintained_is_refused_with_a_reason(text, error, message):
+    with pytest.raises(error, match=message):
+        DeltaQuery(text)
+
+
+def test_a_syntax_error_has_a_position():
+    with pytest.raises(QuerySyntaxError, match="line 2") as raised:
+        DeltaQuery("tri(a, b) :-\n  e(a b)")
+    assert (raised.value.line, raised.value.column) == (2, 7)
+
+
+def test_a_wrong_formula_name_lists_the_formulas():
+    with pytest.raises(FormulaError) as raised:
+        DeltaQuery(TRIANGLE, formula="fastest")
+    assert "'fastest'" in str(raised.value)
+    assert all(str(formula) in str(raised.value) for formula in Formula)
+
+
+def test_weights_and_columns_of_a_wrong_type_or_length_never_reach_a_view():
+    view = DeltaQuery(TRIANGLE)
+    view.step({"e": EDGES})
+    with pytest.raises(WeightError, match="2 weights for 3 rows"):
+        view.step({"e": ZSet.from_columns([np.arange(3), np.arange(3)], np.array([1, 1]))})
+    with pytest.raises(WeightError, match="float64"):
+        view.step({"e": ZSet.from_columns([np.arange(3), np.arange(3)], np.ones(3))})
+    with pytest.raises(ColumnTypeError, match="float64"):
+        view.step({"e": ZSet.from_columns([np.arange(3) / 2, np.arange(3)])})
+    assert view.step({"e": -EDGES}).to_dict() == {(1, 2, 3): -1}
+
+
+def test_all_errors_are_one_tree():
+    for error in (ArityError, ColumnTypeError, FormulaError, QuerySyntaxError, WeightError):
+        assert issubclass(error, DbspWcojError)
+    assert issubclass(WeightOverflowError, ArithmeticError)
+    assert issubclass(QuerySyntaxError, ValueError)
+
+
+# --- counters and plans --------------------------------------------------------------------------
+
+JOINS = {
+    Formula.expanded: (3, 14, 45, 124, 315, 762, 1785),
+    Formula.collapsed: (2, 6, 12, 20, 30, 42, 56),
+    Formula.flipped: (2, 6, 12, 20, 30, 42, 56),
+    Formula.recursive: (3, 7, 12, 18, 25, 33, 42),
+    Formula.recursive_collapsed: (2, 5, 9, 14, 20, 27, 35),
+    Formula.recursive_flipped: (2, 5, 9, 14, 20, 27, 35),
+}
+
+
+def chain(n: int) -> tuple[DeltaQuery, str]:
+    names = [f"r{i}" for i in range(n)]
+    body = ", ".join(f"{name}(v{i}, v{i + 1})" for i, name in enumerate(names))
+    return body, names
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_the_joins_that_run_are_those_of_the_table_of_the_design(formula):
+    for n, expected in zip(range(2, 9), JOINS[formula], strict=True):
+        body, names = chain(n)
+        view = DeltaQuery(f"q(v0, v{n}) :- {body}", formula=formula)
+        view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
+        before = view.stats.joins
+        view.step({name: ZSet.from_rows([(1, 1), (1, 2)]) for name in names})
+        assert view.stats.joins - before == expected, n
+
+
+@pytest.mark.parametrize("formula", ["expanded", "collapsed", "flipped", "recursive"])
+def test_everything_in_the_first_step_is_one_generic_join(formula):
+    body, names = chain(5)
+    view = DeltaQuery(f"q(v0, v5) :- {body}", formula=formula)
+    view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
+    assert view.stats.joins == 4
+
+
+@pytest.mark.parametrize("formula", ["expanded", "collapsed", "flipped"])
+def test_one_changed_relation_costs_one_term(formula):
+    body, names = chain(5)
+    view = DeltaQuery(f"q(v0, v5) :- {body}", formula=formula)
+    view.step({name: ZSet.from_rows([(1, 1)]) for name in names})
+    before = view.stats.joins
+    view.step({"r2": ZSet.from_rows([(1, 1)]), "r4": ZSet.empty(2)})
+    assert view.stats.joins - before == 4
+    view.step({})
+    assert view.stats.joins - before == 4
+
+
+def test_the_work_of_a_step_does_not_follow_the_size_of_the_state():
+    """One edge beside a large graph: proposals and intersections are those of its neighbours."""
+    view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
+    rng = np.random.default_rng(2)
+    view.step({"e": ZSet.from_columns(list(rng.integers(0, 30_000, (2, 200_000))))})
+    before = view.stats
+    view.step({"e": ZSet.from_rows([(1, 2)])})
+    after = view.stats
+    assert after.proposals - before.proposals < 500
+    assert after.intersections - before.intersections < 500
+
+
+def test_stats_count_rows_and_bytes_of_each_arrangement():
+    view = DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)")
+    assert sum(sum(rows) for rows in view.stats.rows_by_run.values()) == 0
+    rng = np.random.default_rng(4)
+    edges = ZSet.from_columns(list(rng.integers(0, 3_000, (2, 60_000))))
+    view.step({"e": edges})
+    stats = view.stats
+    assert [sum(rows) for rows in stats.rows_by_run.values()] == [len(edges)] * len(
+        stats.rows_by_run
+    )
+    assert 8 * len(edges) < stats.bytes / len(stats.rows_by_run) < 40 * len(edges)
+    assert stats.joins == 2
+
+
+def test_explain_prints_query_formula_orders_and_bound():
+    for formula in FORMULAS:
+        view = DeltaQuery(TRIANGLE, formula=formula)
+        for text in (view.explain(), str(view.step({"e": EDGES}) and view.explain())):
+            assert "e(a, b), e(b, c), e(a, c)" in text
+            assert str(formula) in text
+            assert "AGM" in text
+
+
+# --- threads and prepared steps ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", [TRIANGLE, "n() :- e(a, b), e(b, c), e(a, c)"])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_large_steps_in_parts_on_threads_give_the_same_deltas(query, formula):
+    """Small random steps (in the laws) may not be cut at all; these are."""
+    rng = np.random.default_rng(8)
+    alone = DeltaQuery(query, formula=formula)
+    with ThreadPoolExecutor(2) as executor:
+        threaded = DeltaQuery(query, formula=formula, executor=executor, parts=7)
+        for _ in range(3):
+            source, target = rng.integers(0, 1_500, (2, 12_000))
+            source[:2_000] = 3  # a hub: the cut by rows may not fall inside one value
+            delta = ZSet.from_columns([source, target], rng.integers(-1, 3, 12_000))
+            assert threaded.step({"e": delta}) == alone.step({"e": delta})
+
+
+def test_parts_without_an_executor_give_the_same_delta():
+    rng = np.random.default_rng(9)
+    delta = ZSet.from_columns(list(rng.integers(0, 800, (2, 12_000))))
+    assert DeltaQuery(TRIANGLE, parts=5).step({"e": delta}) == DeltaQuery(TRIANGLE).step(
+        {"e": delta}
+    )

@@ -1,0 +1,65 @@
+"""After a warm-up nothing is left to compile: checked in a process that has done nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import importlib, json, pkgutil
+from numba.core.dispatcher import Dispatcher
+from dbsp_wcoj import kernels, warm_up
+
+def signatures():
+    found = {}
+    for module in pkgutil.iter_modules(kernels.__path__):
+        loaded = importlib.import_module(f"dbsp_wcoj.kernels.{module.name}")
+        for name, value in vars(loaded).items():
+            # Kernels that Python calls; those that kernels call are compiled with them.
+            if isinstance(value, Dispatcher) and value.__module__ == loaded.__name__:
+                if type(value._cache).__name__ != "NullCache":
+                    found[f"{module.name}.{name}"] = [str(s) for s in value.signatures]
+    return found
+
+warm_up()
+warm = signatures()
+%s
+print(json.dumps([warm, signatures()]))
+"""
+STEPS = """
+from circuits import compile_sql
+from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
+circuit = compile_sql(VIEWS, INPUTS, materialize=True)
+for tables in steps(30, 4):
+    circuit.step(tables)
+circuit.restore(circuit.snapshot())
+circuit.query("SELECT city, count(*) FROM person GROUP BY city ORDER BY city LIMIT 2")
+"""
+
+
+def compiled(script):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT % script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    return compiled(STEPS)
+
+
+def test_every_kernel_is_compiled_by_the_warm_up_and_for_one_signature(kernels):
+    warm, _ = kernels
+    assert {"join.join", "intern.intern", "leading.leading_rows"} <= warm.keys()
+    steps = {name: found for name, found in warm.items() if name != "watch.watch_levels"}
+    assert [name for name, found in steps.items() if len(found) != 1] == []
+
+
+def test_steps_of_a_circuit_of_all_operators_compile_nothing_more(kernels):
+    warm, after = kernels
+    assert after == warm

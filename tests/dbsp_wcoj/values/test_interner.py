@@ -1,0 +1,241 @@
+"""Interners against a Python dict of byte strings."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dbsp_wcoj.errors import ArityError, ColumnTypeError
+from dbsp_wcoj.kernels.values import intern as kernels
+from dbsp_wcoj.values.interner import ABSENT, Interner
+from tests.generators.strategies import LAW
+
+# Lengths around 4, 8 and 16, where hashing and comparing change their step; close to each other.
+WORDS = st.one_of(
+    st.binary(max_size=3),
+    st.builds(
+        lambda size, at, byte: (b"a" * at + bytes([byte]) + b"a" * size)[:size],
+        st.sampled_from([0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 25, 40]),
+        st.integers(0, 40),
+        st.sampled_from([0, 97, 98, 255]),
+    ),
+)
+COLUMNS = st.lists(WORDS, max_size=80)
+
+
+def flat(strings: list[bytes], *, before: bytes = b"", dtype: type = np.int64):
+    """Offsets and bytes, the first string not at 0."""
+    ends = np.cumsum([len(before), *map(len, strings)]).astype(dtype)
+    return ends, np.frombuffer(before + b"".join(strings) + b"!", np.uint8)
+
+
+def listed(offsets: np.ndarray, data: np.ndarray) -> list[bytes]:
+    ends = offsets.tolist()
+    return [data.tobytes()[x:y] for x, y in itertools.pairwise(ends)]
+
+
+@settings(LAW)
+@given(st.lists(st.tuples(COLUMNS, st.binary(max_size=3), st.booleans()), max_size=4))
+def test_codes_are_those_of_a_dict_in_order_of_first_appearance(columns):
+    interner, model = Interner(), {}
+    for strings, before, narrow in columns:
+        given_ = flat(strings, before=before, dtype=np.int32 if narrow else np.int64)
+        found = [model.get(string, ABSENT) for string in strings]
+        assert interner.find(*given_).tolist() == found
+        expected = [model.setdefault(string, len(model)) for string in strings]
+        assert interner.intern(*given_).tolist() == expected
+        interner._check()
+        assert len(interner) == len(model)
+    assert listed(*interner.arena()) == list(model)
+    assert listed(*interner.arena(len(model) // 2)) == list(model)[len(model) // 2 :]
+
+
+@settings(LAW)
+@given(COLUMNS, st.data())
+def test_masked_strings_are_neither_added_nor_found(strings, data):
+    valid = data.draw(st.lists(st.booleans(), min_size=len(strings), max_size=len(strings)))
+    interner, model = Interner(), {}
+    codes = interner.intern(*flat(strings), np.array(valid, bool))
+    pairs = zip(strings, valid, strict=True)
+    assert codes.tolist() == [
+        model.setdefault(string, len(model)) if ok else ABSENT for string, ok in pairs
+    ]
+    interner._check()
+
+
+@settings(LAW)
+@given(COLUMNS, st.data())
+def test_codes_decode_to_their_strings_and_negative_ones_to_the_empty_string(strings, data):
+    interner = Interner()
+    known = interner.intern(*flat(strings)).tolist()
+    codes = data.draw(st.lists(st.sampled_from([ABSENT, -(2**63), *known]), max_size=50))
+    by_code = dict(zip(known, strings, strict=True))
+    assert listed(*interner.gather(np.array(codes, np.int64))) == [
+        by_code.get(code, b"") for code in codes
+    ]
+
+
+@settings(LAW)
+@given(COLUMNS, st.sampled_from([0, 1, 8, 16]))
+def test_prefixes_order_as_eight_bytes_from_a_start_on(strings, start):
+    interner = Interner()
+    keys = interner.prefixes(interner.intern(*flat(strings)), start).tolist()
+    ranks = [string[start : start + 8].ljust(8, b"\0") for string in strings]
+    for key, rank in zip(keys, ranks, strict=True):
+        assert [key < other for other in keys] == [rank < other for other in ranks]
+
+
+@settings(LAW)
+@given(COLUMNS, COLUMNS, COLUMNS)
+def test_what_is_truncated_was_never_there(first, taken_back, then):
+    interner, model = Interner(), {}
+    for string in first:
+        model.setdefault(string, len(model))
+    interner.intern(*flat(first))
+    before = len(interner)
+    interner.intern(*flat(taken_back))
+    interner.truncate(before)
+    interner._check()
+    assert listed(*interner.arena()) == list(model)
+    assert interner.intern(*flat(then)).tolist() == [
+        model.setdefault(string, len(model)) for string in then
+    ]
+    interner._check()
+
+
+@settings(LAW)
+@given(COLUMNS, st.integers(0, 80))
+def test_appended_segments_make_a_copy(strings, cut):
+    interner, copy = Interner(), Interner()
+    codes = interner.intern(*flat(strings))
+    cut = min(cut, len(interner))
+    offsets, data = interner.arena()
+    copy.append(offsets[: cut + 1], data)
+    copy.append(offsets[cut:], data)
+    copy._check()
+    assert copy.find(*flat(strings)).tolist() == codes.tolist()
+    if len(interner):
+        with pytest.raises(ColumnTypeError, match="already"):
+            copy.append(*flat([b"never seen before", strings[0]]))
+        assert listed(*copy.arena()) == listed(offsets, data)
+        copy._check()
+
+
+@settings(LAW)
+@given(st.data())
+def test_rows_have_the_codes_of_a_dict_of_tuples(data):
+    width = data.draw(st.integers(0, 4))
+    interner, model = Interner(words=width), {}
+    value = st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63)])
+    for _ in range(data.draw(st.integers(1, 3))):
+        rows = data.draw(st.lists(st.tuples(*[value] * width), max_size=40))
+        columns = np.array(rows, np.int64).reshape(len(rows), width).T
+        assert interner.find_rows(columns).tolist() == [model.get(row, ABSENT) for row in rows]
+        codes = interner.intern_rows(columns)
+        assert codes.tolist() == [model.setdefault(row, len(model)) for row in rows]
+        np.testing.assert_array_equal(interner.rows(codes), columns)
+        interner._check()
+    nulls = interner.rows(np.array([-(2**63)]))
+    assert nulls.shape == (width, 1) and (nulls == -(2**63)).all()
+
+
+def test_many_strings_grow_the_table_and_keep_their_codes():
+    numbers = np.random.default_rng(0).permutation(100_000)
+    strings = [b"%d" % number for number in numbers]
+    interner = Interner()
+    assert (interner.intern(*flat(strings)) == np.arange(100_000)).all()
+    assert (interner.intern(*flat(strings[::-1])) == np.arange(100_000)[::-1]).all()
+    interner._check()
+    assert interner.nbytes < 60 * 100_000
+
+
+@pytest.mark.parametrize("size", [4, 8, 12, 16, 24])
+def test_similar_strings_do_not_pile_up_in_the_slots(size):
+    """Counters in any bytes of a string hash as random ones do: probes stay short."""
+    numbers = np.arange(60_000, dtype=np.uint64)
+    for at in range(0, size - 3, 4):
+        rows = np.zeros((len(numbers), size), np.uint8)
+        rows[:, at : at + 4] = numbers.astype(">u4").view(np.uint8).reshape(-1, 4)
+        interner = Interner()
+        interner.intern(np.arange(len(rows) + 1) * size, rows.reshape(-1))
+        taken = interner._slots != 0
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], taken, [0])).astype(np.int8)))
+        assert (edges[1::2] - edges[::2]).max() < 150
+
+
+def test_an_error_in_the_middle_leaves_the_table_as_it_was(monkeypatch):
+    interner = Interner()
+    interner.intern(*flat([b"a", b"b"]))
+
+    def no_memory(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(kernels, "refill", no_memory)
+    with pytest.raises(MemoryError):
+        interner.intern(*flat([b"%d" % number for number in range(1000)]))
+    monkeypatch.undo()
+    interner._check()
+    assert listed(*interner.arena()) == [b"a", b"b"]
+    assert interner.intern(*flat([b"7", b"b"])).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ([0, 2, 1], "do not ascend"),
+        ([-1, 2], "do not ascend"),
+        ([0, 9], "9 do not ascend within the 4 bytes"),
+        ([], "n \\+ 1 offsets"),
+    ],
+)
+def test_offsets_that_do_not_fit_the_bytes_are_refused(offsets, words):
+    interner = Interner()
+    with pytest.raises(ColumnTypeError, match=words):
+        interner.intern(np.array(offsets, np.int64), np.zeros(4, np.uint8))
+    assert len(interner) == 0
+
+
+def test_other_misuse_is_refused():
+    interner = Interner()
+    with pytest.raises(ColumnTypeError, match="uint8"):
+        interner.intern(np.array([0, 1]), np.array([1.5]))
+    with pytest.raises(ColumnTypeError, match="mask has shape"):
+        interner.intern(*flat([b"a"]), np.array([True, True]))
+    with pytest.raises(ColumnTypeError, match=r"code 0 is outside \[0, -1\]"):
+        interner.gather(np.array([0]))
+    with pytest.raises(ColumnTypeError, match="no length 1"):
+        interner.truncate(1)
+    with pytest.raises(ArityError, match="unknown"):
+        interner.rows(np.array([], np.int64))
+    pairs = Interner(words=2)
+    with pytest.raises(ArityError, match=r"\(2, rows\)"):
+        pairs.intern_rows(np.zeros((3, 1), np.int64))
+    assert repr(pairs) == "<Interner of 0 strings, 0 bytes>"
+
+
+def test_strings_that_are_no_rows_of_a_table_of_rows_are_not_appended():
+    pairs = Interner(words=2)
+    pairs.intern_rows(np.array([[7], [1]]))
+    with pytest.raises(ColumnTypeError, match="strings of 8 to 16 bytes for rows of 16"):
+        pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
+    assert len(pairs) == 1
+    copy = Interner(words=2)
+    copy.append(*pairs.arena())
+    assert copy.rows(np.array([0])).tolist() == [[7], [1]]
+    copy._check()
+
+
+@pytest.mark.parametrize("known", [0, 1, 31, 32, 33, 1000])
+@pytest.mark.parametrize("more", [0, 1, 31, 32, 33, 5000])
+def test_a_table_has_room_for_all_that_is_appended_at_once(known, more):
+    words = [f"word {i}".encode() for i in range(known + more)]
+    table = Interner()
+    for part in (words[:known], words[known:]):
+        ends = np.cumsum([0, *map(len, part)])
+        table.append(ends, np.frombuffer(b"".join(part), np.uint8))
+        table._check()
+    assert len(table) == known + more

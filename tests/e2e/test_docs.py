@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+import typer
+
+from docs import functions
+from docs.docstrings import markdown
+from docs.drawing.pictures import PICTURES
+from streaming.cli.app import app
+from tests.support.documents import DOCS, PAGES, README, blocks_of, run
+
+ROOT = DOCS.parent
+PROJECT = (ROOT / "pyproject.toml").read_text()
+IN_SITE = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
+NAMED = IN_SITE | {"README.md": README}
+LANGUAGES = {"python", "sh", "sql", "text"}
+IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
+# Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
+SLOW = {"how-to/bad-rows.md", "how-to/feeds.md", "how-to/scale-out.md"}
+MAX_PAGE_LINES = 400  # about ten screens
+
+
+def marks(name):
+    """What a page needs to run."""
+    return [pytest.mark.spark] * (name in IN_SPARK) + [pytest.mark.slow] * (name in SLOW)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=marks(name))
+        for name in NAMED
+        if any(block.language == "python" for block in blocks_of(NAMED[name]))
+    ],
+)
+def test_the_code_of_a_page_does_what_the_page_says(name, tmp_path, monkeypatch, request):
+    if name in IN_SPARK:
+        request.getfixturevalue("spark")  # start_session gives the session that is there
+    monkeypatch.chdir(tmp_path)
+    run(NAMED[name])
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_block_of_a_page_is_of_a_language_that_is_executed_or_shown(name):
+    for block in blocks_of(NAMED[name]):
+        assert block.language in LANGUAGES, f"{name}:{block.line}"
+
+
+def commands_of(name):
+    """The lines of a page that a reader types, with the line of the page."""
+    for block in blocks_of(NAMED[name]):
+        if block.language == "sh":
+            for line in block.text.replace("\\\n", "").splitlines():
+                yield f"{name}:{block.line}: {line}", line
+
+
+def test_commands_on_the_pages_are_there():
+    makefile = (ROOT / "Makefile").read_text()
+    for where, line in (found for name in NAMED for found in commands_of(name)):
+        words = [word for word in shlex.split(line) if "=" not in word]
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), where
+        elif words[0].endswith("/python") and words[1] != "-m":
+            assert (ROOT / words[1]).is_file(), where
+        elif words[0].rpartition("/")[2].startswith("dbsp-wcoj"):
+            assert f"\n{words[0].rpartition('/')[2]} = " in PROJECT, where
+
+
+def test_the_words_of_the_command_line_on_the_pages_are_understood():
+    group = typer.main.get_command(app)
+    seen = 0
+    for where, line in (found for name in NAMED for found in commands_of(name)):
+        program, *words = shlex.split(line)
+        if program.rpartition("/")[2] == "dbsp-wcoj":
+            assert words[0] in group.commands, where
+            group.commands[words[0]].make_context(where, words[1:])
+            seen += 1
+    assert seen > 5
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
+    """About half a minute: two runs in Spark. The page lets one run go on; here each ends."""
+    blocks = blocks_of(NAMED["tutorial.md"])
+    said = [block.text for block in blocks if block.language == "text"]
+    (file,) = (block for block in blocks if block.title)
+    (tmp_path / file.title).write_text(file.text)
+    shell = [block.text for block in blocks if block.language == "sh"]
+    first, run_it, second = shell[1:4]
+    command = run_it.strip().removeprefix("dbsp-wcoj").replace("--ui", "--once")
+
+    def shown():
+        line = f"{sys.executable} -m streaming.cli {command}"
+        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    for files, words in zip((first, second), said, strict=True):
+        subprocess.run(files, shell=True, cwd=tmp_path, check=True)
+        assert shown() == words
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_page_is_no_longer_than_ten_screens(name):
+    assert len(NAMED[name].read_text().splitlines()) <= MAX_PAGE_LINES
+
+
+def test_the_readme_is_two_screens_long():
+    assert 150 <= len(README.read_text().splitlines()) <= 200
+
+
+def test_every_page_is_in_the_navigation():
+    settings = (ROOT / ".mkdocs.yml").read_text()
+    pages = re.findall(r"^ +- [^:]+: (\S+\.md)$", settings, re.MULTILINE)
+
+    assert sorted(pages) == sorted(IN_SITE)
+
+
+def test_the_page_of_functions_is_that_of_the_function_table():
+    page = DOCS / "reference" / "functions.md"
+
+    assert page.read_text() == functions.page(), "run `python -m docs.functions`"
+
+
+def test_a_function_without_an_example_is_an_error(monkeypatch):
+    monkeypatch.setattr(functions, "FUNCTIONS", {**functions.FUNCTIONS, "new": "a new function"})
+
+    with pytest.raises(ValueError, match=r"no example or no function: .*new"):
+        functions.page()
+
+
+def test_no_page_names_an_address_outside():
+    for name, page in NAMED.items():
+        assert not re.search(r"https?:|www\.", page.read_text()), name
+
+
+def test_links_between_pages_lead_to_headings_that_are_there():
+    for name, page in NAMED.items():
+        links = re.findall(r"\]\(([\w./-]*(?:\.md)?)(?:#([\w-]+))?\)", page.read_text())
+        for place, anchor in links:
+            target = page.parent / place if place else page
+            assert target.is_file(), f"{name}: {place}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+                assert anchor in {re.sub(r"\W+", "-", h.lower()).strip("-") for h in headings}, name
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_as_it_would_be_drawn_anew(name):
+    assert (DOCS / "pictures" / f"{name}.svg").read_text() == PICTURES[name]()
+
+
+class Loads(HTMLParser):
+    """What a page loads when it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if tag in ("script", "img", "iframe", "source") and given.get("src"):
+            self.found.append(given["src"])
+        if tag == "link" and given.get("rel") not in ("canonical", "next", "prev"):
+            self.found.append(given["href"])
+
+
+def test_the_extra_docs_builds_the_pages_without_a_warning_or_a_load_from_outside(tmp_path):
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "tests.support.only_extra", "docs"]
+    command += ["mkdocs", "build", "--config-file", ".mkdocs.yml"]
+    command += ["--strict", "--quiet", "-d", str(site)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = sorted(site.rglob("*.html"))
+    assert {page.relative_to(site).with_suffix(".md").as_posix() for page in pages} >= set(IN_SITE)
+    for page in pages:
+        loads = Loads()
+        loads.feed(page.read_text())
+        outside = [place for place in loads.found if re.match(r"(\w+:)?//", place)]
+        assert not outside, f"{page.name}: {outside}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text()), style
+    reference = (site / "reference" / "streaming.html").read_text()
+    assert 'id="streaming.ViewSink"' in reference
+
+
+def test_examples_and_drawings_in_a_docstring_become_blocks_and_sections_stay():
+    text = "Law::\n\n    a = b\n\nRaises:\n    OneError: It is.\n    As `step`.\n\n>>> 1 + 1\n2"
+    assert markdown(text).split("\n") == [
+        *("Law:", "", "```text", "a = b", "```", ""),
+        *("Raises:", "    OneError: It is.", "", "Errors:", "    As `step`.", ""),
+        *("```pycon", ">>> 1 + 1", "2", "```"),
+    ]
+
+
+def test_every_public_name_is_in_the_reference():
+    import circuits
+    import dbsp_wcoj
+    import streaming
+
+    text = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    told = set(re.findall(r"^::: [\w.]+\.(\w+)$", text, re.MULTILINE))
+    errors = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
+    missing = {name for name in errors - told if not name.endswith("Error")}
+    assert missing <= INTERNAL, sorted(missing - INTERNAL)
+
+
+# Exported for the layers above, and told of where they are used.
+INTERNAL = {
+    "CircuitStep",
+    "CircuitSpec",
+    "Feed",
+    "PreparedStep",
+    "Published",
+    "RejectedRows",
+    "Relations",
+    "RelationsStep",
+    "Schema",
+    "State",
+    "StateStep",
+    "Stats",
+    "Trace",
+    "Views",
+    "feed_of",
+    "find_java",
+    "incrementalize",
+}

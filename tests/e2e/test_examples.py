@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.notebooks import NOTEBOOKS, executed, printed, stored
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# What a reader is to see, and a change of the text that makes the answer wrong.
+PLAIN = {
+    "friend_triangles": ("42 triangles in all; 3 people's counts changed", "WHERE ab.b < bc.b", ""),
+    "three_way_match": ("To be looked at: 39 orders", "i.cents <> o.cents", "i.cents > 9000"),
+    "live_recommendation": ("recommendations now", "two.whom > one.whom", "two.whom <> one.whom"),
+}
+IN_SPARK = {
+    "live_triangles": ["day 23 "],
+    "payment_rings": ["ALERT", "12 rings planted, 12 found."],
+    "lake_table": ["broke down in micro-batch 7", "Delta table, version", "Equal to the sum"],
+}
+
+
+def example(name):
+    return importlib.import_module(f"examples.{name}")
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_an_example_checks_its_answer_and_prints_it(name, capsys):
+    example(name).main()
+    assert PLAIN[name][0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_an_example_with_a_wrong_view_fails_its_check(name, monkeypatch):
+    module, (_, right, wrong) = example(name), PLAIN[name]
+    assert right in module.VIEWS
+    monkeypatch.setattr(module, "VIEWS", module.VIEWS.replace(right, wrong))
+    with pytest.raises(AssertionError):
+        module.main()
+
+
+def test_circular_imports_come_and_go_with_their_packages(capsys):
+    example("circular_imports").main(["sqlglot", "py4j", "lark"])
+    printed = capsys.readouterr().out
+    assert "+ sqlglot" in printed
+    assert "- sqlglot" in printed
+    assert "circles of 2 come, one is" in printed
+    assert "circles of 2 go" in printed
+    assert printed.endswith("Left: lark with 0 circles of two and 0 of three.\n")
+
+
+def test_a_package_that_is_not_there_is_named():
+    with pytest.raises(SystemExit, match="nowhere is no installed package"):
+        example("circular_imports").main(["nowhere"])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", IN_SPARK)
+def test_an_example_in_spark_checks_its_answer_and_prints_it(name, spark, capsys):
+    example(name).main()
+    printed = capsys.readouterr().out
+    for words in IN_SPARK[name]:
+        assert words in printed
+
+
+@pytest.mark.spark
+def test_the_lake_is_a_log_of_parquet_where_delta_is_not_installed(spark, capsys, monkeypatch):
+    module = example("lake_table")
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    module.main()
+    assert "Parquet log of" in capsys.readouterr().out
+
+
+def test_every_example_is_run_here():
+    scripts = {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"}
+    assert scripts == {*PLAIN, *IN_SPARK, "circular_imports"}
+
+
+def test_an_example_is_a_script_that_runs_by_itself_anywhere(tmp_path):
+    root = EXAMPLES.parent
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "friend_triangles.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("The club")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_run_anew_prints_what_is_stored_in_it(path):
+    assert printed(executed(path)) == printed(stored(path))

@@ -1,0 +1,106 @@
+"""The public names are a promise: adding or losing one is a decision, made here."""
+
+from __future__ import annotations
+
+import pytest
+
+import circuits
+import dbsp_wcoj
+import streaming
+from circuits import errors as circuit_errors
+from dbsp_wcoj import errors
+from streaming import errors as streaming_errors
+
+PUBLIC = [
+    "ArgumentTypeError",
+    "ArityError",
+    "Budget",
+    "ColumnTypeError",
+    "DbspWcojError",
+    "DeltaQuery",
+    "Formula",
+    "FormulaError",
+    "LimitError",
+    "PreparedStep",
+    "Query",
+    "QuerySyntaxError",
+    "Relations",
+    "RelationsStep",
+    "Stats",
+    "StepLimits",
+    "Trace",
+    "UnknownRelationError",
+    "UnsafeVariableError",
+    "VariableOrderError",
+    "WeightError",
+    "WeightOverflowError",
+    "ZSet",
+    "generic_join",
+    "generic_join_chunks",
+    "warm_up",
+]
+
+
+PUBLIC_CIRCUITS = [
+    "BrokenCircuitError",
+    "BusyCircuitError",
+    "Circuit",
+    "CircuitError",
+    "CircuitSpec",
+    "CircuitStep",
+    "DatalogError",
+    "EvaluationError",
+    "FunctionError",
+    "InputOptions",
+    "InputOptionsError",
+    "IterationError",
+    "MissingRowError",
+    "RejectedRows",
+    "Retention",
+    "Schema",
+    "SchemaError",
+    "Snapshot",
+    "SnapshotError",
+    "SqlError",
+    "StaleStepError",
+    "State",
+    "StateStep",
+    "StepLimitError",
+    "StepLimits",
+    "StepMemoryError",
+    "TextError",
+    "UnknownInputError",
+    "UnknownViewError",
+    "UnsupportedSqlError",
+    "UpsertError",
+    "Views",
+    "compile_datalog",
+    "compile_sql",
+    "incrementalize",
+]
+LAYERS = [
+    (dbsp_wcoj, errors, PUBLIC),
+    (circuits, circuit_errors, PUBLIC_CIRCUITS),
+    (streaming, streaming_errors, sorted(streaming.__all__)),
+]
+of_each_layer = pytest.mark.parametrize(
+    ("package", "tree", "public"), LAYERS, ids=[package.__name__ for package, _, _ in LAYERS]
+)
+
+
+@of_each_layer
+def test_the_exported_names_are_exactly_the_promised_ones_and_sorted(package, tree, public):
+    assert list(package.__all__) == public == sorted(public)
+
+
+@of_each_layer
+def test_every_exported_name_exists_and_is_documented(package, tree, public):
+    for name in public:
+        assert getattr(package, name).__doc__, name
+
+
+@of_each_layer
+def test_every_error_of_the_tree_is_exported_and_is_a_dbsp_wcoj_error(package, tree, public):
+    for name in tree.__all__:
+        assert name in public
+        assert issubclass(getattr(package, name), dbsp_wcoj.DbspWcojError)

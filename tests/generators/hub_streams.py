@@ -1,0 +1,55 @@
+"""Streams of edges with a hub, that leave several runs behind, wherever values may lie.
+
+The laws' domains are too small for the paths of a join that begin at lists of 8 values held against
+4 others. Here degrees are around 20, and the values lie where a bitmap can mark them or not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbsp_wcoj import DeltaQuery, ZSet
+from dbsp_wcoj.kernels.join import program as words
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+NODES = 90
+LAYOUTS = {
+    "dense": lambda v: v,
+    "negative": lambda v: v - 45,
+    "lowest": lambda v: LOWEST + v,
+    "below the highest": lambda v: HIGHEST - NODES + v,
+    "too wide to mark": lambda v: v * (1 << 21),
+    "over all of int64": lambda v: (v - NODES // 2) * (1 << 57),
+}
+WEIGHTS = {
+    "one": lambda rng, size: np.ones(size, np.int64),
+    "uniform in each step": lambda rng, size: np.full(size, rng.choice([-2, -1, 1, 3])),
+    "mixed": lambda rng, size: rng.integers(-2, 4, size),
+}
+
+
+def steps(
+    seed: int, layout: str, weights: str, names: set[str], *, size: int = 1_800
+) -> list[dict[str, ZSet]]:
+    """Steps of falling size: two runs stay, beside the run of the step."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for rows in (size, 140, 12, 1):
+        step = {}
+        for name in sorted(names):
+            source, target = LAYOUTS[layout](rng.integers(0, NODES, (2, rows)))
+            source[: rows // 12] = source[0]  # a hub: its list is the one to mark
+            step[name] = ZSet.from_columns([source, target], WEIGHTS[weights](rng, rows))
+        made.append(step)
+    return made
+
+
+def sums_of(view: DeltaQuery) -> set[int]:
+    """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.program`)."""
+    found = set()
+    for term in view._schedule.terms:
+        code = term.product._program
+        for level in range(int(code[words.LEVELS])):
+            block = int(code[int(code[words.BLOCKS]) + level])
+            found.add(int(code[block + words.SUMMED]))
+    return found

@@ -1,0 +1,219 @@
+"""Random relational plans over two small relations of integers and NULLs, and random steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from circuits.plan.expressions import Column, Expression, Literal
+from circuits.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    CrossJoin,
+    Distinct,
+    Field,
+    Filter,
+    Map,
+    Negate,
+    Order,
+    OuterJoin,
+    Plan,
+    Positive,
+    Scan,
+    Semijoin,
+    TopK,
+    Union,
+    Values,
+    columns,
+)
+from circuits.types.codecs.codec import NULL
+from circuits.types.functions import call
+from dbsp_wcoj import ZSet
+
+INT = pa.int64()
+RELATIONS = {
+    "r": (Field("a", INT), Field("b", INT)),
+    "s": (Field("c", INT), Field("d", INT), Field("e", INT)),
+}
+VALUES = [None, 0, 1, 2]
+Row = tuple[int | None, ...]
+Draw = Callable[[st.SearchStrategy], object]
+
+
+def number(draw, width: int) -> Expression:
+    """An integer expression over ``width`` columns."""
+    kind = draw(st.integers(0, 9))
+    column = Column(draw(st.integers(0, width - 1)), INT)
+    if kind <= 6:
+        return column
+    if kind == 7:
+        return Literal(draw(st.sampled_from(VALUES)), INT)
+    other = Column(draw(st.integers(0, width - 1)), INT)
+    return call("coalesce", column, other) if kind == 8 else call("add", column, other)
+
+
+def predicate(draw, width: int, depth: int = 2) -> Expression:
+    """A condition over ``width`` columns."""
+    kind = draw(st.integers(0, 9))
+    if depth and kind == 0:
+        return call("not", predicate(draw, width, depth - 1))
+    if depth and kind <= 2:
+        parts = [predicate(draw, width, depth - 1) for _ in range(2)]
+        return call("and" if kind == 1 else "or", *parts)
+    if kind == 3:
+        return call("is_null", number(draw, width))
+    name = draw(st.sampled_from(["eq", "eq", "eq", "ne", "lt", "ge", "same"]))
+    return call(name, number(draw, width), number(draw, width))
+
+
+def matching(draw, left: int, right: int) -> Expression:
+    """A condition between two plans, most often an equality of their columns."""
+    parts = [
+        call(
+            "eq",
+            Column(draw(st.integers(0, left - 1)), INT),
+            Column(left + draw(st.integers(0, right - 1)), INT),
+        )
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    if not parts or draw(st.integers(0, 3)) == 0:
+        parts.append(predicate(draw, left + right, 1))
+    return parts[0] if len(parts) == 1 else call("and", *parts)
+
+
+def narrowed(draw, plan: Plan, width: int) -> Plan:
+    """The plan with so many columns."""
+    if len(plan.fields) == width:
+        return plan
+    return mapped(
+        [Column(draw(st.integers(0, len(plan.fields) - 1)), INT) for _ in range(width)], plan
+    )
+
+
+def mapped(expressions: list[Expression], plan: Plan) -> Map:
+    return Map(plan, tuple(expressions), tuple(f"m{i}" for i in range(len(expressions))))
+
+
+@st.composite
+def plans(draw, depth: int = 3) -> Plan:
+    """A plan of integer columns, one at least; bags without negative weights."""
+    kind = draw(st.integers(0, 13)) if depth else 0
+    if kind == 0:
+        if draw(st.integers(0, 12)) == 0:
+            rows = draw(st.lists(st.tuples(*[st.sampled_from(VALUES)] * 2), max_size=2))
+            return Values((Field("v", INT), Field("w", INT)), tuple(rows))
+        name = draw(st.sampled_from(list(RELATIONS)))
+        return Scan(name, RELATIONS[name])
+    below = draw(plans(depth - 1))
+    width = len(below.fields)
+    if kind <= 2:
+        return Filter(below, predicate(draw, width))
+    if kind == 3:
+        return mapped([number(draw, width) for _ in range(draw(st.integers(1, 3)))], below)
+    if kind == 4:
+        return Distinct(below)
+    if kind == 5:
+        return _aggregate(draw, below)
+    if kind == 6:
+        order = tuple(
+            Order(draw(st.integers(0, width - 1)), draw(st.booleans()), draw(st.booleans()))
+            for _ in range(draw(st.integers(0, 2)))
+        )
+        keys = (draw(st.integers(0, width - 1)),) if draw(st.booleans()) else ()
+        limit = draw(st.sampled_from([None, 1, 2]))
+        return TopK(below, keys, order, limit, draw(st.integers(0, 1)))
+    other = draw(plans(depth - 1 if kind % 2 else 0))
+    also = len(other.fields)
+    if kind <= 8:
+        inputs = [below, other] + ([draw(plans(0))] if draw(st.booleans()) else [])
+        inputs = [narrowed(draw, plan, min(2, len(plan.fields))) for plan in inputs]
+        cross = CrossJoin(tuple(inputs))
+        widths = [len(plan.fields) for plan in inputs]
+        joined = Filter(cross, matching(draw, widths[0], sum(widths[1:])))
+        if len(widths) == 3:
+            joined = Filter(joined, matching(draw, sum(widths[:2]), widths[2]))
+        total = sum(widths)
+        chosen = [Column(draw(st.integers(0, total - 1)), INT) for _ in range(2)]
+        return mapped(chosen, joined) if draw(st.booleans()) else joined
+    if kind <= 10:
+        return Semijoin(below, other, matching(draw, width, also), anti=draw(st.booleans()))
+    if kind == 11:
+        left, right = (narrowed(draw, plan, min(2, len(plan.fields))) for plan in (below, other))
+        widths = len(left.fields), len(right.fields)
+        side = "full" if draw(st.integers(0, 3)) == 0 else "left"
+        return OuterJoin(left, right, matching(draw, *widths), side)
+    smaller = min(width, also)
+    left, right = (narrowed(draw, plan, smaller) for plan in (below, other))
+    if kind == 12:
+        return Union((left, right))
+    return Positive(Union((left, Negate(right))))
+
+
+def _aggregate(draw, below: Plan) -> Plan:
+    width = len(below.fields)
+    keys = tuple(range(draw(st.integers(0, min(2, width)))))
+    calls = []
+    for place in range(draw(st.integers(1, 2))):
+        function = draw(st.sampled_from(["count", "count", "sum", "min", "max"]))
+        argument = draw(st.integers(0, width - 1))
+        star = function == "count" and draw(st.booleans())
+        distinct = not star and draw(st.booleans())
+        calls.append(
+            AggregateCall(function, None if star else argument, INT, f"g{place}", distinct)
+        )
+    return Aggregate(below, keys, tuple(calls))
+
+
+class History:
+    """The rows that the relations have, and random changes of them that keep them bags."""
+
+    def __init__(self) -> None:
+        self.rows = {name: Counter() for name in RELATIONS}
+
+    def change(self, draw) -> dict[str, ZSet]:
+        """One step: a Z-set for some of the relations."""
+        deltas = {}
+        for name, fields in RELATIONS.items():
+            rows, weights = [], []
+            for _ in range(draw(st.integers(0, 3))):
+                present = sorted(self.rows[name], key=repr)
+                if present and draw(st.booleans()):
+                    row = draw(st.sampled_from(present))
+                    weight = -draw(st.integers(1, self.rows[name][row]))
+                else:
+                    row = draw(st.tuples(*[st.sampled_from(VALUES)] * len(fields)))
+                    weight = draw(st.integers(1, 2))
+                self.rows[name][row] += weight
+                self.rows[name] += Counter()  # drops zeros
+                rows.append(row)
+                weights.append(weight)
+            if rows:
+                deltas[name] = encoded(rows, weights)
+        return deltas
+
+    def lists(self) -> dict[str, list[Row]]:
+        return {name: list(rows.elements()) for name, rows in self.rows.items()}
+
+
+def encoded(rows: list[Row], weights: list[int]) -> ZSet:
+    """Rows of integers and NULLs as codes."""
+    columns = zip(*rows, strict=True)
+    codes = [[NULL if value is None else value for value in column] for column in columns]
+    return ZSet.from_columns([np.array(c, np.int64) for c in codes], np.array(weights))
+
+
+def decoded(zset: ZSet) -> Counter:
+    """Codes of integers and NULLs as rows."""
+    found = Counter()
+    for row, weight in zset:
+        found[tuple(None if value == NULL else value for value in row)] = weight
+    return found
+
+
+def identity(plan: Plan) -> Map:
+    """The plan under a map that changes nothing."""
+    return mapped(list(columns(plan)), plan)

@@ -1,0 +1,100 @@
+"""TPC-H data of scale 0.01, and a stream of changes in the style of its refresh functions.
+
+The data is made by ``tpchgen-cli`` (a package of the extra ``test``), the same rows every time.
+The stream goes beyond the two refresh functions: orders come and go with their lineitems, alone and
+at once, and customers, suppliers, parts and offers change too, whatever still refers to them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.generators.tpch_queries import SCHEMAS
+
+__all__ = ["GENERATOR", "Change", "changes", "generated"]
+
+GENERATOR: Final = Path(sys.executable).with_name("tpchgen-cli")
+
+Places = npt.NDArray[np.int64]
+# Per relation the places of the rows that are inserted, and of those that are deleted.
+Change = dict[str, tuple[Places, Places]]
+
+_FIXED: Final = ("nation", "region")
+_OTHERS: Final = ("customer", "part", "partsupp", "supplier")
+
+
+def generated(folder: Path) -> dict[str, pa.Table]:
+    """The eight relations."""
+    command = [str(GENERATOR), "parquet", "-s", "0.01", f"--output-dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True)
+    return {
+        name: pq.read_table(folder / f"{name}.parquet").cast(_required(schema))
+        for name, schema in SCHEMAS.items()
+    }
+
+
+def _required(schema: pa.Schema) -> pa.Schema:
+    """The schema without NULL, as the specification and the generator have it."""
+    return pa.schema([field.with_nullable(False) for field in schema])
+
+
+def changes(relations: Mapping[str, pa.Table], seed: int) -> Iterator[tuple[str, Change]]:
+    """A load, refreshes, changes of all tables; in the end every row is there, then none."""
+    stream = _Stream(relations, seed)
+    most = {name: 0.9 for name in (*_OTHERS, "orders")}
+    yield "load", stream.change(insert=most | dict.fromkeys(_FIXED, 1.0))
+    yield "insert orders", stream.change(insert={"orders": 0.5})
+    yield "delete orders", stream.change(delete={"orders": 0.1})
+    yield "insert and delete orders", stream.change({"orders": 0.5}, {"orders": 0.05})
+    yield "change the others", stream.change({"customer": 0.5}, dict.fromkeys(_OTHERS, 0.2))
+    yield "change all", stream.change(dict.fromkeys(most, 0.4), dict.fromkeys(most, 0.02))
+    yield "insert what is missing", stream.change(insert=dict.fromkeys(most, 1.0))
+    yield "delete all", stream.change(delete=dict.fromkeys(relations, 1.0))
+
+
+class _Stream:
+    """Which rows are present; lineitems are with their orders."""
+
+    def __init__(self, relations: Mapping[str, pa.Table], seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._present = {name: np.zeros(t.num_rows, bool) for name, t in relations.items()}
+        self._orders = relations["orders"]["o_orderkey"].to_numpy()
+        self._lineitems = relations["lineitem"]["l_orderkey"].to_numpy()
+
+    def change(
+        self,
+        insert: Mapping[str, float] | None = None,
+        delete: Mapping[str, float] | None = None,
+    ) -> Change:
+        """Insert these shares of the absent rows, and delete those of the present ones."""
+        inserts, deletes = insert or {}, delete or {}
+        change = {
+            name: (
+                self._some(~self._present[name], inserts.get(name, 0.0)),
+                self._some(self._present[name], deletes.get(name, 0.0)),
+            )
+            for name in {**inserts, **deletes}
+            if name != "lineitem"
+        }
+        if "orders" in change:
+            came, went = (self._lines(places) for places in change["orders"])
+            change["lineitem"] = came, went
+        for name, (came, went) in change.items():
+            self._present[name][came], self._present[name][went] = True, False
+        return change
+
+    def _some(self, mask: npt.NDArray[np.bool_], share: float) -> Places:
+        places = self._random.permutation(np.flatnonzero(mask))
+        return places[: round(len(places) * share)]
+
+    def _lines(self, orders: Places) -> Places:
+        return np.flatnonzero(np.isin(self._lineitems, self._orders[orders]))

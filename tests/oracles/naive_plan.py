@@ -1,0 +1,256 @@
+"""The oracle of relational plans: each node evaluated from its docstring, by nested loops.
+
+A bag is a ``Counter`` from rows (tuples of Python values, None for NULL) to weights, without zeros.
+Joins try all pairs, sums are exact (`Fraction`), nothing is incremental. Only the expressions are
+evaluated by the engine's own `circuits.runtime.evaluation`, which has DuckDB for its oracle.
+
+Rows are canonical: every NaN is the one object ``math.nan`` (a Counter then finds it), -0.0 is 0.0.
+Compare with rows from elsewhere by ``bag(rows)``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from circuits.plan.expressions import Expression
+from circuits.plan.nodes import (
+    Aggregate,
+    AggregateCall,
+    CrossJoin,
+    Distinct,
+    Filter,
+    Map,
+    Negate,
+    OuterJoin,
+    Plan,
+    Positive,
+    Scan,
+    Semijoin,
+    TopK,
+    Union,
+    Values,
+)
+from circuits.runtime.evaluation import evaluate
+
+WIDE = Context(prec=100)
+
+Row = tuple[Any, ...]
+Relation = Iterable[Row] | Mapping[Row, int]
+
+
+def evaluate_plan(plan: Plan, relations: Mapping[str, Relation]) -> Counter[Row]:
+    """The rows of a plan with their weights.
+
+    A relation is a list of rows, a row as often as it is there, or a mapping from rows to weights.
+    """
+
+    def inputs(*plans: Plan) -> list[Counter[Row]]:
+        return [evaluate_plan(p, relations) for p in plans]
+
+    match plan:
+        case Scan():
+            return bag(relations[plan.relation])
+        case Values():
+            return bag(plan.rows)
+        case CrossJoin():
+            return cross(inputs(*plan.inputs))
+        case Filter():
+            return holding(evaluate_plan(plan.input, relations), plan.predicate, types(plan))
+        case Map():
+            rows = evaluate_plan(plan.input, relations)
+            values = [computed(e, list(rows), types(plan.input)) for e in plan.expressions]
+            mapped = zip(*values, strict=True) if values else [()] * len(rows)
+            return weighted(zip(mapped, rows.values(), strict=True))
+        case Semijoin():
+            left, right = inputs(plan.left, plan.right)
+            partners = matched(left, right, plan)[0]
+            return Counter({r: w for r, w in left.items() if (r in partners) != plan.anti})
+        case OuterJoin():
+            return outer(plan, *inputs(plan.left, plan.right))
+        case Union():
+            parts = inputs(*plan.inputs)
+            return weighted(pair for part in parts for pair in part.items())
+        case Negate():
+            return Counter({r: -w for r, w in evaluate_plan(plan.input, relations).items()})
+        case Distinct():
+            return Counter({r: 1 for r, w in evaluate_plan(plan.input, relations).items() if w > 0})
+        case Positive():
+            return Counter({r: w for r, w in evaluate_plan(plan.input, relations).items() if w > 0})
+        case Aggregate():
+            return aggregated(plan, evaluate_plan(plan.input, relations))
+        case TopK():
+            return top(plan, evaluate_plan(plan.input, relations))
+    raise AssertionError(f"no such node: {plan}")
+
+
+def bag(rows: Relation) -> Counter[Row]:
+    """The canonical rows with their weights."""
+    return weighted(rows.items() if isinstance(rows, Mapping) else ((row, 1) for row in rows))
+
+
+def weighted(pairs: Iterable[tuple[Sequence[Any], int]]) -> Counter[Row]:
+    answer: Counter[Row] = Counter()
+    for row, weight in pairs:
+        answer[tuple(map(canonical, row))] += weight
+    return Counter({row: weight for row, weight in answer.items() if weight})
+
+
+def canonical(value: Any) -> Any:
+    if isinstance(value, float):
+        return math.nan if math.isnan(value) else value + 0.0
+    return value
+
+
+def types(plan: Plan) -> list[pa.DataType]:
+    return [field.type for field in plan.fields]
+
+
+def computed(expression: Expression, rows: list[Row], of: Sequence[pa.DataType]) -> list[Any]:
+    """The expression for each row; the columns have the types ``of``."""
+    arrays = [pa.array([row[i] for row in rows], each) for i, each in enumerate(of)]
+    result: list[Any] = evaluate(expression, arrays, len(rows)).to_pylist()
+    return result
+
+
+def holding(rows: Counter[Row], predicate: Expression, of: Sequence[pa.DataType]) -> Counter[Row]:
+    truth = computed(predicate, list(rows), of)
+    kept = zip(rows.items(), truth, strict=True)
+    return Counter({row: weight for (row, weight), true in kept if true is True})
+
+
+def cross(inputs: Sequence[Counter[Row]]) -> Counter[Row]:
+    return weighted(
+        (sum((row for row, _ in combination), ()), math.prod(w for _, w in combination))
+        for combination in itertools.product(*(rows.items() for rows in inputs))
+    )
+
+
+def matched(
+    left: Counter[Row], right: Counter[Row], plan: Semijoin | OuterJoin
+) -> tuple[set[Row], set[Row]]:
+    """The left rows with a right row of positive weight that the predicate holds for; converse."""
+    pairs = [(one, other) for one in left for other in right]
+    of = types(plan.left) + types(plan.right)
+    truth = computed(plan.predicate, [one + other for one, other in pairs], of)
+    true = [pair for pair, holds in zip(pairs, truth, strict=True) if holds is True]
+    return (
+        {one for one, other in true if right[other] > 0},
+        {other for one, other in true if left[one] > 0},
+    )
+
+
+def outer(plan: OuterJoin, left: Counter[Row], right: Counter[Row]) -> Counter[Row]:
+    inner = holding(cross([left, right]), plan.predicate, types(plan))
+    with_right, with_left = matched(left, right, plan)
+    nulls_left, nulls_right = (None,) * len(plan.left.fields), (None,) * len(plan.right.fields)
+    alone = [(row + nulls_right, w) for row, w in left.items() if row not in with_right]
+    if plan.kind == "full":
+        alone += [(nulls_left + row, w) for row, w in right.items() if row not in with_left]
+    return weighted([*inner.items(), *alone])
+
+
+def aggregated(plan: Aggregate, rows: Counter[Row]) -> Counter[Row]:
+    groups: dict[Row, Counter[Row]] = {} if plan.keys else {(): Counter()}
+    for row, weight in rows.items():
+        key = tuple(row[k] for k in plan.keys)
+        groups.setdefault(key, Counter())[row] = weight
+    return bag(
+        key + tuple(aggregate(call, group) for call in plan.aggregates)
+        for key, group in groups.items()
+        if not plan.keys or sum(group.values()) > 0
+    )
+
+
+def aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
+    """One aggregate of one group; the result is checked against its type."""
+    if call.argument is None:
+        return sum(group.values())
+    place = call.argument
+    values = weighted(((row[place],), weight) for row, weight in group.items())
+    counts = {value: weight for (value,), weight in values.items() if value is not None}
+    if call.distinct:
+        counts = {value: 1 for value, weight in counts.items() if weight > 0}
+    count = sum(counts.values())
+    if call.function == "count":
+        return count
+    if call.function in ("min", "max"):
+        present = [value for value, weight in counts.items() if weight > 0]
+        choose = min if call.function == "min" else max
+        return choose(present, key=rank, default=None)
+    if count == 0:
+        return None
+    total = exact_sum(counts)
+    if call.function == "avg":
+        total = rounded(total / count)
+    elif pa.types.is_decimal(call.type):
+        assert isinstance(total, Fraction)
+        scaled = total * 10**call.type.scale
+        return Decimal(scaled.numerator).scaleb(-call.type.scale, WIDE)
+    elif pa.types.is_integer(call.type):
+        total = int(total)
+    return pa.scalar(
+        rounded(total) if pa.types.is_floating(call.type) else total, call.type
+    ).as_py()
+
+
+def exact_sum(counts: Mapping[Any, int]) -> Fraction | float:
+    """The sum of value times weight: a Fraction, or nan or an infinity where one is among them."""
+    special = [v for v in counts if isinstance(v, float) and not math.isfinite(v)]
+    if special:
+        return sum(v * counts[v] for v in special)
+    return sum((Fraction(value) * weight for value, weight in counts.items()), Fraction(0))
+
+
+def rounded(total: Fraction | float) -> float:
+    try:
+        return float(total)
+    except OverflowError:
+        return math.copysign(math.inf, total)
+
+
+def rank(value: Any) -> tuple[bool, Any]:
+    """Orders the values of a column: NaN after all numbers."""
+    nan = isinstance(value, float) and math.isnan(value)
+    return (nan, 0 if nan else value)
+
+
+def top(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
+    groups: dict[Row, list[tuple[Row, int]]] = {}
+    for row, weight in rows.items():
+        if weight > 0:
+            groups.setdefault(tuple(row[k] for k in plan.keys), []).append((row, weight))
+    stop = None if plan.limit is None else plan.offset + plan.limit
+    answer: Counter[Row] = Counter()
+    for group in groups.values():
+        ordered = sorted_rows(plan, group)
+        positions = itertools.chain.from_iterable(itertools.repeat(r, w) for r, w in ordered)
+        answer.update(itertools.islice(positions, plan.offset, stop))
+    return answer
+
+
+def sorted_rows(plan: TopK, rows: list[tuple[Row, int]]) -> list[tuple[Row, int]]:
+    """By stable sorts, the least important column first."""
+    for column in reversed(range(len(plan.fields))):
+        rows = sorted_by(rows, column, descending=False, nulls_first=False)
+    for order in reversed(plan.order):
+        rows = sorted_by(
+            rows, order.column, descending=order.descending, nulls_first=order.nulls_first
+        )
+    return rows
+
+
+def sorted_by(
+    rows: list[tuple[Row, int]], column: int, *, descending: bool, nulls_first: bool
+) -> list[tuple[Row, int]]:
+    nulls = [pair for pair in rows if pair[0][column] is None]
+    others = [pair for pair in rows if pair[0][column] is not None]
+    others.sort(key=lambda pair: rank(pair[0][column]), reverse=descending)
+    return nulls + others if nulls_first else others + nulls

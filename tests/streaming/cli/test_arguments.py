@@ -1,0 +1,245 @@
+"""What is written on the command line: columns, sources, sinks, files of changes, queries."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from circuits import DatalogError, InputOptions, Retention, SqlError, compile_sql
+from streaming import EventsError, SqlTarget, TargetError, ViewDelta
+from streaming.cli.arguments.changes_file import ChangesFile
+from streaming.cli.arguments.sink import JsonLines, outputs_of_sinks, sinks_of
+from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
+from streaming.cli.arguments.views import circuit_of
+from streaming.targets.output_mode import OutputMode
+from streaming.targets.parquet import ParquetTarget
+from tests.support.tables import EDGE
+
+VIEWS = "CREATE VIEW a AS SELECT src FROM e; CREATE VIEW b AS SELECT dst FROM e;"
+
+
+def test_a_source_declares_its_columns_as_text():
+    source = SourceArgument.parse("e=in/e,schema=nr long not null, item string")
+    assert source.schema() == pa.schema(
+        [pa.field("nr", pa.int64(), nullable=False), ("item", pa.string())]
+    )
+    with pytest.raises(EventsError, match=r"--source e: .*'item' is no column"):
+        SourceArgument.parse("e=in/e,schema=nr long, item").schema()
+
+
+def test_a_source_is_a_path_with_options_or_options_alone():
+    source = SourceArgument.parse(
+        "e=in/e,maxFilesPerTrigger=1,keys=a,b,retain=ts 7 days,strict=true"
+    )
+    assert (source.name, source.path) == ("e", Path("in/e"))
+    assert source.options == {"maxFilesPerTrigger": "1"}
+    assert source.rules() == InputOptions(
+        keys=["a", "b"], strict=True, retain=Retention("ts", "7 days")
+    )
+    kafka = SourceArgument.parse("e=format=kafka,kafka.bootstrap.servers=a:1,b:2,subscribe=t")
+    assert (kafka.path, kafka.format) == (None, "kafka")
+    assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
+    assert kafka.rules() is None and kafka.schema() is None
+
+
+def test_a_source_says_what_becomes_of_results_whose_rows_expire():
+    for on_expiry in ("keep", "retract"):
+        rules = SourceArgument.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
+        assert rules.retain.chosen
+    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
+        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+    with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
+        SourceArgument.parse("e=in/e,on_expiry=keep").rules()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("e", "write NAME=PATH"),
+        ("=x", "write NAME=PATH"),
+        ("e=rowsPerSecond=1", "give a path, or format="),
+        ("e=in,a=1,a=2", "a is given twice"),
+    ],
+)
+def test_a_text_that_is_no_source_is_refused(text, said):
+    with pytest.raises(EventsError, match=said):
+        SourceArgument.parse(text)
+
+
+def test_sources_have_different_names_and_there_is_one():
+    with pytest.raises(EventsError, match="no --source"):
+        sources_of([])
+    with pytest.raises(EventsError, match="relation 'e' was given before"):
+        sources_of(["e=a", "e=b"])
+
+
+def test_files_tell_their_format_and_columns(tmp_path):
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [2], "b": ["y"]}), tmp_path / "2.parquet")
+    (tmp_path / "_SUCCESS").write_text("")
+    source = SourceArgument.parse(f"e={tmp_path}")
+    assert source.format == "parquet"
+    assert source.schema() == pa.schema([("a", pa.int64()), ("b", pa.string())])
+    assert rows_of_files(source).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert rows_of_files(SourceArgument.parse(f"e={tmp_path}/2*")).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("e={}/none", "there is no such file or folder"),
+        ("e={}", "add their columns: schema="),
+        ("e={},retain=7 days", "add their columns"),
+    ],
+)
+def test_files_that_tell_nothing_are_refused(tmp_path, text, said):
+    with pytest.raises(EventsError, match=said):
+        SourceArgument.parse(text.format(tmp_path)).schema()
+
+
+def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
+    circuit = compile_sql(VIEWS, {"e": EDGE})
+    outputs = outputs_of_sinks(sinks_of([f"parquet:{tmp_path}/out"], circuit))
+    assert {output.mode for output in outputs} == {"delta"}
+    targets = {output.view: output.target for output in outputs}
+    assert targets["a"] is targets["b"]
+    assert isinstance(targets["a"], ParquetTarget)
+    for view in ("a", "b"):
+        targets[view].write(ViewDelta(view, 0, pa.table({"x": [1], "weight": [1]})))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a", "b"}
+
+
+def test_a_view_has_its_own_sink_and_form(tmp_path):
+    circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["a"])
+    sinks = sinks_of([f"a=sqlite:{tmp_path}/shop.db#people,keys=src", "console"], circuit)
+    outputs = {output.view: output for output in outputs_of_sinks(sinks, json=True)}
+    targets = {view: output.target for view, output in outputs.items()}
+    assert outputs["a"].output_mode == OutputMode("upsert", ["src"])
+    assert outputs["b"].mode == "delta"
+    assert isinstance(targets["a"], SqlTarget) and isinstance(targets["b"], JsonLines)
+    table = pa.table({"src": [1], "weight": [1]})
+    targets["a"].write(ViewDelta("a", 0, table, "upsert", ("src",)))
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        assert database.execute("SELECT * FROM people").fetchall() == [(1,)]
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["kafka:x"], "there is no sink 'kafka'"),
+        (["parquet"], "say where, parquet:PLACE"),
+        (["console:x"], "the console has no place"),
+        (["c=console"], "there is no view 'c'; views are a, b"),
+        (["a=console", "a=console"], "view 'a' has a sink already"),
+        (["console", "parquet:x"], "2 sinks are for all views"),
+        (["a=sqlite:x,mode=upsert"], "keys=COLUMN for one row per key"),
+    ],
+)
+def test_texts_that_are_no_sinks_are_refused(texts, said):
+    with pytest.raises(TargetError, match=said):
+        sinks_of(texts, compile_sql(VIEWS, {"e": EDGE}))
+
+
+def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    circuit = compile_sql(VIEWS, {"e": EDGE})
+    for text, package in (("delta:x", "deltalake"), ("postgres:#t", "psycopg")):
+        with pytest.raises(TargetError, match=rf"needs the package {package}.*wcoj\[sinks\]"):
+            sinks_of([text], circuit)
+
+
+def test_json_lines_are_one_for_each_changed_row(capsys):
+    table = pa.table({"n": [1, 2], "weight": [1, -1]})
+    JsonLines().write(ViewDelta("v", 3, table))
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        {"view": "v", "batch": 3, "weight": 1, "row": {"n": 1}},
+        {"view": "v", "batch": 3, "weight": -1, "row": {"n": 2}},
+    ]
+
+
+def test_json_lines_show_dates_that_python_does_not_have(capsys):
+    far = pa.array([3 * 10**6, None], pa.int32()).view(pa.date32())
+    JsonLines().write(ViewDelta("v", 3, pa.table({"d": far, "weight": [1, 1]})))
+    rows = [json.loads(line)["row"] for line in capsys.readouterr().out.splitlines()]
+    assert rows == [{"d": "10183-09-21"}, {"d": None}]
+
+
+def changes(tmp_path, table, **options):
+    return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
+
+
+def test_a_file_of_changes_is_one_relation_named_after_it(tmp_path):
+    found = changes(tmp_path, pa.table({"src": [1, 2, 3], "op": ["c", "d", "+I"]}))
+    steps = list(found.steps(2))
+    assert list(found.relations) == ["moves"]
+    assert [step["moves"].to_pydict() for step in steps] == [
+        {"src": [1, 2], "weight": [1, -1]},
+        {"src": [3], "weight": [1]},
+    ]
+
+
+def test_a_transaction_is_never_cut(tmp_path):
+    found = changes(tmp_path, pa.table({"a": range(7), "tx": [1, 1, 1, 2, 3, 3, 3]}), by="tx")
+    assert [step["moves"].num_rows for step in found.steps(2)] == [3, 4]
+    assert [step["moves"].num_rows for step in found.steps(4)] == [4, 3]
+
+
+def test_several_relations_have_the_columns_that_their_rows_fill(tmp_path):
+    table = pa.table(
+        {
+            "relation": ["r", "s", "r"],
+            "a": [1, None, 2],
+            "b": [None, "x", None],
+            "weight": [1, 1, -1],
+        }
+    )
+    found = changes(tmp_path, table)
+    assert {name: schema.names for name, schema in found.relations.items()} == {
+        "r": ["a"],
+        "s": ["b"],
+    }
+    (step,) = found.steps(10)
+    assert step["r"].to_pydict() == {"a": [1, 2], "weight": [1, -1]}
+    assert step["s"].to_pydict() == {"b": ["x"], "weight": [1]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        ({"a": []}, {}, "has no rows"),
+        ({"a": [1], "op": ["moved"]}, {}, "row 0: op is 'moved'"),
+        ({"a": [1], "op": [1], "weight": [1]}, {}, "columns weight and op"),
+        ({"a": [1]}, {"by": "tx"}, "has no column 'tx', only a, weight"),
+        ({"a": [1]}, {"columns": ["b"]}, "has no column 'b'"),
+        ({"a": [1], "relation": pa.array([None], pa.string())}, {}, "1 rows name no relation"),
+    ],
+)
+def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said):
+    with pytest.raises(EventsError, match=said):
+        changes(tmp_path, pa.table(columns), **options)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELEC src FROM e", "src FROM e", "EXPLAIN SELECT 1", "VALUES (1)"]
+)
+def test_what_is_no_rules_is_read_as_sql(text):
+    try:
+        circuit_of(text, {"e": EDGE})
+    except SqlError:
+        return
+    assert text.startswith("VALUES")
+
+
+def test_rules_are_read_as_rules():
+    assert circuit_of("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
+    with pytest.raises(DatalogError):
+        circuit_of("p(x) :- e(x, y), not q(", {"e": EDGE})

@@ -1,0 +1,409 @@
+"""The sub-commands that need no Spark: what they do, what they print, how they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from circuits import compile_sql
+from dbsp_wcoj import Formula
+from streaming import StateLockedError, StateMismatchError, ViewSink
+from streaming.cli.app import EXAMPLES, app
+from streaming.cli.arguments import declarations as declared
+from streaming.cli.arguments.checks import check_free
+from streaming.cli.arguments.options import FORMULAS, PAGE_PORT
+from streaming.cli.command import GONE
+from streaming.cli.commands import bench as bench_module
+from streaming.demo.command import app as demo
+from streaming.ui.access import TOKEN_VARIABLE
+from streaming.ui.page import PORT
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import feed, views, written
+from tests.support.tables import EDGE, edges
+
+TRIANGLES = (
+    "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src "
+    "JOIN e z ON z.src = x.src AND z.dst = y.dst"
+)
+RUN = ["run", "SELECT a FROM e", "--source=e=format=rate,schema=a int"]
+FED = "--source=e=format=kafka,feed=debezium"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.exit_code, found.stdout, found.stderr
+
+
+def refused(*arguments: object, status: int = 2) -> str:
+    found, out, errors = run(*arguments)
+    assert (found, out) == (status, ""), errors
+    assert errors.startswith("error: ") and errors.count("\n") == 1
+    return errors
+
+
+@pytest.fixture
+def moves(tmp_path: Path) -> Path:
+    path = tmp_path / "e.parquet"
+    rows = [(1, 2), (2, 3), (1, 3), (3, 4), (2, 4), (1, 2)]
+    table = pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows]})
+    pq.write_table(table.append_column("weight", pa.array([1, 1, 1, 1, 1, -1])), path)
+    return path
+
+
+def test_every_command_has_help_with_an_example_that_can_be_parsed() -> None:
+    status, out, _ = run("--help")
+    assert status == 0
+    for name, example in EXAMPLES.items():
+        assert re.search(rf"\b{name}\b", out)
+        if name == "demo":
+            continue
+        status, text, _ = run(name, "--help")
+        assert status == 0
+        assert "Example: dbsp-wcoj" in text
+        assert " ".join(text.replace("│", " ").split()).find(example) >= 0, text
+        words = shlex.split(example)
+        assert words[:2] == ["dbsp-wcoj", name]
+        options = {word for word in words if word.startswith("--")}
+        assert all(option in text for option in options)
+
+
+def test_a_replay_gives_the_counts_at_the_end(moves: Path, tmp_path: Path) -> None:
+    status, out, errors = run(
+        "replay", TRIANGLES, "--source", moves, "--batch", 2, "--output", tmp_path / "out", "--json"
+    )
+    assert (status, errors) == (0, "")
+    found = json.loads(out)
+    assert (found["changes"], found["steps"]) == (6, 3)
+    assert found["views"] == {"view": {"changed_rows": 3, "n": 1}}
+    assert pq.read_table(tmp_path / "out" / "view.parquet").to_pylist() == [{"n": 1, "weight": 1}]
+
+
+def test_a_replay_shows_a_table_with_a_line_for_each_view(moves: Path) -> None:
+    query = (
+        "CREATE VIEW far AS SELECT src, dst FROM e WHERE dst > src + 1; CREATE VIEW n AS "
+        + TRIANGLES
+    )
+    status, out, _ = run("replay", query, "--source", moves)
+    assert status == 0
+    assert "6 changes in 1 step and" in out
+    assert re.search(r"far +2 rows", out) and re.search(r"\bn +1 ", out)
+
+
+def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
+    path = tmp_path / "changes.csv"
+    path.write_text("src,dst,tx\n1,2,a\n2,3,a\n1,3,a\n3,4,b\n")
+    options = ("--by", "tx", "--columns", "src,dst", "--batch", 1)
+    status, out, _ = run("replay", TRIANGLES, f"--source=e={path}", *options, "--json")
+    assert status == 0
+    assert json.loads(out)["steps"] == 2
+    said = refused("replay", TRIANGLES, "--source", path)
+    assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in said
+
+
+def test_a_replay_that_fails_on_the_way_says_after_how_many_changes(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("t\n1\n2\nx\n")
+    said = refused(
+        *("replay", "SELECT CAST(t AS int) AS n FROM r", "--source", path, "--batch", 2), status=1
+    )
+    assert "after 2 changes:" in said
+
+
+def test_a_replay_that_would_make_too_many_rows_ends_with_the_name_of_the_view(
+    moves: Path, tmp_path: Path
+) -> None:
+    query = tmp_path / "pairs.sql"
+    query.write_text("\ufeffSELECT x.src AS a, y.src AS b FROM e x, e y", encoding="utf-8")
+    said = refused("replay", query, "--source", f"e={moves}", "--max-step-rows", 3, status=1)
+    assert "view 'pairs': " in said and "max_step_rows=3 allows" in said
+    assert (
+        run(
+            "replay",
+            query,
+            "--source",
+            f"e={moves}",
+            "--max-step-rows",
+            0,
+            "--max-step-bytes",
+            "1G",
+        )[0]
+        == 0
+    )
+    said = refused("replay", query, "--source", f"e={moves}", "--max-step-bytes", "8", status=1)
+    assert "max_step_bytes=8 allows" in said
+
+
+@pytest.mark.parametrize("command", ["replay", "explain", "run"])
+def test_a_query_file_that_is_not_utf_8_is_named(command: str, moves: Path, tmp_path: Path) -> None:
+    query = tmp_path / "q.sql"
+    query.write_bytes("SELECT 'Zürich' AS a FROM e".encode("latin-1"))
+    words = {"replay": [query, "--source", moves]}
+    said = refused(
+        command, *words.get(command, [query, "--source", "e=schema=src long,format=rate"])
+    )
+    assert "q.sql, line 1: byte 0xfc is no UTF-8 text: save the file as UTF-8" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "message"),
+    [("e.csv", 1, "UTF8"), ("e.json", 1, "UTF8"), ("e.parquet", 2, "e.parquet is no readable")],
+)
+def test_a_file_of_rows_that_is_not_utf_8_is_refused(
+    name: str, status: int, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b'{"t": "Z\xfcrich"}\n' if name == "e.json" else b"t\nZ\xfcrich\n")
+    said = refused(*("replay", "SELECT t || 'x' AS t FROM e", "--source", path), status=status)
+    assert message in said
+
+
+def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: Path) -> None:
+    declared = ("--source", "e=schema=src long, dst long")
+    status, out, _ = run("explain", TRIANGLES, *declared)
+    assert status == 0
+    assert "D3 += d1 N2 N3" in out and "aggregate count(*)" in out
+    assert "rows 0" not in out and "ran 0 times" not in out
+    status, out, _ = run("explain", TRIANGLES, "--source", f"e={moves}", "--analyze")
+    assert status == 0
+    assert re.search(r"join.*\[rows 1, ", out)
+    status, out, _ = run("explain", TRIANGLES, *declared, "--format", "mermaid")
+    assert out.startswith("flowchart TD")
+    status, out, _ = run("explain", TRIANGLES, *declared, "--json")
+    found = json.loads(out)
+    assert found["views"] == {"view": found["operators"][-1]["name"]}
+    assert {operator["kind"] for operator in found["operators"]} >= {"input", "join", "aggregate"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explain", "SELECT x FROM e", "--source", "e=schema=src long"], "unknown column 'x'"),
+        (["explain", "q.sql", "--source", "e=schema=src long"], "q.sql: No such file"),
+        (["explain", "SELECT 1", "--source", "e=format=rate"], "only Spark knows its columns"),
+        (["explain", "SELECT 1", "--source", "e=schema=a int", "--format", "x"], "--format 'x'"),
+        (["inspect", "."], "is no state directory"),
+        (["inspect"], "Missing argument 'DIR'; see"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["demo", "--windw", "7d"], "No such option: --windw"),
+        (["bench", "--rows", "1"], "greater than or equal to 10; see"),
+        (["replay", "SELECT 1", "--source", "none.parquet"], "none.parquet: there is no such file"),
+        (["replay", "a.parquet", "SELECT 1"], "the file of changes is --source NAME=FILE"),
+        (["replay", "SELECT 1", "--relation", "e"], "name the relation in --source NAME=FILE"),
+        (["replay", "SELECT 1", "--source", "a", "--source", "b"], "2 times --source"),
+        (["replay", "SELECT 1", "--source", "e=format=kafka"], "reads files without Spark"),
+        (["bench", "--rows", "100", "--formula", "best"], "--formula 'best' is none of auto"),
+        (["bench", "--rows", "100", "--batch", "200"], "too few for"),
+        (["run", "SELECT 1", "--source", "e=none"], "there is no such file or folder"),
+        (["run", "SELECT 1", "--source", "e"], "write NAME=PATH"),
+        (["run", "SELECT a FROM e", "--source", "e=schema=a int"], "say where its rows come from"),
+        (["run", "SELECT 1", "--source", "e=s3a://b/in"], "add format=... and schema=..."),
+        ([*RUN, "--bad-rows", "skip"], "bad_rows is 'skip'"),
+        ([*RUN, "--bad-rows", "dead_letter"], "add --state DIR"),
+        ([*RUN, "--cells", "2"], "--cells needs a place for files"),
+        ([*RUN, "--max-step-bytes", "much"], "--max-step-bytes 'much': write a number"),
+        ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
+        ([*RUN, "--every", "often"], "write a number and a unit"),
+        ([*RUN, "--every", "5 s", "--once"], "leave --every out"),
+        ([*RUN, "--state", "s3://bucket/state"], "keeps state on a local disk"),
+        ([*RUN, "--state", "pyproject.toml"], "is a file; name a folder"),
+        ([*RUN, "--sink", "v=console"], "there is no view 'v'; views are view"),
+        ([*RUN, "--sink", "kafka:t"], "there is no sink 'kafka'"),
+        ([*RUN, "--ui", "--ui-host", "0.0.0.0"], "open to others on 0.0.0.0: give a token"),
+        ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
+        (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
+        ([*RUN, "--ui", "--ui-token-file", "README.md"], "others may read or change it"),
+        ([*RUN, "--formula", "best"], "unknown formula 'best'"),
+        (["run", "SELECT b FROM e", *RUN[2:]], "unknown column 'b'"),
+        (["run", "SELECT a FROM e", f"{RUN[2]},feed=nonsense"], "there is no feed 'nonsense'"),
+        (["run", "SELECT a FROM e", FED], "add schema=nr long"),
+        (["run", "SELECT a FROM f", *RUN[2:]], "'f'"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
+    """Nothing of it starts Spark."""
+    found = refused(*arguments)
+    assert said in found
+    assert "a-secret" not in found
+
+
+def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streaming.cli.commands.inspect.inspected", lambda *_, **__: {}["versions"])
+    said = refused("inspect", ".", status=1)
+    assert "KeyError: 'versions': a mistake of this program" in said
+    status, _, errors = run("inspect", ".", "--debug")
+    assert status == 1 and "Traceback" in errors
+
+
+def test_a_state_that_is_moved_is_told_in_json(tmp_path: Path) -> None:
+    sink = ViewSink(compile_sql(TRIANGLES, {"e": EDGE}), state_dir=tmp_path)
+    sink(Frame(edges((1, 2), (2, 3), (1, 3))), 0)
+    sink.close()
+    status, out, errors = run("rescale", tmp_path, "--cells", 2, "--json")
+    assert status == 0, errors
+    found = json.loads(out)
+    assert (found["batch_id"], found["before"], found["after"]) == (0, None, 2)
+    assert "--embedded" in refused("rescale", tmp_path)
+
+
+def test_a_traceback_is_shown_when_asked_for() -> None:
+    status, _, errors = run("inspect", ".", "--debug")
+    assert status == 2
+    assert "Traceback" in errors and errors.splitlines()[-1].startswith("error: ")
+
+
+def test_an_inspection_shows_versions_arrangements_and_sizes(tmp_path: Path) -> None:
+    written(tmp_path, 4)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    status, out, _ = run("inspect", tmp_path, "--json", "--check")
+    assert status == 0
+    found = json.loads(out)
+    assert [one["batch"] for one in found["versions"]] == [1, 2, 3]
+    assert all(one["damage"] is None for one in found["versions"])
+    assert found["views"] == ["paths", "cities"]
+    assert found["inputs"] == {"link": "src int64, dst int64, city string"}
+    assert found["writer"] is None
+    rows = {(one["name"], tuple(one["order"] or ())): one["rows"] for one in found["arrangements"]}
+    assert rows["text", ()] == 5  # four cities and Ulm
+    assert found["last_batch"]["batch_id"] == 3
+    status, out, _ = run("inspect", tmp_path)
+    assert status == 0
+    for text in ("Versions", "whole", "State of the newest version", "no dead letters"):
+        assert text in out
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_an_inspection_tells_of_a_writer_and_of_damage(tmp_path: Path) -> None:
+    sink = ViewSink(views(), state_dir=tmp_path)
+    feed(sink, 0, 1)
+    assert json.loads(run("inspect", tmp_path, "--json")[1])["writer"] > 0
+    with pytest.raises(StateLockedError, match=r"process \d+ writes to it"):
+        check_free(tmp_path, views())
+    sink.close()
+    check_free(tmp_path, views())
+    with pytest.raises(StateMismatchError):
+        check_free(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
+    file = max((tmp_path / "data").iterdir(), key=lambda path: path.name)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    assert run("inspect", tmp_path)[0] == 0
+    status, out, _ = run("inspect", tmp_path, "--check")
+    assert status == 1
+    assert file.name in out
+    file.unlink()
+    status, out, _ = run("inspect", tmp_path, "--json")
+    assert status == 1
+    assert "is missing" in json.loads(out)["versions"][-1]["damage"]
+
+
+def test_an_inspection_counts_dead_letters_by_reason(tmp_path: Path) -> None:
+    sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
+    sources = pa.array([1, 2**63, 2**64 - 1], pa.uint64())
+    table = pa.table({"src": sources, "dst": [1, 2, 3], "city": ["Ulm"] * 3})
+    sink(Frame(table), 0)
+    sink.close()
+    found = json.loads(run("inspect", tmp_path, "--json")[1])["letters"]
+    assert found["total"] == 2
+    assert sum(one["rows"] for one in found["reasons"]) == 2
+    assert found["newest"][0]["relation"] == "link"
+    status, out, _ = run("inspect", tmp_path)
+    assert status == 0 and "Dead letters: 2" in out
+
+
+def test_formulas_are_compared_and_agree(moves: Path) -> None:
+    options = ("--rows", 300, "--batch", 1, "--batch", 20, "--steps", 3)
+    status, out, errors = run("bench", *options, "--json")
+    assert (status, errors) == (0, "")
+    found = json.loads(out)["median_ms"]
+    assert len(found) == 7
+    assert all(ms > 0 for times in found.values() for ms in times.values())
+    status, out, _ = run(
+        "bench", TRIANGLES, *options, "--formula", "auto", "--formula", "recursive"
+    )
+    assert status == 0
+    assert "all formulas gave the same deltas" in out
+    assert "flipped" not in out
+
+
+def test_formulas_that_differ_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums = iter(range(100))
+    monkeypatch.setattr(bench_module, "_checksum", lambda delta: next(sums))
+    said = refused("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
+    assert "the formulas do not give the same deltas" in said
+
+
+def test_checksums_tell_deltas_apart_and_do_not_mind_their_order() -> None:
+    one = edges((1, 2), (2, 1), weights=[1, 1])
+    assert bench_module._checksum(one) == bench_module._checksum(
+        edges((2, 1), (1, 2), weights=[1, 1])
+    )
+    assert bench_module._checksum(one) != bench_module._checksum(
+        edges((1, 1), (2, 2), weights=[1, 1])
+    )
+    assert bench_module._checksum(one) != bench_module._checksum(
+        edges((1, 2), (2, 1), weights=[1, -1])
+    )
+
+
+def test_declared_words_are_those_of_the_work() -> None:
+    assert tuple(FORMULAS) == ("auto", *map(str, Formula))
+    assert PAGE_PORT == PORT
+    for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
+        words = set(signature(getattr(declared, name)).parameters) - {"debug", *GONE}
+        work = getattr(import_module(f"streaming.cli.commands.{name}"), name)
+        assert words == set(signature(work).parameters), name
+
+
+def test_a_page_with_a_token_says_where_it_is_and_not_what_it_is(
+    moves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["replay", TRIANGLES, "--source", moves, "--ui", "--ui-port", 0]
+    path = tmp_path / "token"
+    status, _, errors = run(*arguments, "--ui-token-file", path)
+    assert status == 0, errors
+    token = path.read_text().strip()
+    assert re.search(r"^Live page: http://127\.0\.0\.1:\d+/$", errors, re.MULTILINE)
+    assert f"Sign in there with the token in the file {path}" in errors
+    assert token not in errors
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret-of-many-characters")
+    status, _, errors = run(*arguments)
+    assert status == 0, errors
+    assert f"with the token in the variable {TOKEN_VARIABLE}" in errors
+    assert "a-secret" not in errors
+    assert TOKEN_VARIABLE not in os.environ
+    monkeypatch.setenv(TOKEN_VARIABLE, "few")
+    assert "the token has 3 characters" in refused(*arguments)
+
+
+def test_the_demo_takes_no_token_as_an_argument_either() -> None:
+    found = CliRunner().invoke(demo, ["--ui", "--ui-token", "a-secret"])
+    assert found.exit_code == 2
+    assert "give --ui-token-file FILE" in found.stderr and "a-secret" not in found.stderr
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    code = (
+        "import sys; from streaming.cli.app import app\n"
+        "try: app(['run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numba', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,218 @@
+"""Log lines of a run: times, JSON, and the phases of a slow micro-batch."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+
+from circuits import compile_sql
+from streaming import ViewSink
+from streaming.cli.command import plainly, say_error
+from streaming.cli.terminal.logs import Logs, check_format, error_line
+from streaming.errors import EventsError
+from streaming.sink import metrics
+from streaming.sink.metrics import Stopwatch
+from streaming.sink.progress import PHASES
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import EDGE, edges
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+log = logging.getLogger("streaming.cli.commands.run")
+
+
+def test_lines_have_a_time_and_warnings_say_that_they_are(capsys) -> None:
+    logs = Logs()
+    with logs.shown():
+        logs.remarks.print("[says]Starting Spark ...[/]")
+        log.info("a line\nwith a break and [brackets]")
+        logging.getLogger("streaming.sink.view_sink").info("not shown")
+        logging.getLogger("streaming.sink.view_sink").warning("3 rows; password=hunter2")
+    log.info("after the run")
+    out, errors = capsys.readouterr()
+    assert out == ""
+    lines = errors.splitlines()
+    assert [re.sub(TIME, "T", line) for line in lines] == [
+        "T Starting Spark ...",
+        "T a line with a break and [brackets]",
+        "T warning: 3 rows; password=***",
+    ]
+
+
+def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
+    logs = Logs("json")
+    with logs.shown(), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logs.remarks.print("Live page: [name]http://x[/]", soft_wrap=True)
+        log.info("m", extra={"fields": {"event": "micro_batch", "batch_id": 3}})
+        log.warning("away", extra={"fields": {"event": "retry"}})
+        logging.getLogger("circuits").warning("odd \N{SNOWMAN}")
+        warnings.warn("old", stacklevel=1)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert all(re.fullmatch(TIME, line.pop("time")) for line in lines)
+    assert [(line["level"], line["event"]) for line in lines] == [
+        ("info", "note"),
+        ("info", "micro_batch"),
+        ("warning", "retry"),
+        ("warning", "warning"),
+        ("warning", "warning"),
+    ]
+    assert lines[0]["message"] == "Live page: http://x"
+    assert lines[1] == {"level": "info", "event": "micro_batch", "message": "m", "batch_id": 3}
+    assert lines[3]["message"] == "odd \N{SNOWMAN}"
+
+
+def test_an_error_is_json_as_well_and_has_the_exit_status(capsys) -> None:
+    say_error("no\n place, token=abc", as_json=True, status=2)
+    found = json.loads(capsys.readouterr().err)
+    assert re.fullmatch(TIME, found.pop("time"))
+    assert found == {
+        "level": "error",
+        "event": "error",
+        "message": "no place, token=***",
+        "status": 2,
+    }
+    assert json.loads(error_line("x", 1))["status"] == 1
+
+
+def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    command = plainly(interrupt)
+    with pytest.raises(typer.Exit) as ended:
+        command(log_format="json")
+    found = json.loads(capsys.readouterr().err)
+    assert (found["message"], found["status"], ended.value.exit_code) == ("interrupted", 130, 130)
+    with pytest.raises(typer.Exit):
+        command(log_format="text")
+    assert capsys.readouterr().err == "interrupted\n"
+    assert json.loads(Logs("json").note("a"))["message"] == "a"
+    assert re.fullmatch(f"{TIME} a\n", Logs().note("a").decode())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("pyspark.sql", "pip install pyspark"), ("psycopg", "dbsp-wcoj[sinks]")]
+)
+def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
+    name, said, capsys
+) -> None:
+    def missing(**_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    with pytest.raises(typer.Exit) as ended:
+        plainly(missing)()
+    assert ended.value.exit_code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_only_verbose_logs_have_phases(capsys) -> None:
+    for verbose in (False, True):
+        with Logs("json", verbose=verbose).shown():
+            sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+            sink(Frame(edges((1, 2))), 0)
+        events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        phases = {one["phase"] for one in events if one["event"] == "phase"}
+        assert phases == ({*PHASES} - {"start"} if verbose else set())
+        assert ("metrics" in {one["event"] for one in events}) == verbose
+
+
+def test_what_spark_logs_is_told_line_by_line(tmp_path: Path, capsys) -> None:
+    logs = Logs("json", verbose=True)
+    with logs.shown(), logs.spark_log(tmp_path / "spark.log"):
+        (tmp_path / "spark.log").write_text("WARN a\nWARN b\n")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["event"], line["message"]) for line in lines] == [
+        ("spark", "WARN a"),
+        ("spark", "WARN b"),
+    ]
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(EventsError, match="'xml' is none of text, json"):
+        check_format("xml")
+
+
+class SlowTarget:
+    """Waits in ``write`` until it may go on."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+
+    def write(self, delta) -> None:
+        assert self.may_end.wait(60)
+
+
+class Seen(logging.Handler):
+    """Progress as it was logged; ``wanted`` of them let a target go on."""
+
+    def __init__(self, target: SlowTarget, wanted: int) -> None:
+        super().__init__()
+        self.lines: list[dict] = []
+        self._target, self._wanted = target, wanted
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "fields", {})
+        if fields.get("event") == "progress":
+            self.lines.append(fields)
+            if len(self.lines) >= self._wanted:
+                self._target.may_end.set()
+
+
+def test_a_micro_batch_that_takes_long_says_what_it_is_doing(monkeypatch, caplog) -> None:
+    target = SlowTarget()
+    seen = Seen(target, wanted=3)
+    logger = logging.getLogger("streaming.sink.metrics")
+    caplog.set_level(logging.INFO, logger.name)
+    monkeypatch.setattr(metrics.Stopwatch.__init__, "__defaults__", (0.01,))
+    logger.addHandler(seen)
+    try:
+        views = compile_sql("CREATE VIEW n AS SELECT src FROM e", {"e": EDGE})
+        ViewSink(views, target)(Frame(edges((1, 2))), 0)
+    finally:
+        logger.removeHandler(seen)
+    last = seen.lines[-1]
+    assert (last["batch_id"], last["phase"]) == (0, "publish")
+    assert last["subject"] == "SlowTarget of view n, 1 rows"
+    assert 0 < last["phase_seconds"] <= last["seconds"]
+    times = [line["seconds"] for line in seen.lines]
+    assert times[-1] >= 1.9 * times[-2]  # the pauses grow
+
+
+def test_the_operator_that_is_evaluated_is_known_to_the_observer() -> None:
+    views = compile_sql(
+        "CREATE VIEW p AS SELECT x.src FROM e x JOIN e y ON x.dst = y.src;"
+        "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src",
+        {"e": EDGE},
+    )
+    watch, seen = Stopwatch(5), []
+    with watch.phase("step", "2 rows"):
+        assert watch.progress.subject == "2 rows"
+        views.observe(lambda *told: (watch.operator(*told), seen.append(watch.progress.subject)))
+        views.step({"e": edges((1, 2), (2, 3))})
+        views.observe(None)
+        views.step({"e": edges((3, 4))})
+    plan = views.explain()
+    assert any(re.fullmatch(r"operator #\d+ join, of view p", one) for one in seen)
+    assert any(re.fullmatch(r"operator #\d+ aggregate, of view n", one) for one in seen)
+    assert seen[0] == "operator e scan, of view p, n"
+    for one in seen[1:]:
+        assert one.split()[1] in plan
+    assert len(seen) == len({*seen})
+    assert watch.progress.batch_id == 5
+
+
+def test_an_observed_step_gives_what_it_gives_without() -> None:
+    text = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
+    plain, observed = (compile_sql(text, {"e": EDGE}) for _ in range(2))
+    observed.observe(lambda *_: None)
+    for table in (edges((1, 2)), edges((1, 3), (2, 2)), edges((1, 2), weights=[-1])):
+        assert plain.step({"e": table})["n"] == observed.step({"e": table})["n"]
+        assert isinstance(table, pa.Table)

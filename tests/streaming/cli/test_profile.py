@@ -1,0 +1,154 @@
+"""``dbsp-wcoj profile`` says where the time goes, and in one line what cannot be profiled."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from circuits import compile_datalog
+from streaming.cli import main
+from streaming.cli.app import app
+from streaming.cli.arguments.source import read_file
+from streaming.cli.profiling import measure
+from streaming.cli.profiling.rows import generated, stream_of
+from streaming.errors import EventsError
+
+TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)."
+SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "ENOUGH", 0.0)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, ["profile", *arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def profiled(*arguments: str) -> dict:
+    status, out, errors = run(*arguments, "--json")
+    assert (status, errors) == (0, "")
+    return json.loads(out)
+
+
+def test_a_profile_has_phases_terms_levels_and_state() -> None:
+    found = profiled(TRIANGLES, *SMALL)
+
+    phases = {part["phase"]: part for part in found["parts"]}
+    assert {"encode", "build runs", "join", "merge", "decode", "other"} <= set(phases)
+    assert sum(part["share"] for part in found["parts"]) == pytest.approx(1.0)
+    assert phases["encode"]["rows"] == found["batch"] == 20
+    assert [len(term["levels"]) for term in found["terms"]] == [3, 3, 3]
+    assert sum(term["ms"] for term in found["terms"]) == pytest.approx(phases["join"]["ms"])
+    assert {one["name"] for one in found["state"]} >= {"relation e[0,1]", "relation e[1,0]"}
+    assert found["loaded"] == 360
+
+
+def test_the_tables_show_a_phase_a_line_and_the_bound_of_a_level() -> None:
+    status, out, _ = run("SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src", *SMALL)
+
+    assert status == 0
+    assert "4 steps of 20 rows over 360 rows" in out
+    for text in ("Where a step's time goes", "build runs", "AGM bound", "State", "(summed)"):
+        assert text in out
+
+
+@pytest.mark.parametrize("extra", [("--formula", "recursive"), ("--threads", "2"), ("--write",)])
+def test_formulas_threads_and_durable_writes_are_profiled(extra: tuple[str, ...]) -> None:
+    found = profiled(TRIANGLES, *SMALL, *extra)
+
+    written = "write" in {part["phase"] for part in found["parts"]}
+    assert found["median_ms"] > 0
+    assert written == ("--write" in extra) == (found["written"] is not None)
+
+
+def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,x\n" + "".join(f"{n % 9},{n}\n" for n in range(60)))
+    pq.write_table(pa.table({"k": list(range(9)) * 4, "y": range(36)}), tmp_path / "b.parquet")
+    (tmp_path / "q.sql").write_text("SELECT x, y FROM a JOIN b USING (k)")
+    inputs = [
+        f"--source={name}={tmp_path / file}" for name, file in (("a", "a.csv"), ("b", "b.parquet"))
+    ]
+
+    found = profiled(str(tmp_path / "q.sql"), *inputs, "--batch", "8", "--steps", "3")
+
+    assert found["loaded"] == 96 - 3 * 8
+    assert found["rows_out"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["SELECT x FROM e"], "unknown column 'x'"),
+        (["q(x) :- f(x)."], "there is no relation or rule 'f'"),
+        (["none.sql"], "none.sql: No such file"),
+        ([TRIANGLES, "--source", "e"], "write NAME=PATH"),
+        ([TRIANGLES, "--source", "e=no.parquet"], "no.parquet: there is no such file"),
+        ([TRIANGLES, "--input", "e=a.csv"], "No such option: --input: it is --source NAME=FILE"),
+        ([TRIANGLES, "--source", "e=format=kafka"], "reads files without Spark"),
+        ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "there is no feed="),
+        ([TRIANGLES, "--source", "e=README.md,keys=src,schema=a int"], "leave keys="),
+        ([TRIANGLES, "--rows", "10"], "too few for 20 steps of 1,000"),
+        ([TRIANGLES, "--formula", "best"], "unknown formula 'best'"),
+        ([TRIANGLES, "--state-dir", "."], "not empty; name a new directory"),
+    ],
+)
+def test_what_cannot_be_profiled_is_one_line_and_status_2(arguments: list[str], said: str) -> None:
+    status, out, errors = run(*arguments)
+
+    assert (status, out) == (2, "")
+    assert errors.startswith("error: ") and errors.count("\n") == 1
+    assert said in errors
+
+
+def test_steps_bring_the_state_back_and_take_of_each_relation_its_share(tmp_path: Path) -> None:
+    tables = {"e": generated(300, 0.0, 1), "f": generated(100, 0.8, 2)}
+
+    stream = stream_of(tables, batch=40, steps=3, seed=0)
+
+    circuit = compile_datalog(
+        "q(a, c) :- e(a, b), f(b, c).", {n: t.schema for n, t in tables.items()}, materialize=True
+    )
+    circuit.step(stream.load)
+    before = circuit.views["q"]
+    for step in stream.steps:
+        assert {name: table.num_rows for name, table in step.items()} == {"e": 30, "f": 10}
+        circuit.step(step)
+    assert circuit.views["q"] == before
+    assert stream.rows == 400 - 120
+
+
+def test_a_generated_graph_is_distinct_and_without_loops() -> None:
+    table = generated(1_000, 0.9, 5)
+
+    pairs = set(zip(*table.to_pydict().values(), strict=True))
+    assert len(pairs) == table.num_rows == 1_000
+    assert all(source != target for source, target in pairs)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("no table")
+
+    with pytest.raises(EventsError, match=r"a\.parquet is no readable Parquet, CSV or JSON file"):
+        read_file(tmp_path / "a.parquet")
+
+
+def test_without_its_packages_the_command_says_how_to_install_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "streaming.cli.app")
+    monkeypatch.setitem(sys.modules, "typer", None)
+
+    with pytest.raises(SystemExit) as stop:
+        main()
+
+    assert stop.value.code == 2
+    assert "pip install 'dbsp-wcoj[cli]'" in capsys.readouterr().err

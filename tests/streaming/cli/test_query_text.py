@@ -1,0 +1,85 @@
+"""Query files: what is read, and what is one line of error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streaming.cli.app import app
+from streaming.cli.arguments import query_text
+from streaming.cli.arguments.query_text import QueryText, read_query
+from streaming.errors import EventsError
+
+SQL = "SELECT src FROM e"
+
+
+def test_a_file_is_sql_or_datalog_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "rings.SQL").write_bytes(b"\xef\xbb\xbf" + SQL.encode())
+    (tmp_path / "two words.dl").write_text("q(x) :- e(x, y).")
+
+    assert read_query(f"{tmp_path}/rings.SQL") == QueryText(SQL, True, "rings")
+    found = read_query(f"{tmp_path}/two words.dl")
+    assert (found.is_sql, found.name) == (False, "view")
+
+
+@pytest.mark.parametrize("text", [SQL, "SELECT 1", "q(x):-e(x,y).", "with a AS (SELECT 1) FROM a"])
+def test_a_text_is_a_query_itself(text: str) -> None:
+    assert read_query(text).text == text
+
+
+def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.sql")
+    files = {
+        "latin.sql": (b"SELECT src\n-- \xe4", r"line 2: byte 0xe4 is no UTF-8 text"),
+        "utf16.sql": (SQL.encode("utf-16"), "is no UTF-8 text"),
+        "utf16le.sql": (SQL.encode("utf-16-le"), "has zero bytes, as text in UTF-16 has"),
+        "empty.sql": (b"", "is empty"),
+        "blank.dl": (b" \n", "is empty"),
+        "rules.txt": (b"q(x) :- e(x, x).", "ends neither in .sql nor in .dl"),
+        "comment.sql": (b"-- nothing", "no "),
+    }
+    for name, (data, _) in files.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "folder.sql").mkdir()
+    said = {name: text for name, (_, text) in files.items()}
+    said |= {
+        "none.sql": "No such file",
+        "none": "there is no file of that name",
+        "folder.sql": "is a folder: name a file .sql or .dl in it",
+        "": "is a folder",
+        "fifo.sql": "is no regular file",
+        "x" * 300 + ".sql": "File name too long",
+    }
+    for name, text in said.items():
+        arguments = ["explain", f"{tmp_path}/{name}", "--source=e=schema=src long"]
+        found = CliRunner().invoke(app, arguments)
+        assert (found.exit_code, found.stdout) == (2, ""), (name, found.stderr)
+        assert found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
+        assert text in found.stderr
+
+
+def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "big.sql").open("wb") as file:
+        file.truncate(100_000_000)
+    limit = query_text.MAX_QUERY_BYTES
+    with pytest.raises(EventsError, match=f"has 100,000,000 bytes, and a query at most {limit:,}"):
+        read_query(f"{tmp_path}/big.sql")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the query is empty"),
+        (" \n", "the query is empty"),
+        ("a\0b", "no UTF-8"),
+        ("SELECT '\udce4'", "no UTF-8"),
+        ("rings", "'rings' is no query, and there is no file of that name"),
+        ("(" * (query_text.MAX_QUERY_BYTES + 1), "characters, more than"),
+    ],
+)
+def test_what_is_no_text_of_a_query_is_refused(text: str, said: str) -> None:
+    with pytest.raises(EventsError, match=said):
+        read_query(text)

@@ -1,0 +1,207 @@
+"""``dbsp-wcoj run``: views over files, to sinks, going on after a restart; each in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming.cli.arguments.frames import frame_of
+from streaming.cli.arguments.source import SourceArgument
+from streaming.cli.streaming_query import interval_of, run_query, signals_deferred
+from streaming.errors import EventsError, FailedError
+
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
+QUERY = """
+CREATE VIEW rings AS
+    SELECT x.src AS a, y.src AS b, z.src AS c
+    FROM e x JOIN e y ON y.src = x.dst JOIN e z ON z.src = y.dst AND z.dst = x.src
+    WHERE x.src < y.src AND x.src < z.src;
+CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
+"""
+
+
+def put(folder: Path, number: int, *rows: tuple[int, int], weight: int = 1) -> None:
+    folder.mkdir(exist_ok=True)
+    columns = {"src": [a for a, _ in rows], "dst": [b for _, b in rows]}
+    table = pa.table({**columns, "weight": [weight] * len(rows)})
+    pq.write_table(table, folder / f"{number}.parquet")
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "streaming.cli", "run", *map(str, arguments)]
+
+
+def run(*arguments: object) -> tuple[str, str]:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("every", "once"), [(None, False), ("50ms", False), (None, True)])
+def test_a_query_ends_by_a_signal_or_when_all_has_been_read(spark, tmp_path, every, once):
+    put(tmp_path / "in", 0, (1, 2), (2, 3))
+    stream = spark.readStream.schema("src long, dst long, weight long").parquet(f"{tmp_path}/in")
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def take(frame, batch_id):
+        seen.append((batch_id, frame.count()))
+        if not once:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    interval = None if every is None else interval_of(every)
+    ended = run_query(stream, take, checkpoint=tmp_path / "c", name="q", every=interval, once=once)
+    assert (ended, seen) == (once, [(0, 2)])
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_tells_the_first_cause(spark, tmp_path):
+    put(tmp_path / "in", 0, (1, 2))
+    stream = spark.readStream.schema("src long").parquet(f"{tmp_path}/in")
+
+    def take(frame, batch_id):
+        raise EventsError(f"micro-batch {batch_id} is no good")
+
+    with pytest.raises(FailedError, match=r"^micro-batch 0 is no good$"):
+        run_query(stream, take, checkpoint=tmp_path / "c", name="q")
+
+
+@pytest.mark.spark
+def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
+    (tmp_path / "e.csv").write_text("src,dst\n1,2\nx,3\n")
+    source = SourceArgument.parse(f"e={tmp_path}/e.csv,schema=src long, dst long")
+
+    def take(frame, batch_id):
+        frame.toArrow()
+
+    with pytest.raises(FailedError) as failed:
+        run_query(frame_of(spark, source), take, checkpoint=tmp_path / "c", name="q")
+    text = str(failed.value)
+    assert text.startswith("Spark says: [MALFORMED_RECORD") and "\n" not in text
+    assert 'For input string: "x"' in text and len(text) < 400
+
+
+def test_a_signal_while_spark_starts_waits_for_its_end_and_a_second_one_does_not():
+    before, seen = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGTERM)
+        seen.append("ended")
+    assert seen == ["said", "ended"]
+    with pytest.raises(KeyboardInterrupt), signals_deferred(lambda: seen.append("said")):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append("not reached")
+    assert seen == ["said", "ended", "said"]
+    with signals_deferred(lambda: seen.append("no")):
+        pass
+    assert signal.getsignal(signal.SIGINT) is before and len(seen) == 3
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
+    """About 25 seconds: a Spark of its own for each run."""
+    (tmp_path / "rings.sql").write_text(QUERY)
+    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    options = (
+        *(tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--state", tmp_path / "state"),
+        *("--sink", f"degrees=sqlite:{tmp_path}/d.db,keys=src", "--sink", "rings=console"),
+        *("--once", "--json"),
+    )
+    out, _ = run(*options)
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"view": "rings", "batch": 0, "weight": 1, "row": {"a": 1, "b": 2, "c": 3}}
+    ]
+    put(tmp_path / "in", 1, (2, 3), weight=-1)
+    put(tmp_path / "in", 2, (3, 2))
+    out, errors = run(*options)
+    assert [json.loads(line)["weight"] for line in out.splitlines()] == [-1]
+    assert "1 micro-batch with 2 rows" in errors
+    database = sqlite3.connect(tmp_path / "d.db")
+    assert sorted(database.execute("SELECT src, n FROM degrees")) == [(1, 1), (3, 2)]
+    database.close()
+
+
+@pytest.mark.slow
+def test_a_run_with_a_page_shows_it_and_ends_with_a_signal(tmp_path: Path) -> None:
+    """About 15 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+    (tmp_path / "rings.sql").write_text(QUERY)
+    arguments = command(
+        tmp_path / "rings.sql", "--source", f"e={tmp_path}/in", "--ui", "--ui-port", 0
+    )
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        address = None
+        for line in process.stderr:
+            if "Live page: " in line:
+                address = line.partition("Live page: ")[2].strip()
+            if re.match(TIME + "micro-batch 0:", line):
+                break
+        put(tmp_path / "in", 1, (1, 2), weight=-1)
+        end = time.monotonic() + 60
+        found: dict = {"course": []}
+        while len(found["course"]) < 2 and time.monotonic() < end:
+            time.sleep(0.2)
+            with urllib.request.urlopen(f"{address}snapshot", timeout=10) as answer:
+                found = json.load(answer)
+        assert [moment["values"]["rings"] for moment in found["course"]] == [[1], [0]]
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(30) == 0, rest
+        assert "2 micro-batches with 4 rows" in rest
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_run_in_json_is_one_object_a_line_from_phases_to_the_error(tmp_path: Path) -> None:
+    """About 15 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), (2, 3))
+    put(tmp_path / "in", 1, (7, 7), weight=-1)
+    arguments = command(
+        *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true,maxFilesPerTrigger=1"),
+        *("--once", "--verbose", "--log-format", "json", "--state", tmp_path / "state"),
+    )
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 1, done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert all({"time", "level", "event", "message"} <= set(line) for line in lines)
+    by_event = {line["event"]: line for line in lines}
+    assert {"note", "phase", "metrics", "micro_batch", "offsets", "error"} <= set(by_event)
+    phases = {line["phase"] for line in lines if line["event"] == "phase"}
+    assert {"load", "read", "decode", "step", "write", "merge", "publish"} <= phases
+    assert by_event["micro_batch"]["rows_in"] == {"e": 2}
+    assert by_event["offsets"]["batch_id"] == 0 and by_event["offsets"]["sources"]
+    assert (lines[-1]["event"], lines[-1]["status"]) == ("error", 1)
+    assert lines[-1]["message"].startswith("micro-batch 1: row")
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_one_line_and_status_1(tmp_path: Path) -> None:
+    """About 12 seconds: a Spark of its own."""
+    put(tmp_path / "in", 0, (1, 2), weight=-1)
+    arguments = command(
+        *("SELECT src FROM e", "--source", f"e={tmp_path}/in,strict=true"),
+        *("--once", "--bad-rows", "fail"),
+    )
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[-1].startswith("error: micro-batch 0: row")
+    assert not any("Traceback" in line for line in lines)

@@ -1,0 +1,238 @@
+"""Whatever becomes of tasks, and wherever heavy values appear, cells give what one process gives.
+
+Spark's context is one of this file: tasks run here, in any order, by workers that have seen some of
+the cells, some of them several times with one of the results taken. So random circuits can be run
+through the whole of a distributed engine, files and commits and all.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, compile_sql
+from streaming import ViewSink
+from streaming.distributed.engine import DistributedEngine, newest_cells
+from streaming.distributed.execution import task
+from streaming.distributed.execution.executor_cache import ExecutorCache
+from streaming.distributed.planning import grid_planning as planning
+from streaming.distributed.planning import load_balance as evenness
+from streaming.distributed.planning.load_balance import loads_of
+from streaming.state.files import LocalFiles
+from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
+from tests.generators.sql_generator import selects
+from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, outputs, uneven
+from tests.streaming.distributed.test_engine import SCHEMAS as GRAPH
+from tests.support.tables import bag_of
+
+LAW = settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Tasks:
+    """Those of one job."""
+
+    def __init__(self, context: Context, parts: list[Any]) -> None:
+        self._context, self._parts = context, parts
+
+    def mapPartitions(self, run: Callable[[Iterable[Any]], Iterable[Any]]) -> Tasks:  # Spark's name
+        self._run = pickle.dumps(run)
+        return self
+
+    def collect(self) -> list[Any]:
+        rng, found = self._context.rng, []
+        rng.shuffle(self._parts)
+        for part in self._parts:
+            attempts = []
+            for _ in range(rng.choice(self._context.attempts)):
+                with patch.object(task, "HELD", rng.choice(self._context.workers)):
+                    attempts.append([*pickle.loads(self._run)([part])])
+            found += rng.choice(attempts)
+        return found
+
+
+class Context:
+    """Of two workers, one of which has little memory, and so many attempts at a task."""
+
+    defaultParallelism = 3
+    attempts: tuple[int, ...] = (1, 1, 2, 3)
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.workers = [ExecutorCache(), ExecutorCache(most=2)]
+        self.jobs = 0
+
+    def getLocalProperty(self, name: str) -> None:  # Spark's name
+        return None
+
+    def parallelize(self, parts: list[Any], number: int) -> Tasks:
+        assert number == len(parts) <= self.defaultParallelism
+        self.jobs += 1
+        return Tasks(self, list(parts))
+
+
+class Run:
+    """A distributed engine as a sink has it, from a directory on."""
+
+    def __init__(self, circuit: Circuit, files: LocalFiles, cells: int) -> None:
+        self.engine = DistributedEngine(circuit, cells=cells, files=files, keep=2)
+
+    def step(self, tables: dict[str, pa.Table], batch_id: int, context: Context) -> dict:
+        engine = self.engine
+        assert engine.versions.find(batch_id, None) is None
+        step = engine.circuit.prepare(tables)
+        frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
+        answer = engine.answer(step, batch_id, frame)
+        engine.versions.write(
+            batch_id, None, step, outputs=answer.deltas, digests={}, cells=answer.cells
+        )
+        step.commit()
+        engine.versions.settle()
+        return {name: bag_of(table) for name, table in answer.deltas.items()}
+
+
+def follow(data: st.DataObject) -> None:
+    """Random SQL in cells, whose grids are chosen anew whenever they can be."""
+    cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]), "cells")
+    definition = compile_sql(data.draw(selects()), SCHEMAS).definition
+    context = Context(data.draw(st.integers(0, 99), "seed"))
+    embedded, world = definition.circuit(), World()
+    with (
+        TemporaryDirectory() as name,
+        patch.object(planning, "ENOUGH", 1),
+        patch.object(evenness, "LEAST", 1),
+        patch.object(evenness, "UNEVEN", 1.0),
+    ):
+        run = Run(definition.circuit(), LocalFiles(name), cells)
+        for number in range(data.draw(st.integers(2, 4), "steps")):
+            tables = world.change(data.draw)
+            if number and data.draw(st.integers(0, 3), "restart") == 0:
+                run.engine.versions.close()
+                run = Run(definition.circuit(), LocalFiles(name), cells)
+            expected = {name: bag_of(table) for name, table in embedded.step(tables).items()}
+            assert run.step(tables, number, context) == expected
+        run.engine.versions.close()
+
+
+@LAW
+@given(data=st.data())
+def test_random_sql_in_cells_gives_what_it_gives_in_one_process(data):
+    follow(data)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=200)
+@given(data=st.data())
+def test_much_random_sql_in_cells_gives_what_it_gives_in_one_process(data):
+    follow(data)
+
+
+def distributed(place: Path) -> ViewSink:
+    circuit = compile_sql(HUBS, GRAPH)
+    return ViewSink(circuit, state_dir=place, mode="distributed", cells=8)
+
+
+def test_a_hub_that_grows_while_the_query_runs_is_spread(tmp_path):
+    context: Any = SimpleNamespace(sparkContext=Context(1))
+    rng = random.Random("later")
+    others = [
+        {"relation": "e", "src": rng.randrange(900), "dst": rng.randrange(900)} for _ in range(500)
+    ]
+    rows = [*others, *hub(2500)]
+    embedded, sink, layouts = ViewSink(compile_sql(HUBS, GRAPH)), distributed(tmp_path), []
+    for number in range(6):
+        frame = Frame(context, batch_of(*rows[500 * number : 500 * (number + 1)]))
+        embedded(frame, number)
+        sink(frame, number)
+        assert outputs(sink) == outputs(embedded)
+        cells = newest_cells(LocalFiles(tmp_path))
+        assert cells is not None
+        layouts.append(str(cells.layout))
+        if number == 4:
+            sink.close()
+            sink = distributed(tmp_path)
+    assert max(uneven(tmp_path).values()) <= 1.5
+    assert 2 <= len(set(layouts)) <= 4
+    sink.close()
+
+
+READ: Counter[str] = Counter()
+
+
+class Read(LocalFiles):
+    """A directory that notes what is read of it."""
+
+    def read(self, name: str) -> memoryview:
+        READ[name] += 1
+        return super().read(name)
+
+
+class Worker(ExecutorCache):
+    """Notes what is read to bring a cell to a version."""
+
+    def take(self, *arguments: Any) -> Any:
+        before = Counter(READ)
+        found = super().take(*arguments)
+        self.__dict__.setdefault("read", Counter()).update(READ - before)
+        return found
+
+
+def test_workers_that_take_turns_read_only_what_has_come_since(tmp_path):
+    schema = {"e": GRAPH["e"]}
+    circuit = compile_sql("SELECT src, max(dst) AS m FROM e GROUP BY src", schema)
+    run = Run(circuit.definition.circuit(), Read(tmp_path), 1)
+    workers, context = [Worker(), Worker()], Context(0)
+    context.attempts = (1,)
+    READ.clear()
+    for number in range(12):
+        context.workers = [workers[number % 2]]
+        tables = {"e": pa.table({"src": [*range(40)], "dst": [number] * 40})}
+        expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}
+        assert run.step(tables, number, context) == expected
+    for worker in workers:
+        read = worker.__dict__["read"]
+        assert len(read) >= 6 and set(read.values()) == {1}
+    run.engine.versions.close()
+
+
+def test_loads_are_the_rows_of_the_cells(tmp_path):
+    run = Run(compile_sql(HUBS, GRAPH), LocalFiles(tmp_path), 4)
+    edges = pa.table({"src": [*range(100)], "dst": [*range(1, 101)]})
+    run.step({"e": edges}, 0, Context(3))
+    cells = newest_cells(LocalFiles(tmp_path))
+    assert cells is not None
+    for stage, grid in zip(run.engine._stages.stages, cells.layout, strict=True):
+        loads = loads_of(stage, cells.of_stage(stage.number))
+        assert len(loads) == 4 if stage.atoms else loads
+        if len(stage.atoms) == 3:
+            assert sorted(parts for _, parts in grid["parts"]) == [1, 2, 2]
+            assert sum(loads) == 100 * (1 + 2 + 2)
+    run.engine.versions.close()
+
+
+def test_a_count_of_all_is_added_up_by_the_driver_without_a_job(tmp_path):
+    text = "SELECT count(*) AS n, sum(src) AS s FROM e"
+    circuit, context = compile_sql(text, {"e": GRAPH["e"]}), Context(4)
+    run = Run(circuit.definition.circuit(), LocalFiles(tmp_path), 4)
+    for number in range(3):
+        tables = {"e": pa.table({"src": [*range(9 * number)], "dst": [number] * 9 * number})}
+        expected = {name: bag_of(table) for name, table in circuit.step(tables).items()}
+        assert run.step(tables, number, context) == expected
+    assert context.jobs == 0 and "1 cell, in the driver" in run.engine.explain()
+    run.engine.versions.close()

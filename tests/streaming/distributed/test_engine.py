@@ -1,0 +1,388 @@
+"""A sink in mode "distributed" is the embedded one, but for where its state is."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from circuits import (
+    EvaluationError,
+    InputOptions,
+    Retention,
+    StepLimitError,
+    StepLimits,
+    UnknownViewError,
+    compile_sql,
+)
+from circuits.circuit_spec import CircuitSpec
+from streaming import (
+    BatchOrderError,
+    Output,
+    ReplayError,
+    RowError,
+    StateDamagedError,
+    StateError,
+    StateMismatchError,
+    StreamingError,
+    TargetError,
+    ViewSink,
+)
+from streaming.distributed import pipeline
+from streaming.distributed.engine import newest_cells, stages_in
+from streaming.distributed.pipeline import Pipeline
+from streaming.distributed.planning.load_balance import loads_of
+from streaming.state.files import LocalFiles
+from streaming.state.manifest import Manifest
+from tests.support.tables import bag_of
+
+pytestmark = pytest.mark.spark
+
+SCHEMAS = {
+    "e": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
+    "p": pa.schema([("id", pa.int32()), ("name", pa.string()), ("at", pa.int64())]),
+}
+VIEWS = """
+    CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+        JOIN e z ON z.src = x.src AND z.dst = y.dst;
+    CREATE VIEW names AS SELECT p.name, count(*) AS n, min(e.dst) AS least
+        FROM e LEFT JOIN p ON e.src = p.id GROUP BY p.name;
+    CREATE VIEW loops AS SELECT src FROM e WHERE src = dst;
+"""
+RULES = {"p": InputOptions(keys=("id",), retain=Retention("at", 6))}
+WIDE = {
+    "relation": pa.string(),
+    "src": pa.int64(),
+    "dst": pa.int64(),
+    "id": pa.int32(),
+    "name": pa.string(),
+    "at": pa.int64(),
+    "weight": pa.int64(),
+}
+
+
+class Frame:
+    """A micro-batch of rows that are there, in a session."""
+
+    def __init__(self, spark: Any, table: pa.Table) -> None:
+        self.sparkSession = spark
+        self._table = table
+
+    @property
+    def columns(self) -> list[str]:
+        return self._table.column_names
+
+    def toArrow(self) -> pa.Table:  # Spark's name
+        return self._table
+
+
+def batch_of(*rows: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist([{"weight": 1} | row for row in rows], pa.schema(WIDE))
+
+
+def batches(count: int, seed: str) -> list[pa.Table]:
+    """Edges that come and go, and people by key, the third micro-batch empty."""
+    rng = random.Random(seed)
+    there: list[tuple[int, int]] = []
+    found = []
+    for number in range(count):
+        rows: list[dict[str, Any]] = []
+        for _ in range(rng.randrange(6, 16)):
+            if there and rng.random() < 0.3:
+                src, dst = there.pop(rng.randrange(len(there)))
+                rows.append({"relation": "e", "src": src, "dst": dst, "weight": -1})
+            else:
+                src, dst = rng.randrange(7), rng.randrange(7)
+                there.append((src, dst))
+                rows.append({"relation": "e", "src": src, "dst": dst})
+        for id in rng.sample(range(8), 3):
+            rows.append({"relation": "p", "id": id, "name": f"n{id % 3}", "at": 3 * number})
+        found.append(batch_of(*(rows if number != 2 else [])))
+    return found
+
+
+def definition() -> CircuitSpec:
+    return compile_sql(VIEWS, SCHEMAS, rules=RULES).definition
+
+
+def outputs(sink: ViewSink) -> dict[str, Counter]:
+    assert sink.last is not None
+    for name, table in sink.last.outputs.items():
+        assert table.num_rows == len(bag_of(table)), f"{name} is not consolidated"
+    return {name: bag_of(table) for name, table in sink.last.outputs.items()}
+
+
+def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
+    circuit = definition().circuit()
+    return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
+
+
+@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
+    spark, tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(pipeline, "FEW", few)
+    embedded = ViewSink(definition().circuit())
+    sink = distributed(tmp_path, keep=2)
+    for number, table in enumerate(batches(4, "restarts")):
+        frame = Frame(spark, table)
+        embedded(frame, number)
+        with patch.object(Pipeline, "_stage", None if not table.num_rows else Pipeline._stage):
+            sink(frame, number)  # without rows there is no job
+        assert outputs(sink) == outputs(embedded)
+        if number == 1:
+            sink.close()
+            sink = distributed(tmp_path, keep=2)
+            rows = random.Random(1).sample(range(table.num_rows), table.num_rows)
+            sink(Frame(spark, table.take(rows)), number)
+            assert outputs(sink) == outputs(embedded)
+    sink.close()
+    manifests = [
+        Manifest.of(path.read_bytes(), path.name) for path in (tmp_path / "manifests").iterdir()
+    ]
+    assert {manifest.batch_id for manifest in manifests} == {2, 3}
+    there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
+    named = {name for manifest in manifests for name in manifest.named}
+    assert there == named, "files that no version names, or the other way round"
+    assert "grid    4 cells" in sink.explain()
+    assert embedded.explain().startswith("triangles")
+    rows = sum(n for name, (n, _) in manifests[-1].sizes.items() if name.startswith("stage"))
+    assert rows > 0
+
+
+class Failing(LocalFiles):
+    """A disk on which the commit fails when it is told to."""
+
+    fails = False
+
+    def rename_new(self, old: str, new: str) -> None:
+        if Failing.fails:
+            raise OSError("no room")
+        super().rename_new(old, new)
+
+
+def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tmp_path):
+    embedded = ViewSink(definition().circuit())
+    sink = distributed(Failing(tmp_path), cells=2)
+    for number, table in enumerate(batches(2, "commit")):
+        Failing.fails = True
+        with pytest.raises(StateError, match="no room"):
+            sink(Frame(spark, table), number)
+        Failing.fails = False
+        embedded(Frame(spark, table), number)
+        sink(Frame(spark, table), number)
+        assert outputs(sink) == outputs(embedded)
+
+
+def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(spark, tmp_path):
+    sink = distributed(tmp_path, bad_rows="dead_letter")
+    edge = {"relation": "e", "src": 1, "dst": 1}
+    with pytest.raises(BatchOrderError, match="not 0"):
+        sink(Frame(spark, batch_of(edge)), 3)
+    late = {"relation": "p", "id": 1, "name": "x", "at": 1}
+    sink(Frame(spark, batch_of(edge, late | {"at": 50}, edge | {"relation": "f"})), 0)
+    assert sink.metrics[-1].letters == 1
+    assert outputs(sink)["loops"] == {(1,): 1}
+    with pytest.raises(ReplayError, match="other rows of relation 'e'"):
+        sink(Frame(spark, batch_of(edge | {"src": 2}, late | {"at": 50})), 0)
+    sink(Frame(spark, batch_of(late)), 1)
+    assert sink.metrics[-1].letters_total == 2
+    with pytest.raises(BatchOrderError, match="3 follows 1"):
+        sink(Frame(spark, batch_of(edge)), 3)
+    sink.close()
+    with pytest.raises(RowError, match="micro-batch 2: "):
+        distributed(tmp_path)(Frame(spark, batch_of(edge | {"relation": "f"})), 2)
+
+
+def test_an_error_in_a_cell_is_the_engine_s_and_nothing_has_happened(spark, tmp_path):
+    schema = {"r": pa.schema([("k", pa.int64()), ("x", pa.int64())])}
+    circuit = compile_sql("SELECT k, sum(x) AS total FROM r GROUP BY k", schema)
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+
+    def given(*rows: tuple[int, int]) -> Frame:
+        return Frame(spark, pa.table({"k": [k for k, _ in rows], "x": [x for _, x in rows]}))
+
+    sink(given((1, 2**62), (2, 5)), 0)
+    with pytest.raises(EvaluationError, match="beyond int64"):
+        sink(given((1, 2**62), (2, 5)), 1)
+    sink(given((2, 5)), 1)
+    assert outputs(sink)["view"] == {(2, 10): 1, (2, 5): -1}
+
+
+def test_columns_of_types_that_spark_has_not_meet_in_their_cells(spark, tmp_path):
+    fields = {
+        "u": pa.uint64(),
+        "t": pa.timestamp("ns"),
+        "n": pa.time64("ns"),
+        "w": pa.decimal128(30, 2),
+        "b": pa.binary(2),
+        "d": pa.dictionary(pa.int8(), pa.string()),
+        "f": pa.float32(),
+    }
+    schemas = {"r": pa.schema(fields), "s": pa.schema(fields)}
+    text = f"""SELECT r.u, r.d, s.b, count(*) AS n, max(r.t) AS t FROM r JOIN s
+        ON {" AND ".join(f"r.{name} = s.{name}" for name in fields)} GROUP BY r.u, r.d, s.b"""
+    rows = [
+        {
+            "u": 2**63 + i % 4,
+            "t": 10**18 + i % 3,
+            "n": datetime.time(1, 2, 3, i % 2),
+            "w": 12345678901234567890,
+            "b": b"ab",
+            "d": f"d{i % 2}",
+            "f": -0.0 if i % 2 else 0.0,
+        }
+        for i in range(12)
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema(fields))
+    both = pa.concat_tables(
+        [table.append_column("relation", pa.array([name] * 12)) for name in ("r", "s")]
+    )
+    found = []
+    for options in ({}, {"state_dir": tmp_path, "mode": "distributed", "cells": 4}):
+        sink = ViewSink(compile_sql(text, schemas), **options)
+        sink(Frame(spark, both), 0)
+        found.append(outputs(sink))
+    assert found[0] == found[1]
+    assert sum(found[0]["view"].values()) == 4
+
+
+HUBS = """
+    CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+        JOIN e z ON z.src = x.src AND z.dst = y.dst;
+    CREATE VIEW named AS SELECT e.src, p.name FROM e JOIN p ON e.dst = p.id;
+"""
+
+
+def hub(edges: int) -> list[dict[str, Any]]:
+    """Half of all edges go to node 7."""
+    rng = random.Random("hub")
+    rows = [(number, 7 if number % 2 else rng.randrange(edges)) for number in range(edges)]
+    return [{"relation": "e", "src": src, "dst": dst} for src, dst in rows]
+
+
+def uneven(place: Any) -> dict[int, float]:
+    """By join of the newest version the rows of its fullest cell, by the mean."""
+    stages = stages_in(compile_sql(HUBS, SCHEMAS)).stages
+    cells = newest_cells(LocalFiles(place))
+    assert cells is not None
+    loads = {one.number: loads_of(one, cells.of_stage(one.number)) for one in stages if one.atoms}
+    return {number: max(one) * len(one) / sum(one) for number, one in loads.items()}
+
+
+def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(spark, tmp_path):
+    """Also of a small table's rows, and when the first micro-batch has to be done again."""
+    embedded = ViewSink(compile_sql(HUBS, SCHEMAS))
+    options: dict[str, Any] = {"mode": "distributed", "cells": 8}
+    sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=Failing(tmp_path), **options)
+    rows = [*hub(2400), *({"relation": "p", "id": number} for number in range(40))]
+    first = batch_of(*rows)
+    Failing.fails = True
+    with pytest.raises(StateError, match="no room"):
+        sink(Frame(spark, first), 0)
+    Failing.fails = False
+    layouts = []
+    for number, table in enumerate((first.take(pa.array(range(2440)[::-1])), batch_of(*rows[:99]))):
+        embedded(Frame(spark, table), number)
+        sink(Frame(spark, table), number)
+        assert outputs(sink) == outputs(embedded)
+        layouts.append(newest_cells(LocalFiles(tmp_path)).layout)
+        sink.close()
+        sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=tmp_path, **options)
+    assert layouts[0] == layouts[1]
+    assert all(1 < one <= 2 for one in uneven(tmp_path).values())
+    told = sink.explain()  # of the directory, before the first micro-batch
+    assert told.count("heavy   v") >= 2 and " = 7; atom " in told
+    assert len(re.findall(r"kept .* in the fullest, 1\.\d+ times the mean", told)) >= 2
+
+
+def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
+    circuit = definition().circuit()
+    options: dict[str, Any] = {"mode": "distributed", "cells": 4}
+    with pytest.raises(StateError, match=r"give ViewSink\(state_dir=...\)"):
+        ViewSink(circuit, **options)
+    with pytest.raises(StreamingError, match="without cells"):
+        ViewSink(circuit, state_dir=tmp_path, mode="distributed")
+    with pytest.raises(StreamingError, match="cells=0"):
+        ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=0)
+    with pytest.raises(StreamingError, match="cells=3 in mode 'embedded'"):
+        ViewSink(circuit, cells=3)
+    with pytest.raises(StreamingError, match="'spread' is none of embedded, distributed"):
+        ViewSink(circuit, mode="spread")  # type: ignore[arg-type]
+    with pytest.raises(StreamingError, match=r"names: to be materialized"):
+        whole = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
+        ViewSink(whole, state_dir=tmp_path, **options)
+    with pytest.raises(TargetError, match=r"'names': output mode 'upsert' needs the whole view"):
+        ViewSink(
+            circuit, [Output("names", mode="upsert", keys=["name"])], state_dir=tmp_path, **options
+        )
+    with pytest.raises(UnknownViewError, match="'names' is not kept whole"):
+        ViewSink(circuit, state_dir=tmp_path, **options).table("names")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_of_another_mode_or_number_of_cells_is_refused_and_told_how_to_move(
+    spark, tmp_path
+):
+    frame = Frame(spark, batches(1, "other")[0])
+    with_cells, alone = tmp_path / "with", tmp_path / "alone"
+    for sink in (distributed(with_cells), ViewSink(definition().circuit(), state_dir=alone)):
+        sink(frame, 0)
+        sink.close()
+    with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --cells 8"):
+        distributed(with_cells, cells=8)(frame, 1)
+    with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --embedded"):
+        ViewSink(definition().circuit(), state_dir=with_cells)(frame, 1)
+    with pytest.raises(StateMismatchError, match=r"is embedded in .* rescale .*/alone --cells 4"):
+        distributed(alone)(frame, 1)
+    for file in (with_cells / "data").glob("*-0.0-*.arrow"):
+        file.unlink()
+    with pytest.raises(StateDamagedError, match="missing"):
+        distributed(with_cells)(frame, 1)
+
+
+def test_a_session_of_spark_connect_is_refused(tmp_path):
+    from pyspark.errors import PySparkAttributeError
+
+    class Remote:
+        @property
+        def sparkContext(self) -> Any:  # Spark's name
+            raise PySparkAttributeError("not in Spark Connect")
+
+    frame = Frame(Remote(), batch_of({"relation": "e", "src": 1, "dst": 1}))
+    with pytest.raises(StreamingError, match="classic Spark driver"):
+        distributed(tmp_path)(frame, 0)
+    assert not list((tmp_path / "manifests").glob("*"))
+
+
+@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
+    spark, tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(pipeline, "FEW", few)
+    circuit = compile_sql(
+        "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst",
+        {"e": SCHEMAS["e"]},
+        limits=StepLimits(max_step_rows=200),
+    )
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+    star = [{"src": n, "dst": 0} for n in range(1, 60)] + [
+        {"src": 0, "dst": n} for n in range(1, 60)
+    ]
+
+    def frame(rows):
+        return Frame(spark, pa.Table.from_pylist(rows, SCHEMAS["e"]))
+
+    with pytest.raises(
+        StepLimitError, match=r"^view 'paths': cell \d of stage 0: .*max_step_rows=200"
+    ):
+        sink(frame(star), 0)
+    sink(frame(star[50:70]), 0)  # nothing of it has happened
+    assert sink.last is not None
+    assert sink.last.outputs["paths"].num_rows == 9 * 11

@@ -1,0 +1,139 @@
+"""The grid of a stage: counts from arrangements, what is chosen by them, and what is told of it."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from circuits.runtime.incrementalize import incrementalize
+from circuits.state.circuit_state import State
+from streaming.distributed.execution.cell import definition_of
+from streaming.distributed.execution.placement import placed
+from streaming.distributed.explain import explained
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.grid_planning import (
+    counts_of_cells,
+    counts_of_tables,
+    stage_grid,
+)
+from streaming.distributed.planning.shares import JoinInput, shares_of, weighed
+from streaming.distributed.planning.stages import Stages, atom_name, stages_of
+from streaming.errors import StreamingError
+
+SCHEMAS = {
+    "e": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
+    "p": pa.schema([("id", pa.int32()), ("name", pa.string()), ("town", pa.string())]),
+}
+TRIANGLES = (
+    "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src JOIN e z ON z.src = x.src "
+    "AND z.dst = y.dst"
+)
+NAMESAKES = "SELECT a.town, b.town AS other FROM p a JOIN p b ON a.name = b.name"
+COMPARED = f"{NAMESAKES} WHERE a.id < b.id"
+
+
+def cut(text: str) -> Stages:
+    circuit = compile_sql(text, SCHEMAS)
+    fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+    return stages_of(incrementalize(circuit.plans, fields))
+
+
+def rows_of(name: str) -> pa.Table:
+    rng = random.Random(3)
+    if name == "e":
+        pairs = {(0, b) for b in range(1, 60)} | {
+            (rng.randrange(40), rng.randrange(40)) for _ in range(150)
+        }
+        columns = [*zip(*sorted(pairs), strict=True)]
+    else:
+        names = ["ann"] * 400 + [f"name {k % 30}" for k in range(60)]
+        names += [f"once {k}" for k in range(900)]
+        columns = [range(1360), names, [f"town {k}" for k in range(1360)]]
+    schema = SCHEMAS[name]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema,
+    )
+
+
+@pytest.mark.parametrize(("query", "name"), [(TRIANGLES, "e"), (NAMESAKES, "p"), (COMPARED, "p")])
+def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
+    stages = cut(query)
+    stage = next(stage for stage in stages.stages if stage.atoms)
+    table = rows_of(name)
+    fields = {relation.name: relation.fields for relation in stage.relations}
+    tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
+    grid = stage_grid(stage, 4)
+    definition = definition_of(stage, stages)
+    states = []
+    for cell in range(grid.cells):
+        given = {}
+        for relation, rows in tables.items():
+            sent = placed(relation, rows.columns, grid)
+            readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation]
+            for bit, place in enumerate(readers):
+                mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
+                own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
+                given[atom_name(relation, place)] = own
+        step = definition.circuit().prepare(given).state({})
+        runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
+        states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
+
+    found = counts_of_cells(stage, definition, states, grid)
+
+    expected = counts_of_tables(stage, tables)
+    assert found.keys() == expected.keys()
+    for key, counts in expected.items():
+        first, *_ = counts.values
+        truth = Counter(dict(zip(first.to_pylist(), counts.rows.tolist(), strict=True)))
+        told = dict(zip(found[key].values[0].to_pylist(), found[key].rows.tolist(), strict=True))
+        assert told == truth, key
+        assert found[key].total == counts.total
+
+
+def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
+    stages = cut(NAMESAKES)
+    stage = next(stage for stage in stages.stages if stage.atoms)
+    columns = [field.name for field in stage.relations[0].fields]
+    tables = {relation.name: rows_of("p").select(columns) for relation in stage.relations}
+    counts = counts_of_tables(stage, tables)
+    grids = [stage_grid(one, 9, counts=counts if one is stage else None) for one in stages.stages]
+    text = explained(stages, grids, rows={name: 1360.0 for name in tables})
+    assert "heavy   v0 = ann; atom 0 r0: 29.4 % of its rows split into 3; atom 1 r0:" in text
+    assert "and up to 1.59 times as many for heavy values" in text
+    assert "a cell keeps 480 of 2,720 rows of all atoms, 1.59 times the ideal" in text
+
+
+def test_a_group_by_two_keys_is_as_even_as_the_pairs():
+    stages = cut("SELECT src, dst, count(*) AS n FROM e GROUP BY src, dst")
+    (stage,) = (stage for stage in stages.stages)
+    grid = stage_grid(stage, 8)
+    relation = stage.relations[0].name
+    found = placed(relation, [pa.array([1] * 800), pa.array(range(800))], grid)
+    assert max(Counter(found.cells.tolist()).values()) < 140
+
+
+def test_what_changes_counts_as_much_as_what_is_kept():
+    atoms = [
+        JoinInput("fact", {"k": 0, "x": 1}),
+        JoinInput("dim", {"x": 0}),
+        JoinInput("other", {"k": 0}),
+    ]
+    kept = shares_of(weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
+    assert kept.parts["k"] == 8
+    rates = {"fact": 0, "dim": 90, "other": 1}
+    both = weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}, rates=rates)
+    assert shares_of(both, 8).parts["x"] > 1
+    assert [atom.rows for atom in weighed(atoms)] == [1.0, 1.0, 1.0]
+    with pytest.raises(StreamingError, match="give 0 or more"):
+        weighed(atoms, sizes={"fact": -1})
+
+
+def test_of_nothing_known_no_value_is_spread():
+    for stage in cut(TRIANGLES).stages:
+        assert stage_grid(stage, 8).heavy == ()
+        assert isinstance(stage_grid(stage, 8), Grid)

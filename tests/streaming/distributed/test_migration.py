@@ -1,0 +1,255 @@
+"""State that moves between one process and cells, by any grids, is the state that never moved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, InputOptions, Retention, SnapshotError, compile_sql
+from circuits.circuit_spec import CircuitSpec
+from circuits.state.migration import (
+    StateImport,
+    import_states,
+    operator_of,
+    relation_of,
+    state_of,
+    tables_of,
+)
+from streaming import StateDamagedError
+from streaming.distributed.engine import stages_in, summed
+from streaming.distributed.execution.cell import added_up, definition_of, feeds_of
+from streaming.distributed.execution.routing import CELL
+from streaming.distributed.execution.stage_rows import placed_here, split, wide
+from streaming.distributed.migration import gathered, scattered
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.grid_planning import counts_of_tables, stage_grid
+from streaming.distributed.planning.stages import Stage
+from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
+from tests.generators.sql_generator import selects
+from tests.support.tables import bag_of
+
+
+class Cells:
+    """A circuit in stages of cells, in this process."""
+
+    def __init__(self, circuit: Circuit, count: int) -> None:
+        self.circuit = circuit
+        self.stages = stages_in(circuit)
+        self.grids = [stage_grid(stage, count) for stage in self.stages.stages]
+        self.definitions = [definition_of(stage, self.stages) for stage in self.stages.stages]
+        self.driver = feeds_of(circuit.definition, self.stages).circuit()
+        self.cells = [
+            [definition.circuit() for _ in range(grid.cells)]
+            for definition, grid in zip(self.definitions, self.grids, strict=True)
+        ]
+
+    def step(self, tables: dict[str, pa.Table]) -> dict[str, Counter]:
+        sent = added_up(self.driver.step(tables))
+        for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
+            given = {r.name: sent.get(f"relation {r.name}", []) for r in stage.relations}
+            rows = wide(stage, given)
+            for circuit, part in zip(circuits, self._parts(stage, grid, rows), strict=True):
+                for name, found in added_up(circuit.step(split(stage, part))).items():
+                    sent.setdefault(name, []).extend(found)
+        return {
+            name: bag_of(summed(self.circuit.schema(name), sent.get(f"view {name}", [])))
+            for name in self.circuit.outputs
+        }
+
+    def _parts(self, stage: Stage, grid: Grid, rows: pa.Table) -> list[pa.Table]:
+        sent = placed_here(stage, rows, grid)
+        cells = sent.column(CELL).to_numpy()
+        return [sent.filter(pa.array(cells == cell)) for cell in range(grid.cells)]
+
+    def wholes(self) -> list[Any]:
+        return [
+            gathered(stage, grid, {n: state_of(c, operator_of(c)) for n, c in enumerate(circuits)})
+            for stage, grid, circuits in zip(
+                self.stages.stages, self.grids, self.cells, strict=True
+            )
+        ]
+
+    def fill(self, wholes: list[Any], count: int) -> None:
+        """Have other grids, chosen by what is there."""
+        for k, (stage, whole) in enumerate(zip(self.stages.stages, wholes, strict=True)):
+            tables = {
+                atom.relation: table
+                for atom, table in zip(stage.atoms, whole, strict=False)
+                if table is not None and table.num_rows
+            }
+            counts = counts_of_tables(stage, tables) if tables else None
+            self.grids[k] = stage_grid(stage, count, counts=counts)
+            self.cells[k] = []
+            for state in scattered(stage, self.grids[k], whole):
+                circuit = self.definitions[k].circuit()
+                filling = StateImport(circuit, steps=3, marks={})
+                filling.give(operator_of(circuit), state)
+                filling.filled()
+                self.cells[k].append(circuit)
+
+    def embedded(self) -> Circuit:
+        circuit = import_states(self.circuit.definition.circuit(), tables_of(self.driver))
+        filling = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
+        for name in circuit.rules:
+            filling.give_relation(name, relation_of(self.driver, name))
+        for stage, whole in zip(self.stages.stages, self.wholes(), strict=True):
+            filling.give(stage.node, whole)
+        filling.filled()
+        return circuit
+
+
+def cells_of(circuit: Circuit, count: int) -> Cells:
+    """An embedded circuit, with its state, in cells."""
+    cells = Cells(circuit.definition.circuit(), count)
+    cells.fill([state_of(circuit, stage.node) for stage in cells.stages.stages], count)
+    import_states(cells.driver, tables_of(circuit))
+    filling = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
+    for name in circuit.rules:
+        filling.give_relation(name, relation_of(circuit, name))
+    filling.filled()
+    return cells
+
+
+def moved(now: Circuit | Cells, to: int) -> Circuit | Cells:
+    """The same in so many cells, or in one process."""
+    if isinstance(now, Circuit):
+        return cells_of(now, to) if to else now
+    if not to:
+        return now.embedded()
+    now.fill(now.wholes(), to)
+    return now
+
+
+def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
+    """Step a circuit that never moves, and one that moves after every step."""
+    steady, now = definition.circuit(), definition.circuit()
+    for tables, to in zip(changes, ways, strict=True):
+        expected = {name: bag_of(table) for name, table in steady.step(tables).items()}
+        found = now.step(tables)
+        found = {n: bag_of(t) if isinstance(t, pa.Table) else t for n, t in found.items()}
+        assert found == expected
+        now = moved(now, to)
+        if isinstance(now, Circuit):
+            for stage in stages_in(now).stages:
+                # A later trace may be one that saves work, which depends on what came together.
+                kept = len(stage.atoms) or 1
+                parts = zip(state_of(now, stage.node), state_of(steady, stage.node), strict=True)
+                for one, other in [*parts][:kept]:
+                    assert (one is None) == (other is None)
+                    assert one is None or bag_of(one) == bag_of(other)
+
+
+WAYS = st.sampled_from([0, 1, 2, 3, 6])
+
+
+# Making a circuit for each cell after each move takes its time, and shrinking would take hours.
+LAW = settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@LAW
+@given(data=st.data())
+def test_random_sql_that_moves_gives_what_it_gives_where_it_is(data):
+    move_about(data)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=150)
+@given(data=st.data())
+def test_much_random_sql_that_moves_gives_what_it_gives_where_it_is(data):
+    move_about(data)
+
+
+def move_about(data: st.DataObject) -> None:
+    definition = compile_sql(data.draw(selects()), SCHEMAS).definition
+    world = World()
+    changes = [world.change(data.draw) for _ in range(data.draw(st.integers(2, 3)))]
+    follow(definition, changes, [data.draw(WAYS) for _ in changes])
+
+
+PEOPLE = {
+    "e": pa.schema([("src", pa.string()), ("dst", pa.string()), ("at", pa.int64())]),
+    "p": pa.schema([("id", pa.string()), ("pay", pa.decimal128(25, 2)), ("note", pa.binary())]),
+}
+ALL = """
+    CREATE VIEW triangles AS SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+        JOIN e z ON z.src = x.src AND z.dst = y.dst GROUP BY x.src;
+    CREATE VIEW paid AS SELECT src, sum(pay) AS pay, min(note) AS note, max(pay) AS most,
+        count(DISTINCT note) AS notes, max(dst) AS last FROM e LEFT JOIN p ON dst = id GROUP BY src;
+    CREATE VIEW top AS SELECT src, dst, note FROM e JOIN p ON src = id
+        QUALIFY row_number() OVER (PARTITION BY src ORDER BY note DESC, dst) <= 2;
+    CREATE VIEW ends AS SELECT DISTINCT dst FROM e EXCEPT SELECT id FROM p WHERE pay > 2;
+    CREATE VIEW worth AS SELECT sum(pay) AS worth, count(*) AS n FROM e JOIN p ON dst = id;
+"""
+RULES = {"e": InputOptions(retain=Retention("at", 9)), "p": InputOptions(keys=("id",))}
+
+
+def people(count: int, seed: int) -> list[dict[str, pa.Table]]:
+    rng = np.random.default_rng(seed)
+    found = []
+    for number in range(count):
+        names = [f"n{k}" for k in rng.integers(0, 9, 40)]
+        edges = [names[:20], names[20:], [3 * number] * 20]
+        ids = [f"n{k}" for k in rng.choice(9, 4, replace=False)]
+        pays = pa.array([int(k) for k in rng.integers(0, 9, 4)]).cast(PEOPLE["p"][1].type)
+        notes = [b"x" * int(k) for k in rng.integers(0, 4, 4)]
+        found.append(
+            {
+                "e": pa.Table.from_arrays([pa.array(one) for one in edges], schema=PEOPLE["e"]),
+                "p": pa.Table.from_arrays(
+                    [pa.array(ids), pays, pa.array(notes)], schema=PEOPLE["p"]
+                ),
+            }
+        )
+    return found
+
+
+def test_all_kinds_of_state_and_rules_move_to_and_fro():
+    definition = compile_sql(ALL, PEOPLE, rules=RULES).definition
+    follow(definition, people(6, 1), [0, 4, 3, 0, 2, 0])
+
+
+def test_state_that_is_not_where_its_grid_wants_it_is_refused():
+    circuit = compile_sql(ALL, PEOPLE, rules=RULES).definition.circuit()
+    circuit.step(people(1, 2)[0])
+    cells = cells_of(circuit, 4)
+    stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
+    grid = cells.grids[stage.number]
+    circuits = cells.cells[stage.number]
+    states = {n: state_of(one, operator_of(one)) for n, one in enumerate(circuits)}
+    assert gathered(stage, grid, states)
+    swapped = dict(zip(states, [*list(states.values())[1:], states[0]], strict=True))
+    with pytest.raises(StateDamagedError, match="cells that do not want them"):
+        gathered(stage, grid, swapped)
+    lost = states | {0: tuple(None if t is None else t.slice(1) for t in states[0])}
+    with pytest.raises(StateDamagedError, match="copies of"):
+        gathered(stage, grid, lost)
+
+
+def test_parts_of_different_moments_are_refused():
+    definition = compile_sql(ALL, PEOPLE, rules=RULES).definition
+    circuits = [definition.circuit() for _ in range(2)]
+    for circuit, tables in zip(circuits, people(2, 3), strict=True):
+        circuit.step(tables)
+    joins = [
+        stage.node
+        for stage in stages_in(circuits[0]).stages
+        if len(stage.atoms) == 3 or len(stage.relations) == 2
+    ]
+    filling = StateImport(definition.circuit(), steps=1, marks={})
+    with pytest.raises(SnapshotError, match="not of one moment"):
+        for number, node in enumerate(joins):
+            filling.give(node, state_of(circuits[number % 2], node))
+            filling.give_relation("e", relation_of(circuits[1 - number % 2], "e"))
+    with pytest.raises(SnapshotError, match="the state lacks"):
+        StateImport(definition.circuit(), steps=1, marks={}).filled()

@@ -1,0 +1,101 @@
+"""The stages of a circuit on Spark's executors: they give what the embedded circuit gives."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from circuits import Circuit, compile_sql
+from circuits.runtime.incrementalize import incrementalize
+from streaming.distributed.execution import cell
+from streaming.distributed.pipeline import Cells, Pipeline
+from streaming.distributed.planning.stages import Stages, stages_of
+from streaming.state.files import LocalFiles
+from streaming.state.manifest import Manifest
+from tests.circuits.sql.test_sql_circuits import _comparable, _rows
+
+pytestmark = pytest.mark.spark
+
+SCHEMAS = {
+    "e": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
+    "p": pa.schema([("id", pa.int32()), ("name", pa.string())]),
+}
+TRIANGLES = (
+    "SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src JOIN e z ON z.src = x.src "
+    "AND z.dst = y.dst"
+)
+NAMES = (
+    "SELECT p.name, count(*) AS n, min(e.dst) AS least FROM e LEFT JOIN p ON e.src = p.id "
+    "GROUP BY p.name"
+)
+
+
+def summed(tables: list[pa.Table]) -> dict:
+    found: Counter = Counter()
+    for table in tables:
+        for *row, weight in _rows(table):
+            found[_comparable(tuple(row))] += weight
+    return {row: weight for row, weight in found.items() if weight}
+
+
+class Feeds:
+    """The pieces that the driver makes."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+        self.stages: Stages = stages_of(incrementalize(circuit.plans, fields))
+        self.feeds = {n: cell.feed_of(n, f, self.stages).circuit() for n, f in fields.items()}
+        self.constants = cell.constants(self.stages).circuit()
+
+    def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+        given = dict(self.constants.step({}))
+        for name, table in tables.items():
+            given |= self.feeds[name].step({name: table})
+        return given
+
+
+def changes(rng: random.Random, there: list[tuple[int, int]]) -> dict[str, pa.Table]:
+    rows, weights = [], []
+    for _ in range(rng.randrange(1, 30)):
+        if there and rng.random() < 0.4:
+            rows.append(there.pop(rng.randrange(len(there))))
+            weights.append(-1)
+        else:
+            rows.append((rng.randrange(12), rng.randrange(12)))
+            there.append(rows[-1])
+            weights.append(1)
+    tables = {
+        "e": pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows], "weight": weights})
+    }
+    if rng.random() < 0.5:
+        ids = [rng.randrange(12) for _ in range(3)]
+        tables["p"] = pa.table(
+            {"id": pa.array(ids, pa.int32()), "name": [f"n{i % 4}" for i in ids]}
+        )
+    return tables
+
+
+@pytest.mark.parametrize("query", [TRIANGLES, NAMES], ids=["triangles", "outer join"])
+def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_path, query):
+    embedded = compile_sql(query, SCHEMAS)
+    feeds = Feeds(compile_sql(query, SCHEMAS))
+    rng = random.Random(query)
+    there: list[tuple[int, int]] = []
+    files = LocalFiles(tmp_path)
+    cells: Cells = {}
+    pipeline = Pipeline(feeds.stages, cells=4, files=files, state_id="s")
+    for batch_id in range(3):
+        tables = changes(rng, there)
+        given = feeds.step(tables)
+        if batch_id == 1:  # an attempt that is not committed, and then another one
+            pipeline.step(spark, given, batch_id, cells)
+        found = pipeline.step(spark, given, batch_id, cells)
+        cells = found.cells
+        for name, table in embedded.step(tables).items():
+            assert summed(found.outputs[name]) == summed([table])
+    for (stage, number), sealed in cells.items():
+        manifest = Manifest.of(sealed, f"{stage}.{number}")
+        assert all(files.size(name) == mark.size for name, mark in manifest.files.items())

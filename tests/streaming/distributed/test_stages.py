@@ -1,0 +1,125 @@
+"""Stages in cells, run in this process: their deltas add up to those of the embedded circuit.
+
+Rows are sent by a hash of this file's own; Spark's way is tested with Spark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, compile_sql
+from circuits.runtime.incrementalize import incrementalize
+from streaming.distributed.execution import cell
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.shares import JoinInput, shares_of
+from streaming.distributed.planning.stages import Relation, Stage, atom_name, stages_of
+from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
+from tests.generators.sql_generator import selects
+
+Row = tuple[Any, ...]
+
+
+class Distributed:
+    """A circuit in stages of cells."""
+
+    def __init__(self, circuit: Circuit, cells: int) -> None:
+        fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+        self.stages = stages_of(incrementalize(circuit.plans, fields))
+        self.outputs = circuit.outputs
+        self.grids = [self._grid(stage, cells) for stage in self.stages.stages]
+        self.cells = [
+            [cell.definition_of(stage, self.stages).circuit() for _ in range(grid.cells)]
+            for stage, grid in zip(self.stages.stages, self.grids, strict=True)
+        ]
+        self.feeds = {n: cell.feed_of(n, f, self.stages).circuit() for n, f in fields.items()}
+        self.constants = cell.constants(self.stages).circuit()
+
+    def _grid(self, stage: Stage, cells: int) -> Grid:
+        if stage.atoms:
+            return Grid(shares_of(stage.atoms, cells))
+        (relation,) = stage.relations
+        assert relation.keys is not None
+        atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
+        return Grid(shares_of([atom], cells))
+
+    def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:
+        sent: dict[str, list[pa.Table]] = {}
+
+        def take(given: dict[str, pa.Table]) -> None:
+            for name, found in cell.added_up(given).items():
+                sent.setdefault(name, []).extend(found)
+
+        take(self.constants.step({}))
+        for name, feed in self.feeds.items():
+            if name in tables:
+                take(feed.step({name: tables[name]}))
+        for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
+            parts: list[dict[str, list[Row]]] = [{} for _ in circuits]
+            for relation in stage.relations:
+                for table in sent.get(f"relation {relation.name}", []):
+                    _send(table, relation, stage, grid, parts)
+            for circuit, part in zip(circuits, parts, strict=True):
+                rows = {
+                    name: _table(rows, circuit.inputs[name].arrow) for name, rows in part.items()
+                }
+                take(circuit.step(rows))
+        return {name: _summed(sent.get(f"view {name}", [])) for name in self.outputs}
+
+
+def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True))
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
+        schema,
+    )
+
+
+def _send(
+    table: pa.Table,
+    relation: Relation,
+    stage: Stage,
+    grid: Grid,
+    parts: list[dict[str, list[Row]]],
+) -> None:
+    atoms = grid.shares.atoms
+    for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        for place, atom in enumerate(atoms):
+            if atom.relation != relation.name:
+                continue
+            name = atom_name(atom.relation, place) if stage.atoms else relation.name
+            coordinates = {
+                v: hash((v, _comparable((row[column],)))) % grid.shares.parts[v]
+                for v, column in atom.columns.items()
+            }
+            home = grid.home(atom, coordinates)
+            for offset in grid.offsets(atom):
+                parts[home + offset].setdefault(name, []).append(row)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_cells_of_stages_add_up_to_the_embedded_circuit(data):
+    cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]))
+    text = data.draw(selects())
+    embedded = compile_sql(text, SCHEMAS)
+    distributed = Distributed(compile_sql(text, SCHEMAS), cells)
+    world = World()
+    for _ in range(data.draw(st.integers(1, 3))):
+        tables = world.change(data.draw)
+        expected = embedded.step(tables)
+        found = distributed.step(tables)
+        for name, table in expected.items():
+            assert _summed([table]) == found[name], text
+
+
+def _summed(tables: list[pa.Table]) -> dict[Row, int]:
+    found: Counter[Row] = Counter()
+    for table in tables:
+        for *row, weight in _rows(table):
+            found[_comparable(tuple(row))] += weight
+    return {row: weight for row, weight in found.items() if weight}

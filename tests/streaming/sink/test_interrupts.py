@@ -1,0 +1,126 @@
+"""A micro-batch that is interrupted, as by Ctrl-C, wherever it is: memory is what the disk says."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from streaming import BatchOrderError
+from streaming.state.files import LocalFiles
+from tests.support.fed_sink import check, feed, sink_on, written
+
+BATCH = 3
+SAMPLES = 50
+# Where state in memory and on disk change hands.
+FILES = tuple(
+    f"{place}.py"
+    for place in (
+        "streaming/state/store",
+        "streaming/state/versions",
+        "streaming/state/volatile",
+        "streaming/view_sink",
+        "circuits/step",
+    )
+)
+
+
+class Interrupted(KeyboardInterrupt):
+    pass
+
+
+@contextmanager
+def interrupted(line):
+    """Raise before the line of that number is run, counting those of `FILES`; gives the count."""
+    counted = [0]
+
+    def entered(frame, event, argument):
+        return ran if frame.f_code.co_filename.endswith(FILES) else None
+
+    def ran(frame, event, argument):
+        if event == "line":
+            counted[0] += 1
+            if counted[0] == line:
+                raise Interrupted
+        return ran
+
+    before = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        yield counted
+    except Interrupted:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """The lines of a micro-batch at which to interrupt it."""
+    sink = sink_on(tmp_path_factory.mktemp("state"), keep=2)
+    feed(sink, *range(BATCH))
+    with interrupted(None) as counted:
+        feed(sink, BATCH)
+    sink.close()
+    return range(1, counted[0] + 1, max(counted[0] // SAMPLES, 1))
+
+
+def test_an_interrupted_micro_batch_is_done_when_it_comes_again_and_once(lines, tmp_path):
+    written(tmp_path / "before", BATCH, keep=2)
+    for line in lines:
+        place = tmp_path / "state"
+        shutil.copytree(tmp_path / "before", place)
+        sink = sink_on(place, keep=2)
+        feed(sink, BATCH - 1)
+        with interrupted(line):
+            feed(sink, BATCH)
+        feed(sink, BATCH, BATCH + 1)
+        check(sink, BATCH + 2)
+        sink.close()
+        sink = sink_on(place, keep=2)
+        feed(sink, BATCH + 1, BATCH + 2)
+        check(sink, BATCH + 3)
+        sink.close()
+        shutil.rmtree(place)
+
+
+def test_without_a_directory_it_is_done_once_or_the_sink_says_that_its_state_is_lost(lines):
+    done = 0
+    for line in lines:
+        sink = sink_on(None)
+        feed(sink, *range(BATCH))
+        with interrupted(line):
+            feed(sink, BATCH)
+        try:
+            feed(sink, BATCH, BATCH + 1)
+        except BatchOrderError as error:
+            assert "failed half-way" in str(error)
+        else:
+            check(sink, BATCH + 2)
+            done += 1
+    assert done > len(lines) / 2
+
+
+class Unruly(LocalFiles):
+    """Files of a file system whose errors are of its own kind."""
+
+    unruly = False
+
+    def remove(self, name):
+        if self.unruly:
+            raise RuntimeError("no right to delete")
+        super().remove(name)
+
+
+def test_an_error_after_the_commit_loses_nothing(tmp_path):
+    files = Unruly(tmp_path)
+    sink = sink_on(files, keep=2)
+    feed(sink, *range(BATCH))
+    files.unruly = True
+    with pytest.raises(RuntimeError, match="no right"):
+        feed(sink, BATCH)
+    files.unruly = False
+    feed(sink, BATCH, BATCH + 1)
+    check(sink, BATCH + 2)

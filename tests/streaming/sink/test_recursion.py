@@ -1,0 +1,97 @@
+"""Recursive views in a durable sink: killed, opened again, given what was done already."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+import networkx as nx
+import pyarrow as pa
+import pytest
+
+from circuits import Circuit, compile_sql
+from streaming import RowError, StreamingError, ViewSink
+from streaming.distributed.engine import check_distributable
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import EDGE, bag_of, table_of
+
+VIEWS = """
+    CREATE VIEW reach AS
+        WITH RECURSIVE tc(src, dst) AS (
+            SELECT src, dst FROM e UNION SELECT tc.src, e.dst FROM tc JOIN e ON e.src = tc.dst
+        ) SELECT src, dst FROM tc;
+    CREATE VIEW many AS SELECT src, count(*) AS n FROM reach GROUP BY src;
+"""
+# Edges come and go again four micro-batches later, among them all those of some cycles.
+EDGES = [(n % 5, (3 * n + 1) % 7) for n in range(16)]
+
+
+def circuit(**options: Any) -> Circuit:
+    return compile_sql(VIEWS, {"e": EDGE}, materialize=True, **options)
+
+
+def batch(number: int) -> pa.Table:
+    rows = [(EDGES[number], 1), *([(EDGES[number - 4], -1)] if number >= 4 else [])]
+    return table_of(EDGE, [row for row, _ in rows], [weight for _, weight in rows])
+
+
+def expected(batches: int) -> Counter:
+    graph = nx.DiGraph(EDGES[max(0, batches - 4) : batches])
+    return Counter((a, b) for a in graph for c in graph[a] for b in {c} | nx.descendants(graph, c))
+
+
+class Seen:
+    """A target that adds up what it is given, each micro-batch once."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, dict[str, Counter]] = {}
+
+    def write(self, given: Any) -> None:
+        of = self.batches.setdefault(given.batch_id, {})
+        assert of.setdefault(given.view, bag_of(given.table)) == bag_of(given.table)
+
+    def total(self, view: str) -> Counter:
+        total: Counter = Counter()
+        for of in self.batches.values():
+            total.update(of.get(view, {}))
+        return Counter({row: n for row, n in total.items() if n})
+
+
+def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
+    seen = Seen()
+    for number in range(len(EDGES)):
+        sink = ViewSink(circuit(), seen, state_dir=tmp_path)
+        for given in (max(0, number - 1), number):  # the one before again
+            sink(Frame(batch(given), "q"), given)
+        assert bag_of(sink.table("reach")) == expected(number + 1) == seen.total("reach")
+        sink.close()
+
+
+def test_a_micro_batch_without_end_is_refused_and_the_state_goes_on(tmp_path):
+    text = VIEWS.replace("UNION SELECT", "UNION ALL SELECT")
+    made = compile_sql(text, {"e": EDGE}, materialize=True, iterations=30)
+    sink = ViewSink(made, Seen(), state_dir=tmp_path)
+    sink(Frame(table_of(EDGE, [(1, 2), (2, 3)], [1, 1]), "q"), 0)
+    with pytest.raises(RowError, match=r"view .reach.: the recursion of .tc. still changes"):
+        sink(Frame(table_of(EDGE, [(3, 1)], [1]), "q"), 1)
+    sink(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
+    found = bag_of(sink.table("reach"))
+    sink.close()
+    again = ViewSink(compile_sql(text, {"e": EDGE}, materialize=True), Seen(), state_dir=tmp_path)
+    again(Frame(table_of(EDGE, [(3, 4)], [1]), "q"), 1)
+    assert bag_of(again.table("reach")) == found
+    assert found == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
+    again.close()
+
+
+def test_a_recursive_circuit_that_is_to_be_distributed_runs_embedded_and_says_so(tmp_path, caplog):
+    seen = Seen()
+    with caplog.at_level(logging.WARNING):
+        sink = ViewSink(circuit(), seen, state_dir=tmp_path, mode="distributed", cells=4)
+    assert "the recursion of 'tc' is not spread over executors" in caplog.text
+    sink(Frame(batch(0), "q"), 0)
+    assert bag_of(sink.table("reach")) == expected(1)
+    with pytest.raises(StreamingError, match="recursion of 'tc' is not spread over cells"):
+        check_distributable(circuit())
+    sink.close()

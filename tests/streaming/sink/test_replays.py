@@ -1,0 +1,122 @@
+"""Micro-batches that come again to a sink that is not quite as it was, and what is left over."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streaming import Output, RowError, StateError, TargetError, ViewSink
+from streaming.state.files import LocalFiles
+from streaming.targets.output_mode import OutputMode
+from tests.streaming.sink.test_view_sink import Frame
+from tests.streaming.sink.test_view_sink import Seen as Kept
+from tests.support.fed_sink import LINK, ROWS, Seen, batch, check, feed, views
+from tests.support.tables import table_of
+
+
+def sink_of(place, target, **options):
+    return ViewSink(views(), target, state_dir=place, **options)
+
+
+def outputs_of(target, cities):
+    return [
+        Output(view, target, *((cities.mode, cities.keys) if view == "cities" else ()))
+        for view in views().outputs
+    ]
+
+
+MODES = [OutputMode(), OutputMode("complete"), OutputMode("upsert", ["city"])]
+
+
+@pytest.mark.parametrize("now", MODES, ids=str)
+@pytest.mark.parametrize("before", MODES, ids=str)
+def test_a_replayed_micro_batch_is_not_published_in_another_mode(tmp_path, before, now):
+    sink = ViewSink(views(), outputs_of(Kept(), before), state_dir=tmp_path)
+    feed(sink, 0, 1)
+    sink.close()
+    seen = Kept()
+    sink = ViewSink(views(), outputs_of(seen, now), state_dir=tmp_path)
+    forms = [str(before), str(now)]
+    if forms[0] != forms[1]:
+        with pytest.raises(
+            TargetError, match=r"'cities': micro-batch 1 was published as"
+        ) as caught:
+            feed(sink, 1)
+        assert all(form in str(caught.value) for form in forms)
+        assert [given.view for given in seen.deltas] == ["paths"]
+    else:
+        feed(sink, 1)
+    feed(sink, 2)
+    assert str(seen.deltas[-1].mode) == forms[1].partition("(")[0]
+    assert seen.deltas[-1].table.schema.metadata is None
+    check(sink, 3)
+
+
+def bad():
+    return table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
+
+
+def test_a_micro_batch_that_is_done_is_not_judged_again(tmp_path):
+    sink = sink_of(tmp_path, None, bad_rows="dead_letter")
+    sink(Frame(bad(), "q"), 0)
+    sink.close()
+    sink = sink_of(tmp_path, None)
+    sink(Frame(bad(), "q"), 0)
+    with pytest.raises(RowError, match="micro-batch 1: "):
+        sink(Frame(bad(), "q"), 1)
+    assert sink.metrics[-1].replayed and sink.metrics[-1].letters_total == 1
+
+
+def test_dead_letters_need_a_place_to_be_kept_in():
+    with pytest.raises(StateError, match="state_dir"):
+        ViewSink(views(), bad_rows="dead_letter")
+
+
+class Cut(BaseException):
+    """The process ends."""
+
+
+class Failing(LocalFiles):
+    fails = False
+
+    def rename_new(self, old, new):
+        if self.fails:
+            raise Cut
+        super().rename_new(old, new)
+
+    def remove(self, name):
+        if not self.fails:
+            super().remove(name)
+
+
+def test_letters_of_a_micro_batch_that_was_not_done_go_when_it_has_none(tmp_path):
+    files = Failing(tmp_path)
+    sink = sink_of(files, Seen(), bad_rows="dead_letter")
+    feed(sink, 0, 1)
+    kept = tmp_path / "letters" / f"{2:020}.parquet"
+    files.fails = True
+    with pytest.raises(Cut):
+        sink(Frame(bad(), "q"), 2)
+    assert pq.read_table(kept).num_rows == 1
+    sink.close()
+    sink = ViewSink(views(), state_dir=tmp_path)
+    sink(Frame(batch(2), "q"), 2)  # the query was corrected meanwhile
+    assert not kept.exists()
+    assert sink.metrics[-1].letters_total == 0
+
+
+class Odd(LocalFiles):
+    """A file system that does not add to a file."""
+
+    def append(self, name, text):
+        raise OSError("not here")
+
+
+def test_metrics_that_cannot_be_kept_do_not_fail_a_micro_batch(tmp_path, caplog):
+    sink = sink_of(Odd(tmp_path), Seen())
+    with caplog.at_level(logging.WARNING):
+        feed(sink, 0, 1)
+    assert "metrics of micro-batch 1 are not kept: not here" in caplog.text

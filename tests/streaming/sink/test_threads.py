@@ -1,0 +1,170 @@
+"""A sink that is read beside its micro-batches: each read is the state after one of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streaming import ViewSink
+from streaming.ui.history import History
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import batch, check, expected, feed, sink_on, views, written
+from tests.support.tables import bag_of
+
+BATCHES = 12
+PATIENCE = 60.0
+
+
+class Held:
+    """A micro-batch that is read slowly: until it is let go."""
+
+    def __init__(self, number: int) -> None:
+        self._frame = Frame(batch(number), "q")
+        self.is_reached, self.go_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    def toArrow(self) -> pa.Table:
+        self.is_reached.set()
+        assert self.go_on.wait(PATIENCE)
+        return self._frame.toArrow()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_views_are_those_before_the_micro_batch_that_runs(durable, tmp_path):
+    place = tmp_path / "state" if durable else None
+    sink = sink_on(place)
+    feed(sink, 0, 1)
+    held = Held(2)
+    with ThreadPoolExecutor(4) as pool:
+        running = pool.submit(sink, held, 2)
+        assert held.is_reached.wait(PATIENCE)
+        try:
+            check(sink, 2)
+            rows = sink.circuit.query("SELECT city || '?' AS c FROM link")
+            assert rows.num_rows == len(expected(2)["cities"])
+            assert "cities" in sink.explain() and len(sink.metrics) == 2
+            second = pool.submit(sink, Frame(batch(3), "q"), 3)
+            with pytest.raises(TimeoutError):
+                second.result(0.2)
+        finally:
+            held.go_on.set()
+        running.result(PATIENCE)
+        second.result(PATIENCE)
+    check(sink, 4)
+    sink.close()
+
+
+def test_a_reader_of_a_sink_that_starts_again_waits_for_its_state_only(tmp_path):
+    written(tmp_path / "state", 3)
+    sink = sink_on(tmp_path / "state")
+    held = Held(3)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(sink, held, 3)
+        try:
+            # Also if the sink is still loading.
+            assert (
+                bag_of(pool.submit(sink.table, "cities").result(PATIENCE)) == expected(3)["cities"]
+            )
+        finally:
+            held.go_on.set()
+        running.result(PATIENCE)
+    check(sink, 4)
+    sink.close()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(durable, tmp_path):
+    sink = ViewSink(views(), state_dir=tmp_path / "state" if durable else None)
+    history = History(sink.circuit, name="views")
+    sink.watch(history.take)
+    known = [expected(n) for n in range(BATCHES + 1)]
+    state = {"low": 0, "high": 0}
+    failed: list[BaseException] = []
+
+    def reading(read: Callable[[], Callable[[int], bool]]) -> Callable[[], None]:
+        def work() -> None:
+            seen = 0
+            try:
+                while not failed:
+                    last = state["low"] == BATCHES
+                    low = state["low"]
+                    is_it = read()
+                    high = state["high"]
+                    fits = [n for n in range(max(low, seen), high + 1) if is_it(n)]
+                    assert fits, (read, low, seen, high)
+                    seen = fits[0]
+                    if last:
+                        return
+            except BaseException as error:
+                failed.append(error)
+
+        return work
+
+    def table(name: str) -> Callable[[], Callable[[int], bool]]:
+        def read() -> Callable[[int], bool]:
+            bag = bag_of(sink.table(name))
+            return lambda n: known[n][name] == bag
+
+        return read
+
+    asked = iter(range(10**9))
+
+    def query() -> Callable[[int], bool]:
+        mark = f"new {next(asked)}"
+        rows = sink.circuit.query(
+            f"SELECT city || '{mark}' AS c, count(*) AS n FROM link GROUP BY 1"
+        )
+        bag = bag_of(rows)
+        return lambda n: (
+            Counter({(city + mark, many): 1 for (city, many) in known[n]["cities"]}) == bag
+        )
+
+    def page() -> Callable[[int], bool]:
+        whole = history.whole()
+        json.dumps([whole, history.since(0)])
+        taken = whole["taken"]
+        assert taken == len(whole["recent"])
+        return lambda n: taken in (n - 1, n)
+
+    def told() -> Callable[[int], bool]:
+        done = len(sink.metrics)
+        sink.explain()
+        return lambda n: done in (n - 1, n)
+
+    readers = [table("paths"), table("cities"), query, query, page, told]
+    threads = [threading.Thread(target=reading(read), daemon=True) for read in readers]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(BATCHES):
+            state["high"] = number + 1
+            sink(Frame(batch(number), "q"), number)
+            state["low"] = number + 1
+        for thread in threads:
+            thread.join(PATIENCE)
+    finally:
+        sys.setswitchinterval(before)
+    if failed:
+        raise failed[0]
+    assert not any(thread.is_alive() for thread in threads)
+    check(sink, BATCHES)
+    lengths = sink.circuit.committed.lengths
+    assert lengths["text"] == len({city for (city, _) in known[BATCHES]["cities"]})
+    sink.close()
+    if durable:
+        again = sink_on(tmp_path / "state")
+        feed(again, BATCHES - 1)
+        check(again, BATCHES)
+        again.close()

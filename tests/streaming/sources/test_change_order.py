@@ -1,0 +1,190 @@
+"""Inputs with keys whose changes nothing orders: said at once, once, and never without need."""
+
+from __future__ import annotations
+
+import logging
+from inspect import signature
+
+import pyarrow as pa
+import pytest
+
+from circuits import InputOptions, compile_sql
+from streaming import EventsError, ViewSink
+from streaming.cli.arguments.source import SourceArgument
+from streaming.cli.commands import run as run_module
+from streaming.sources.change_feeds import (
+    Append,
+    Canal,
+    Compacted,
+    Debezium,
+    Delta,
+    Maxwell,
+    Upsert,
+    Weighted,
+)
+from streaming.sources.change_feeds.change_order import has_order
+from tests.streaming.sink.test_view_sink import Frame
+
+KAFKA = ("key", "value", "partition", "offset")
+ORDERS = {"orders": pa.schema({"nr": pa.int64(), "city": pa.string(), "at": pa.int64()})}
+WARNING = "input 'orders' has keys, and nothing orders the changes of a key"
+
+
+@pytest.mark.parametrize(
+    ("feed", "columns", "expected"),
+    [
+        (None, ("nr", "at"), False),
+        (None, ("nr", "sequence"), True),
+        (Debezium(), ("value",), True),
+        (Maxwell(), ("value",), True),
+        (Canal(), ("value",), True),
+        (Delta(), ("nr", "_change_type"), False),
+        (Delta(), ("nr", "_change_type", "_commit_version"), True),
+        (Append(), ("nr",), False),
+        (Append(), KAFKA, True),
+        (Upsert(), ("nr",), False),
+        (Upsert(sequence="at"), ("nr", "at"), True),
+        (Weighted(), ("nr", "weight"), False),
+        (Weighted(), KAFKA, True),
+        (Compacted(), ("key", "value"), False),
+        (Compacted(), KAFKA, True),
+    ],
+)
+def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, expected):
+    assert has_order(feed, columns) is expected
+
+
+def sink_of(**rules):
+    rules = {"orders": InputOptions(**rules)}
+    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, rules=rules))
+
+
+def orders(**more):
+    return pa.table({"nr": [1, 2], "city": ["Rome", "Oslo"], "at": [1, 2], **more})
+
+
+def enveloped(sequence):
+    rows = orders().to_struct_array()
+    names = {"relation": ["orders"] * 2, "weight": [1, 1], "error": pa.nulls(2, pa.string())}
+    columns = {**names, "sequence": pa.array(sequence, pa.int64()), "raw": pa.nulls(2, pa.string())}
+    return pa.table({**columns, "row_orders": rows})
+
+
+def test_a_sink_warns_once_and_says_what_to_do(caplog):
+    sink = sink_of(keys=("nr",))
+    with caplog.at_level(logging.WARNING):
+        sink(Frame(orders()), 0)
+        sink(Frame(orders()), 1)
+    assert caplog.text.count(WARNING) == 1
+    assert "InputOptions(keys=..., sequence='updated_at')" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rules", "table"),
+    [
+        ({}, orders()),
+        ({"keys": ("nr",), "sequence": "at"}, orders()),
+        ({"keys": ("nr",)}, orders(sequence=[1, 2])),
+        ({"keys": ("nr",)}, enveloped([1, None])),
+    ],
+    ids=["no keys", "a rule", "a column", "an envelope"],
+)
+def test_a_sink_does_not_warn_of_what_has_an_order(caplog, rules, table):
+    with caplog.at_level(logging.WARNING):
+        sink_of(**rules)(Frame(table), 0)
+    assert WARNING not in caplog.text
+
+
+def test_a_sink_warns_of_an_envelope_that_brings_no_order(caplog):
+    with caplog.at_level(logging.WARNING):
+        sink_of(keys=("nr",))(Frame(enveloped([None, None])), 0)
+    assert caplog.text.count(WARNING) == 1
+
+
+FILES = "schema=nr long, city string, at timestamp, tag string"
+QUERY = "SELECT city FROM orders"
+
+
+def source_of(folder, *words):
+    return ",".join([f"orders={folder}", "format=parquet", FILES, *words])
+
+
+def run(source, **more):
+    options = {
+        "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
+        "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
+    }  # fmt: skip
+    others = dict.fromkeys(signature(run_module.run).parameters)
+    run_module.run(**{**others, **options, **more})
+
+
+class SparkStarted(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    def start(*arguments, **options):
+        raise SparkStarted
+
+    monkeypatch.setattr(run_module, "start_session", start)
+    monkeypatch.setattr(run_module.signal, "signal", lambda *arguments: None)
+
+
+def test_the_command_line_warns_before_spark_starts(tmp_path, capsys):
+    with pytest.raises(SparkStarted):
+        run(source_of(tmp_path, "keys=nr"))
+    said = capsys.readouterr().err
+    assert WARNING in said and "sequence=updated_at on the command line" in said
+    assert said.index(WARNING) < said.index("Starting Spark")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("keys=nr", "sequence=at"), ("keys=nr", "feed=debezium"), ("keys=nr", "feed=canal")],
+)
+def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, words):
+    with pytest.raises(SparkStarted):
+        run(source_of(tmp_path, *words))
+    assert WARNING not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sequence=at",), "sequence=at orders the changes of a key: add keys=COLUMN"),
+        (("keys=nr", "sequence=att"), "sequence=att is no column of it; columns are nr, city, at"),
+        (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
+    ],
+)
+def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path, words, said):
+    from dbsp_wcoj.errors import DbspWcojError
+
+    with pytest.raises(DbspWcojError, match=said):
+        run(source_of(tmp_path, *words))
+
+
+def test_a_sequence_is_a_column_of_the_relation_or_of_the_stream():
+    kafka = f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence="
+    assert SourceArgument.parse(f"{kafka}at").rules() == InputOptions(keys=("nr",), sequence="at")
+    of_stream = SourceArgument.parse(f"{kafka}timestamp")
+    assert of_stream.rules() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    flat = SourceArgument.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
+    assert flat.rules() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
+    assert SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
+
+
+def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
+    from types import SimpleNamespace
+
+    from streaming.cli.arguments.frames import stream_of
+
+    def feed(text):
+        source = SourceArgument.parse(text)
+        frame = SimpleNamespace(columns=["value"])
+        return stream_of({"orders": source}, {"orders": frame}, {})[1]["feed"]
+
+    given = feed(f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence=timestamp")
+    assert (given.sequence, given.relation) == ("timestamp", "orders")
+    with pytest.raises(EventsError, match="feed=append takes no column of the stream"):
+        feed(f"orders=in,{FILES},feed=append,keys=nr,sequence=sequence")

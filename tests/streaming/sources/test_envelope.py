@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circuits import SchemaError
+from circuits.schema import Schema
+from streaming import UntaggedBatchError
+from streaming.sources.change_feeds.uncastable_rows import safe_cast
+from streaming.sources.envelope import changes_of
+
+ORDERS = pa.schema([pa.field("nr", pa.int32(), nullable=False), ("item", pa.string())])
+MARKS = pa.schema([("nr", pa.string()), ("mark", pa.int8())])
+INPUTS = {"orders": Schema.of("orders", ORDERS), "marks": Schema.of("marks", MARKS)}
+ONE = {"orders": INPUTS["orders"]}
+KEYED = {"orders": SimpleNamespace(keys=("nr",))}
+
+
+def reasons(changes):
+    return changes.letters.table["reason"].to_pylist()
+
+
+def test_flat_rows_of_one_input_need_no_tag_and_come_once_without_weight():
+    changes = changes_of(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE)
+    assert changes.tables["orders"].to_pylist() == [
+        {"nr": 1, "item": "a", "weight": 1},
+        {"nr": 2, "item": None, "weight": 1},
+    ]
+    assert len(changes.letters) == 0
+
+
+def test_tagged_rows_go_to_their_relations_with_their_columns():
+    table = pa.table(
+        {"relation": ["orders", "marks"], "nr": ["1", "x"], "item": ["a", None], "mark": [None, 3]}
+    )
+    inputs = {"orders": Schema.of("orders", MARKS.remove(1)), "marks": INPUTS["marks"]}
+    changes = changes_of(table, inputs)
+    assert changes.tables["orders"].to_pylist() == [{"nr": "1", "weight": 1}]
+    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "words"),
+    [
+        ({"nr": [1], "item": ["a"]}, UntaggedBatchError, "add a column 'relation'"),
+        ({"relation": [1], "nr": [1]}, UntaggedBatchError, "of type int64"),
+        ({"relation": ["orders"], "nr": [1]}, SchemaError, "no column 'item' among"),
+        (
+            {"relation": ["orders"], "nr": [[1]], "item": ["a"]},
+            SchemaError,
+            "'nr': the type is list",
+        ),
+        ({"relation": ["orders"], "nr": ["1"], "item": ["a"]}, SchemaError, "declared is int32"),
+        (
+            {"relation": ["orders"], "nr": [1], "item": ["a"], "weight": [True]},
+            SchemaError,
+            "weights are integers",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_column_is_an_error_of_the_whole_micro_batch(table, error, words):
+    with pytest.raises(error, match=words):
+        changes_of(pa.table(table), INPUTS)
+
+
+def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
+    table = pa.table(
+        {"relation": ["orders", None, "edges"], "nr": [1, 2, 3], "item": ["a", "b", "c"]}
+    )
+    changes = changes_of(table, INPUTS)
+    assert changes.tables["orders"].num_rows == 1
+    assert changes.letters.table["relation"].to_pylist() == [None, "edges"]
+    assert "relation is NULL" in reasons(changes)[0]
+    assert "relation edges is no input; inputs are orders, marks" in reasons(changes)[1]
+    assert json.loads(changes.letters.table["row"][1].as_py()) == {"nr": 3, "item": "c"}
+
+
+WEIGHTS = [
+    (pa.array([1, None, -2]), [1, -2]),
+    (pa.array([1.0, 1.5, float("nan"), float("inf"), -3.0, 2.0**63, 1e300, None]), [1, -3]),
+    (pa.array(["1", "+2", "-3", "x", "1.0", "", str(2**63), "9" * 20]), [1, 2, -3]),
+    (pa.array([2**64 - 1, 5], pa.uint64()), [5]),
+    (pa.array([Decimal("1.00"), Decimal("1.50"), None]), [1]),
+    (pa.nulls(2), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weights", "kept"), WEIGHTS, ids=lambda value: str(getattr(value, "type", ""))
+)
+def test_a_weight_that_is_no_integer_of_64_bits_puts_its_row_aside(weights, kept):
+    table = pa.table(
+        {"nr": list(range(len(weights))), "item": ["a"] * len(weights), "weight": weights}
+    )
+    changes = changes_of(table, ONE)
+    assert changes.tables["orders"]["weight"].to_pylist() == kept
+    assert len(changes.letters) == len(weights) - len(kept)
+    assert all("no integer of 64 bits" in reason for reason in reasons(changes))
+
+
+def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
+    table = pa.table(
+        {"nr": [1, None, 2**40, 3], "item": ["a", "b", "c", None], "weight": [1, 1, -1, 1]}
+    )
+    changes = changes_of(table, ONE)
+    assert changes.tables["orders"].to_pylist() == [
+        {"nr": 1, "item": "a", "weight": 1},
+        {"nr": 3, "item": None, "weight": 1},
+    ]
+    letters = changes.letters.table.to_pylist()
+    assert [(letter["row"], letter["weight"]) for letter in letters] == [
+        ('{"nr": null, "item": "b"}', 1),
+        (f'{{"nr": {2**40}, "item": "c"}}', -1),
+    ]
+    assert "is NULL and must not be" in letters[0]["reason"]
+    assert "is no int32" in letters[1]["reason"]
+
+
+def test_of_a_deletion_by_key_only_the_key_is_looked_at():
+    schema = pa.schema([("nr", pa.int64()), pa.field("n", pa.int8(), nullable=False)])
+    inputs = {"orders": Schema.of("orders", schema)}
+    table = pa.table(
+        {
+            "nr": [1, 2, None, 3],
+            "n": [None, 300, 1, None],
+            "weight": [-1, -1, -1, 1],
+            "sequence": [5, 6, 7, 8],
+        }
+    )
+    changes = changes_of(table, inputs, rules=KEYED)
+    assert changes.tables["orders"].to_pylist() == [
+        {"nr": 1, "n": None, "weight": -1, "sequence": 5},
+        {"nr": 2, "n": None, "weight": -1, "sequence": 6},
+    ]
+    assert ["'nr' is NULL" in reasons(changes)[0], "'n' is NULL" in reasons(changes)[1]] == [
+        True,
+        True,
+    ]
+
+
+def test_deletions_by_key_need_no_other_column_at_all():
+    table = pa.table({"nr": [1], "weight": [-1]})
+    changes = changes_of(table, ONE, rules=KEYED)
+    assert changes.tables["orders"].to_pylist() == [{"nr": 1, "item": None, "weight": -1}]
+    with pytest.raises(SchemaError, match="no column 'item'"):
+        changes_of(pa.table({"nr": [1], "weight": [1]}), ONE, rules=KEYED)
+
+
+def envelope(**columns):
+    size = len(next(iter(columns.values())))
+    empty = {"relation": [None], "weight": [1], "sequence": [None], "error": [None], "raw": [None]}
+    types = {
+        "relation": pa.string(),
+        "weight": pa.int64(),
+        "sequence": pa.int64(),
+        "error": pa.string(),
+        "raw": pa.string(),
+    }
+    whole = {
+        name: pa.array(columns.get(name, value * size), types[name])
+        for name, value in empty.items()
+    }
+    return pa.table(whole | {n: pa.array(v) for n, v in columns.items() if n not in whole})
+
+
+def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as_it_was():
+    table = envelope(
+        relation=["orders", "marks", "orders", None, "orders"],
+        weight=[1, -1, 1, 1, 1],
+        sequence=[1, 2, 3, 4, 5],
+        error=[None, None, "no row", "poisoned", None],
+        raw=[None, None, "{1", "{2", None],
+        row_orders=[{"nr": 1, "item": "a"}, None, None, None, None],
+        row_marks=[None, {"nr": "x", "mark": 3}, None, None, None],
+    )
+    changes = changes_of(table, INPUTS, rules=KEYED)
+    assert changes.tables["orders"].to_pylist() == [
+        {"nr": 1, "item": "a", "weight": 1, "sequence": 1}
+    ]
+    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": -1}]
+    found = [(x["relation"], x["row"], x["reason"]) for x in changes.letters.table.to_pylist()]
+    assert found == [
+        ("orders", "{1", "no row"), (None, "{2", "poisoned"), ("orders", None, "there is no row")
+    ]  # fmt: skip
+
+
+def test_an_envelope_without_rows_gives_no_tables_and_no_letters():
+    table = envelope(relation=["orders"], row_orders=[{"nr": 1, "item": "a"}]).slice(0, 0)
+    changes = changes_of(table, INPUTS)
+    assert changes.tables == {} and len(changes.letters) == 0
+
+
+DAY = datetime(2024, 1, 2, 3, 4, 5, 678901)
+COLUMNS = [
+    (pa.array([1, 127, 128, -128, -129, None], pa.int64()), pa.int8()),
+    (pa.array([1, -1, 2**32 - 1, 2**32], pa.int64()), pa.uint32()),
+    (pa.array([0, 2**63, 2**64 - 1], pa.uint64()), pa.int64()),
+    (pa.array([-1, 0, 5, None], pa.int64()), pa.uint64()),
+    (pa.array([2**24, 2**24 + 1, -(2**24) - 1, 7], pa.int64()), pa.float32()),
+    (pa.array([2**53, 2**53 + 1, -(2**53) - 1, None], pa.int64()), pa.float64()),
+    (pa.array([9, 10, -10, 99, -9, None], pa.int64()), pa.decimal128(3, 2)),
+    (
+        pa.array([Decimal(x) for x in ("1.20", "1.25", "99.90", "-100.00", "9.99")]),
+        pa.decimal128(3, 1),
+    ),
+    (pa.array([Decimal("12345678901234567890.5"), Decimal("1.0")]), pa.decimal128(5, 0)),
+    (pa.array([DAY, DAY.replace(microsecond=0), None]), pa.timestamp("s")),
+    (pa.array([DAY, DAY.replace(microsecond=678000)]), pa.timestamp("ms")),
+    (pa.array([DAY, datetime(3000, 1, 1), datetime(1, 1, 1)]), pa.timestamp("ns")),
+    (
+        pa.array([DAY.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        pa.timestamp("s", "Europe/Paris"),
+    ),
+    (pa.array([0, 86_400_000, 5], pa.int64()).view(pa.date64()).cast(pa.date64()), pa.date32()),
+    (pa.array([date(2024, 1, 1), date(3000, 1, 1)]), pa.timestamp("ns")),
+    (pa.array([b"ab", b"abc", b"", None]), pa.binary(2)),
+    (pa.array([1500, 2000, 7], pa.int64()).cast(pa.duration("ms")), pa.duration("s")),
+    (pa.array([1_000_000, 1_000_001], pa.int64()).cast(pa.time64("us")), pa.time32("s")),
+    (pa.array([-(2**63), 1], pa.int64()), pa.int64()),
+]
+
+
+@pytest.mark.parametrize(
+    ("array", "type"), COLUMNS, ids=lambda value: str(getattr(value, "type", value))
+)
+def test_the_mask_of_misfits_is_what_casting_each_value_alone_would_say(array, type):
+    from circuits.types.codecs.codec import Codecs
+    from circuits.types.safe_cast import lossless
+
+    def fits(value):
+        try:
+            Codecs().codec(type).encode(lossless(pa.chunked_array([value]), type))
+        except (SchemaError, pa.ArrowInvalid):
+            return False
+        return True
+
+    cast, wrong = safe_cast(pa.chunked_array([array]), type)
+    expected = [not fits(array.slice(place, 1)) for place in range(len(array))]
+    assert wrong.tolist() == expected
+    assert cast.type == type
+    good = array.filter(pa.array(~wrong))
+    assert (
+        cast.filter(pa.array(~wrong)).to_pylist()
+        == lossless(pa.chunked_array([good]), type).to_pylist()
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from(["orders", "marks", "zzz", None]),
+    st.none() | st.integers(-(2**40), 2**40), st.none() | st.integers(-200, 200),
+    st.none() | st.sampled_from([1, -1, 0.5, 2, 1e30])), max_size=30))  # fmt: skip
+def test_every_row_is_either_taken_or_put_aside_once(rows):
+    table = pa.table(
+        {
+            "relation": pa.array([r for r, *_ in rows], pa.string()),
+            "nr": pa.array([n for _, n, *_ in rows], pa.int64()),
+            "item": pa.array(["i"] * len(rows), pa.string()),
+            "mark": pa.array([m for _, _, m, _ in rows], pa.int64()),
+            "weight": pa.array([w for *_, w in rows], pa.float64()),
+        }
+    )
+    inputs = {
+        "orders": INPUTS["orders"],
+        "marks": Schema.of("m", MARKS.set(0, pa.field("nr", pa.int64()))),
+    }
+    changes = changes_of(table, inputs)
+    assert sum(t.num_rows for t in changes.tables.values()) + len(changes.letters) == len(rows)
+
+    def good(row):
+        relation, nr, mark, weight = row
+        if relation not in inputs or weight is None or weight in (0.5, 1e30):
+            return False
+        if relation == "orders":
+            return nr is not None and -(2**31) <= nr < 2**31
+        return mark is None or -128 <= mark <= 127
+
+    taken = {name: t.num_rows for name, t in changes.tables.items()}
+    for name in inputs:
+        assert taken.get(name, 0) == sum(good(row) for row in rows if row[0] == name)
+
+
+def test_many_rows_that_are_all_wrong_are_put_aside_by_whole_columns():
+    size = 200_000
+    table = pa.table({"nr": np.full(size, 2**40), "item": pa.array(["a"] * size)})
+    changes = changes_of(table, ONE)
+    assert len(changes.letters) == size and changes.tables["orders"].num_rows == 0

@@ -1,0 +1,206 @@
+"""Events one at a time: malformed, of other tables, without all of the row before."""
+
+from __future__ import annotations
+
+import base64
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from circuits.schema import Schema
+from streaming.sources.change_feeds import Canal, Compacted, Debezium, Encoding, Maxwell
+from streaming.sources.envelope import changes_of
+from tests.generators.feeds import (
+    GOOD,
+    INPUTS,
+    KEYS,
+    RULES,
+    SCHEMAS,
+    UNLOGGED,
+    event,
+    plain,
+    reader_of,
+)
+
+pytestmark = pytest.mark.spark
+
+GARBAGE = [  # events of Debezium and words of the reason
+    ("", "no JSON object"),
+    ("{", "no JSON object"),
+    ("null", "no JSON object"),
+    ("[1]", "no JSON object"),
+    ('"text"', "no JSON object"),
+    (event() + event(), "no JSON object"),
+    (event() + " x", "no JSON object"),
+    (event() + "," + event(), "no JSON object"),
+    ('{"op": "c", "op": "d"}', "repeats a member"),
+    ('{"op": "c", "after": {"id": 1, "id": 2}}', "repeats a member"),
+    ("{'op': 'c'}", "no JSON object"),
+    ('{"ts_ms": 5}', "no op"),
+    (event("z"), "op is z"),
+    (event("t", after=None), "truncation"),
+    (event(after=None), "no row after"),
+    (event(after=5), "none of the columns"),
+    (event(after={}), "none of the columns"),
+    (event(after={"ID": 1}), "none of the columns"),
+    (event(table="zzz"), "zzz, which is no input"),
+    (event(source=None), "no table, which is no input"),
+    (event("d", after=None), "a deletion without the row before"),
+    (event("u"), "an update without the row before"),
+    (event("u", before={"id": 1}), "part only"),
+    (event("d", before={"id": 1}, after=None), "part only"),
+    (event(after=GOOD | {"id": None}), "'id' is NULL or missing"),
+    (event(after={"name": "x"}), "'id' is NULL or missing"),
+    (event(after=GOOD | {"id": 1.5}), "'id': 1.5 is no int64"),
+    (event(after=GOOD | {"id": 2**63}), "'id': 9223372036854775808 is no int64"),
+    (event(after=GOOD | {"id": -(2**63)}), "is no int64"),
+    (event(after=GOOD | {"id": True}), "'id': true is no int64"),
+    (event(after=GOOD | {"id": {"a": 1}}), "is no int64"),
+    (event(after=GOOD | {"price": "not base64!"}), "base64 not base64! is no decimal128"),
+    (event(after=GOOD | {"price": Decimal("1.1234567891")}), "1.1234567891 is no decimal128"),
+    (event(after=GOOD | {"price": 10**21}), "is no decimal128"),
+    (event(after=GOOD | {"rate": "fast"}), "'rate': fast is no double"),
+    (event(after=GOOD).replace('"rate": 1', '"rate": 1E400'), "is no double"),
+    (event(after=GOOD | {"sold": "perhaps"}), "'sold': perhaps is no bool"),
+    (event(after=GOOD | {"sold": 2}), "'sold': 2 is no bool"),
+    (event("u", before=GOOD | {"id": "?"}), "is no int64"),
+    (event(after={"id": "b", "n": 128}, table="s"), "'n': 128 is no int8"),
+    (event("u", before=UNLOGGED, after=UNLOGGED), "unchanged"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader(spark):
+    return reader_of(spark)
+
+
+def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kept(reader):
+    fine = event(after=GOOD | {"id": 7})
+    texts = [text for bad, _ in GARBAGE for text in (bad, fine)]
+    table = reader(Debezium(), [*texts, None, event("m")])
+    changes = changes_of(table, INPUTS)
+    letters = changes.letters.table.to_pylist()
+    assert changes.tables["r"].num_rows == len(GARBAGE)
+    reasons = {letter["row"]: letter["reason"] for letter in letters}
+    for text, words in GARBAGE:
+        assert words in reasons[text], (text, reasons[text])
+    assert len(letters) == len(GARBAGE)
+
+
+def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(reader):
+    texts = [event(), event(table="zzz"), event("m", table="zzz")]
+    feed = Debezium(ignore_unknown_tables=True)
+    changes = changes_of(reader(feed, texts), INPUTS)
+    assert changes.tables["r"].num_rows == 1 and not len(changes.letters)
+    texts = [
+        '{"type": "table-alter", "table": "r"}', '{"type": "bootstrap-start", "table": "r"}',
+        '{"type": "table-drop", "table": "r"}', '{"type": "table-drop", "table": "zzz"}',
+        '{"type": "bootstrap-insert", "table": "s", "data": {"id": "a"}}',
+    ]  # fmt: skip
+    changes = changes_of(reader(Maxwell(), texts), INPUTS)
+    assert changes.tables["s"].num_rows == 1
+    assert ["dropped" in r for r in changes.letters.table["reason"].to_pylist()] == [True]
+    texts = [
+        '{"type": "ALTER", "table": "r", "isDdl": true, "data": null}',
+        '{"type": "TRUNCATE", "table": "r", "isDdl": true, "data": null}',
+        '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, {"id": "b"}]}',
+        '{"type": "UPDATE", "table": "s", "data": [{"id": "a"}, {"id": "b"}], "old": [{}]}',
+        '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, 5]}',
+    ]
+    changes = changes_of(reader(Canal(), texts), INPUTS)
+    assert changes.tables["s"].num_rows == 2
+    reasons = changes.letters.table["reason"].to_pylist()
+    assert len(reasons) == 3
+    assert "emptied" in reasons[0] and "old values" in reasons[1] and "no row" in reasons[2]
+
+
+def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
+    gone = UNLOGGED | {"rate": 2}
+    changes = changes_of(reader(Debezium(), [event("u", before=GOOD, after=gone)]), INPUTS)
+    rows = changes.tables["r"].to_pylist()
+    assert [(row["name"], row["rate"], row["weight"]) for row in rows] == [
+        ("x", 1, -1),
+        ("x", 2, 1),
+    ]
+
+
+def test_an_update_that_changes_the_key_takes_the_old_key_out(reader):
+    table = reader(Debezium(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
+    rows = changes_of(table, INPUTS, rules=RULES).tables["r"].to_pylist()
+    assert [(row["id"], row["weight"]) for row in rows] == [(1, -1), (2, 1)]
+
+
+def test_tables_are_routed_by_their_longest_name_and_columns_renamed(reader):
+    source = {"db": "shop", "schema": "public", "table": "goods"}
+    text = event(after={"Nr": 5, "label": "x"}, source=source)
+    for name in ("shop.public.goods", "public.goods", "shop.goods", "goods"):
+        feed = Debezium(
+            tables={name: "r"}, rename={"r.nr": "id", "LABEL": "name"}, match_case=False
+        )
+        rows = changes_of(reader(feed, [text]), INPUTS).tables["r"].to_pylist()
+        assert [(row["id"], row["name"]) for row in rows] == [(5, "x")]
+
+
+MARK = "__debezium_unavailable_value"
+TOASTED = pa.schema([("id", pa.int64()), ("data", pa.binary()), ("list", pa.string())])
+
+
+@pytest.mark.parametrize("binary", ["base64", "hex"])
+@pytest.mark.parametrize("items", [[MARK], list(MARK.encode())])
+def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, binary, items):
+    encode = {"base64": lambda b: base64.b64encode(b).decode(), "hex": bytes.hex}[binary]
+    feed = Debezium(encoding=Encoding(binary=binary))
+    before = {"id": 1, "data": encode(b"old"), "list": ["x"]}
+    after = {"id": 2, "data": encode(MARK.encode()), "list": items}
+    texts = [event("u", before, after), event("u", None, after), event("c", None, after)]
+    for keys, letters in ((None, 2), (KEYS, 2)):
+        table = reader(feed, texts, keys=keys, schemas={"r": TOASTED})
+        changes = changes_of(table, {"r": Schema.of("r", TOASTED)})
+        new = {(row["data"], row["list"]) for row in changes.tables["r"].to_pylist()}
+        assert new - {(None, None)} == {(b"old", '["x"]')}
+        assert len(changes.letters) == letters
+
+
+def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
+    texts = [event(after=GOOD | {"name": "X"}).encode().replace(b"X", b) for b in (b"\xe9", b"e")]
+    frame = spark.createDataFrame([(text, text) for text in texts], "key binary, value binary")
+    for feed, keys in ((Debezium(), {}), (Compacted("r", rename={"op": "name"}), KEYS)):
+        table = feed.envelope(frame, SCHEMAS, keys=keys).toArrow()
+        reasons = [reason for reason in table["error"].to_pylist() if reason]
+        assert "UTF-8" in reasons[0]
+
+
+def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader):
+    types = ["INSERT", "upsert", "database-drop", "database-create", "bootstrap-complete"]
+    texts = [plain({"type": type, "table": "r", "database": "d", "data": GOOD}) for type in types]
+    reasons = reader(Maxwell(), texts)["error"].to_pylist()
+    assert reasons[:2] == ["the type is INSERT", "the type is upsert"]
+    assert "database, was dropped" in reasons[2] and len(reasons) == 3
+    elsewhere = plain({"type": "database-drop", "database": "other"})
+    for database, dropped in (("d", 1), ("other", 0)):
+        texts = [elsewhere.replace("other", database)]
+        assert reader(Maxwell(tables={"d.r": "r"}), texts).num_rows == dropped
+    rows = {"table": "r", "database": "d", "isDdl": False, "data": [{"id": "1"}]}
+    texts = [plain(rows | {"type": type}) for type in ("REPLACE", "XACOMMIT")]
+    texts += [plain(rows | {"type": "QUERY", "sql": sql}) for sql in ("delete from r", "commit")]
+    reasons = reader(Canal(), texts)["error"].to_pylist()
+    assert reasons == ["the type is REPLACE", "a statement that changes rows, which are not in it"]
+
+
+def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):
+    texts = [event(after={"id": 1, "Name": "x"}), event(after={"id": 2, "other": "x"})]
+    changes = changes_of(reader(Debezium(), texts), INPUTS)
+    assert [row["id"] for row in changes.tables["r"].to_pylist()] == [2]
+    assert "the row has a column Name" in changes.letters.table["reason"][0].as_py()
+
+
+def test_rows_of_an_event_have_no_order_where_its_number_has_no_room_for_it(spark):
+    text = '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, {"id": "b"}]}'
+    frame = spark.createDataFrame([(text, n) for n in (7, 2**60)], "value string, at long")
+    table = Canal(sequence="at").envelope(frame, SCHEMAS).toArrow()
+    assert table["sequence"].to_pylist() == [7 * 4096, 7 * 4096 + 1, None, None]
+
+
+def test_a_tombstone_may_have_a_schema(reader):
+    assert reader(Debezium(), ['{"schema": null, "payload": null}']).num_rows == 0

@@ -1,0 +1,191 @@
+"""Values of events: texts and numbers of JSON as the types of columns, exactly or not at all."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from circuits.schema import Schema
+from streaming import FeedError
+from streaming.sources.change_feeds import Debezium, Encoding, Maxwell
+from streaming.sources.envelope import changes_of
+from tests.generators.feeds import plain, reader_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def reader(spark):
+    return reader_of(spark)
+
+
+TIMES = pa.schema(
+    [
+        ("ms", pa.timestamp("ms")),
+        ("us", pa.timestamp("us", "Europe/Paris")),
+        ("ns", pa.timestamp("ns")),
+        ("clock", pa.time64("ns")),
+        ("span", pa.duration("ms")),
+        ("bytes", pa.binary()),
+        ("big", pa.uint64()),
+        ("wide", pa.decimal256(50, 2)),
+        ("round", pa.decimal128(5, -2)),
+        ("word", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("ms", "2024-01-02 03:04:05.678", "2024-01-02 03:04:05.678000"),
+        ("ms", "2024-01-02T03:04:05.678901", None),
+        ("ms", "2024-01-02T03:04:05Z", None),
+        ("ms", 1704164645678000, "2024-01-02 03:04:05.678000"),
+        ("ms", 1704164645678901, None),
+        ("ms", "2024-02-30 00:00:00", None),
+        ("ms", "12:30:00", None),
+        ("us", "2024-01-02 03:04:05", "2024-01-02 04:04:05+01:00"),
+        ("us", "2024-01-02T03:04:05+01:00", "2024-01-02 03:04:05+01:00"),
+        ("us", 1704164645000, None),
+        ("ns", "2024-01-02 03:04:05.000001", "2024-01-02 03:04:05.000001"),
+        ("ns", 1704164645000000, "2024-01-02 03:04:05"),
+        ("clock", "23:59:59.000001", "23:59:59.000001"),
+        ("clock", "24:00:00", None),
+        ("clock", "-00:00:01", None),
+        ("span", "-838:59:59", "-35 days, 1:00:01"),
+        ("span", "00:00:00.0001", None),
+        ("bytes", "AAH/", "b'\\x00\\x01\\xff'"),
+        ("bytes", "?", None),
+        ("bytes", 5, None),
+        ("big", 2**64 - 2, str(2**64 - 2)),
+        ("big", 2**64 - 1, None),
+        ("big", -1, None),
+        ("wide", "1" * 48 + ".25", "1" * 48 + ".25"),
+        ("wide", "1" * 49, None),
+        ("round", "12300", "1.23E+4"),
+        ("round", "12345", None),
+        ("word", "ann", "ann"),
+    ],
+)
+def test_texts_and_numbers_are_read_as_types_or_refused(once, column, value, expected):
+    found, reason = once(column, value)
+    if expected is None:
+        assert reason.startswith(f"column {column!r}: {value} is no ")
+    else:
+        assert (str(found), reason) == (expected, None)
+
+
+@pytest.fixture(scope="module")
+def once(reader, request):
+    """The values of all cases, from one micro-batch."""
+    function = test_texts_and_numbers_are_read_as_types_or_refused
+    (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
+    texts = [plain({"type": "insert", "table": "t", "data": {c: v}}) for c, v, _ in mark.args[1]]
+    feed = Maxwell(encoding=Encoding(time_unit={"ns": "us", "ms": "us"}))
+    schemas = {"t": TIMES}
+    table = reader(feed, texts, schemas=schemas)
+    found = {}
+    for (column, value, _), text in zip(mark.args[1], texts, strict=True):
+        mine = [row for row in table.to_pylist() if row["raw"] == text]
+        found[column, value] = (None, mine[0]["error"]) if mine else None
+    changes = changes_of(table, {"t": Schema.of("t", TIMES)})
+    assert len(changes.letters) == sum(v is not None for v in found.values())
+    rows = iter(changes.tables["t"].to_pylist())
+    for (column, value), known in found.items():
+        if known is None:
+            found[column, value] = (next(rows)[column], None)
+    return lambda column, value: found[column, value]
+
+
+@pytest.mark.parametrize("type", [pa.float16(), pa.list_(pa.int8()), pa.month_day_nano_interval()])
+def test_types_that_no_feed_can_carry_are_refused(reader, type):
+    with pytest.raises(FeedError, match="cannot carry values of type"):
+        reader(Maxwell(relation="t"), ["{}"], schemas={"t": pa.schema([("x", type)])})
+
+
+NUMBERS = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("d", pa.decimal128(38, 17)),
+        ("t", pa.string()),
+        ("day", pa.date32()),
+    ]
+)
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+
+
+def told(after, *columns):
+    """An event of Debezium, with what its schema says of columns."""
+    payload = {"after": after, "op": "c", "source": {"table": "t"}}
+    if not columns:
+        return plain(payload)
+    return plain(
+        {"schema": {"fields": [{"field": "after", "fields": list(columns)}]}, "payload": payload}
+    )
+
+
+def column(name, type, logical=None, **parameters):
+    return {"field": name, "type": type, "name": logical, "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (told({"d": "1234.50"}), "1234.5"),
+        (told({"d": "12345"}), "12345"),
+        (told({"d": "12"}), "12"),
+        (told({"d": "AMg="}), "200E-17"),
+        (told({"d": "1234"}), "1234, a number and the base64 of another"),
+        (told({"n": "12345678"}), "12345678, a number and the base64 of another"),
+        (told({"n": "AMg="}), "200"),
+        (told({"n": "AMg"}), "base64 AMg is no int64"),
+        (told({"d": "1234"}, column("d", "string")), "1234"),
+        (told({"d": "1234"}, column("d", "bytes", DECIMAL, scale="0")), "-2658824"),
+        (told({"d": "AMg="}, column("d", "bytes", DECIMAL, scale="-2")), "20000"),
+        (told({"d": {"scale": 1, "value": "AMg="}}), "20"),
+        (told({"d": {"scale": -1, "value": "AMg="}}), "2000"),
+        (told({"n": {"scale": 0, "value": "1234"}}), "-2658824"),
+        (told({"n": "AQA="}, column("n", "bytes", "io.debezium.data.Bits")), "AQA= is no int64"),
+        (told({"day": 5}), "1970-01-06"),
+        (told({"day": 5}, column("day", "int32", "io.debezium.time.Date")), "1970-01-06"),
+        (told({"day": 5}, column("day", "int64", "io.debezium.time.Timestamp")), "5 is no date32"),
+        (
+            plain({"after": {"d": 0}}).replace("0", f"1.{'1' * 45}")[:-1]
+            + ', "op": "c", "source": {"table": "t"}}',
+            "rounded from more than 38 digits, is no decimal128",
+        ),
+        (told({"t": "x"}).replace('"x"', "1" * 45), "is no string"),
+        (told({"t": "x"}).replace('"x"', "1E2"), "100.0 is no string"),
+        (told({"t": "x"}).replace('"x"', "1.10"), "1.1"),
+        (told({"t": "1.1E5"}), "1.1E5"),
+    ],
+)
+def test_numbers_of_debezium_are_exact_or_refused_however_they_are_written(numbers, text, expected):
+    value, error = numbers(text)
+    if error is not None:
+        assert expected in error and " is no " in error
+    elif isinstance(value, Decimal):
+        assert value == Decimal(expected)
+    else:
+        assert str(value) == expected
+
+
+@pytest.fixture(scope="module")
+def numbers(reader):
+    """The value of each of these events, from one micro-batch, and its error."""
+    function = test_numbers_of_debezium_are_exact_or_refused_however_they_are_written
+    (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
+    texts = [text for text, _ in mark.args[1]]
+    table = reader(Debezium(), texts, schemas={"t": NUMBERS})
+    rows = zip(table["row_t"].to_pylist(), table["error"].to_pylist(), strict=True)
+    found = dict(zip(texts, rows, strict=True))
+
+    def value(text):
+        row, error = found[text]
+        values = [value for value in (row or {}).values() if value is not None]
+        return (values[0] if values else None), error
+
+    return value

@@ -1,0 +1,225 @@
+"""Files of a state directory on the real disk that are not as they were written."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from circuits import compile_sql
+from streaming import StateDamagedError, ViewSink
+from streaming.state.manifest import Manifest, manifest_name
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views, written
+from tests.support.tables import table_of
+
+LAST = 5  # the newest version in these tests
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+HARMS = pytest.mark.parametrize("harm", [cut, flip, empty, lose])
+
+
+@pytest.fixture
+def place(tmp_path):
+    written(tmp_path / "state", LAST + 1)
+    return tmp_path / "state"
+
+
+def manifest(place: Path, number: int) -> Manifest:
+    name = manifest_name(number)
+    return Manifest.of((place / name).read_bytes(), name)
+
+
+def only_in_newest(place: Path) -> list[str]:
+    """The data files that the newest version has and the one before has not."""
+    older = manifest(place, LAST - 1).files
+    return [name for name in manifest(place, LAST).data_files if name not in older]
+
+
+def shared(place: Path) -> list[str]:
+    older = manifest(place, LAST - 1).files
+    return [name for name in manifest(place, LAST).data_files if name in older]
+
+
+@HARMS
+def test_a_damaged_data_file_of_the_newest_version_is_made_again_when_spark_replays(
+    place, harm, caplog
+):
+    (name,) = only_in_newest(place)
+    harm(place / name)
+    sink = sink_on(place)
+    with caplog.at_level(logging.WARNING):
+        feed(sink, LAST, LAST + 1)
+    assert name in caplog.text
+    assert f"going on from version {LAST - 1}" in caplog.text
+    check(sink, LAST + 2)
+
+
+@HARMS
+def test_a_damaged_data_file_is_named_when_spark_has_gone_on(place, harm):
+    (name,) = only_in_newest(place)
+    harm(place / name)
+    sink = sink_on(place)
+    for _ in range(2):
+        with pytest.raises(StateDamagedError, match=name) as caught:
+            feed(sink, LAST + 1)
+        assert "restore the state directory from a copy, or delete it" in str(caught.value)
+    with pytest.raises(StateDamagedError, match=name):
+        sink.table("paths")
+
+
+@HARMS
+def test_a_damaged_data_file_of_every_version_is_named_also_when_spark_replays(place, harm):
+    name = shared(place)[0]
+    harm(place / name)
+    sink = sink_on(place)
+    for number in (LAST, LAST + 1):
+        with pytest.raises(StateDamagedError, match=name):
+            feed(sink, number)
+
+
+@pytest.mark.parametrize("harm", [cut, flip, empty])
+def test_a_damaged_manifest_is_made_again_when_spark_replays_and_else_is_named(place, harm, caplog):
+    name = manifest_name(LAST)
+    harm(place / name)
+    sink = sink_on(place)
+    with pytest.raises(StateDamagedError, match=name):
+        feed(sink, LAST + 1)
+    with caplog.at_level(logging.WARNING):
+        feed(sink, LAST, LAST + 1)
+    assert name in caplog.text
+    check(sink, LAST + 2)
+
+
+def test_an_old_manifest_may_be_damaged(place):
+    empty(place / manifest_name(LAST - 1))
+    sink = sink_on(place)
+    feed(sink, LAST + 1)
+    check(sink, LAST + 2)
+
+
+@HARMS
+def test_damaged_outputs_are_made_again_when_spark_replays_and_else_are_not_missed(place, harm):
+    (name,) = manifest(place, LAST).outputs["paths"]
+    harm(place / name)
+    sink = sink_on(place)
+    feed(sink, LAST + 1)
+    check(sink, LAST + 2)
+    sink.close()
+    (name,) = manifest(place, LAST + 1).outputs["paths"]
+    harm(place / name)
+    sink = sink_on(place)
+    feed(sink, LAST + 1, LAST + 2)
+    check(sink, LAST + 3)
+
+
+@HARMS
+def test_a_damaged_identity_is_made_again_from_a_manifest_of_the_same_circuit(place, harm, caplog):
+    path = place / "state.json"
+    whole = path.read_bytes()
+    harm(path)
+    harm(place / manifest_name(LAST - 1))
+    sink = sink_on(place)
+    with caplog.at_level(logging.WARNING):
+        feed(sink, LAST, LAST + 1)
+    assert "state.json" in caplog.text
+    check(sink, LAST + 2)
+    assert path.read_bytes() == whole
+
+
+@HARMS
+def test_a_damaged_identity_is_named_where_the_newest_manifest_is_of_another_circuit(place, harm):
+    harm(place / "state.json")
+    other = compile_sql("SELECT src FROM link", {"link": LINK})
+    with pytest.raises(StateDamagedError, match=r"state\.json"):
+        sink_on(place, other).table("paths")
+    feed(sink_on(place), LAST + 1)
+
+
+@pytest.mark.parametrize("harm", [cut, flip, empty])
+def test_a_damaged_identity_is_named_where_no_manifest_is_whole(place, harm):
+    for path in (place / "state.json", *(place / "manifests").iterdir()):
+        harm(path)
+    with pytest.raises(StateDamagedError, match=r"state\.json"):
+        feed(sink_on(place), LAST)
+
+
+def test_a_state_directory_of_which_a_copy_is_put_back_goes_on(place, tmp_path):
+    (name,) = only_in_newest(place)
+    whole = (place / name).read_bytes()
+    flip(place / name)
+    sink = sink_on(place)
+    with pytest.raises(StateDamagedError, match=name):
+        feed(sink, LAST + 1)
+    (place / name).write_bytes(whole)
+    feed(sink, LAST + 1)
+    check(sink, LAST + 2)
+
+
+@HARMS
+def test_metrics_and_the_lock_are_nothing_to_lean_on(place, harm):
+    harm(place / "metrics.jsonl")
+    harm(place / "lock")
+    sink = sink_on(place)
+    feed(sink, LAST + 1)
+    check(sink, LAST + 2)
+    line = (place / "metrics.jsonl").read_text().splitlines()[-1]
+    assert line.endswith("}")
+    assert '"batch_id":6' in line
+
+
+def test_lines_of_metrics_are_whole_after_one_that_was_cut(place):
+    cut(place / "metrics.jsonl")
+    feed(sink_on(place), LAST + 1)
+    lines = (place / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["batch_id"] == LAST + 1
+
+
+def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, caplog):
+    sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
+    rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
+    with caplog.at_level(logging.WARNING):
+        sink(Frame(rows, "q"), 0)
+    (letters,) = (tmp_path / "letters").glob("*.parquet")
+    assert f"micro-batch 0: 1 rows were not taken, and are kept with the reasons in {letters}" in (
+        caplog.text
+    )
+
+
+def test_letters_that_are_damaged_do_not_hinder_the_sink_and_their_reader_sees_it(tmp_path):
+    sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
+    rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))
+    sink(Frame(rows, "q"), 0)
+    (letters,) = (tmp_path / "letters").glob("*.parquet")
+    assert pq.read_table(letters).num_rows == 1
+    data = letters.read_bytes()
+    letters.write_bytes(data.replace(b"Ulm", b"Rom"))
+    with pytest.raises(OSError, match="CRC"):
+        pq.read_table(letters, page_checksum_verification=True)
+    sink.close()
+    sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
+    sink(Frame(rows, "q"), 0)
+    sink(Frame(rows, "q"), 1)
+    assert sink.metrics[-1].letters_total == 2

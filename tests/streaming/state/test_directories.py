@@ -1,0 +1,257 @@
+"""State directories and sinks that do, or do not, belong together, on the real disk."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from circuits import InputOptions, compile_sql
+from dbsp_wcoj import Formula
+from streaming import (
+    BatchOrderError,
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    StateMismatchError,
+)
+from streaming.state import files
+from streaming.state.files import LocalFiles
+from streaming.state.manifest import verified_text, with_checksum
+from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def place(tmp_path):
+    written(tmp_path / "state", 5)
+    return tmp_path / "state"
+
+
+def changed_views(text=VIEWS, schema=LINK, **options):
+    return compile_sql(text, {"link": schema}, **{"materialize": True, **options})
+
+
+MISMATCHES = {
+    "another view": (
+        lambda: changed_views(VIEWS.replace("count(*)", "sum(src)")),
+        "cities is another one",
+    ),
+    "a view more": (
+        lambda: changed_views(f"{VIEWS} CREATE VIEW more AS SELECT src FROM link;"),
+        "more is new",
+    ),
+    "a view less": (
+        lambda: changed_views(VIEWS.strip().split("\n")[0]),
+        "cities is gone",
+    ),
+    "another schema": (
+        lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int32()))),
+        r"link was \(src int64, dst int64, city string\) and is \(src int32, dst int64, city",
+    ),
+    "not null": (
+        lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int64(), nullable=False))),
+        r"link was \(src int64, .*\) and is \(src int64 not null, ",
+    ),
+    "another order": (
+        lambda: changed_views("\n".join(reversed(VIEWS.strip().split("\n")))),
+        r"the order was \(.*view paths, view cities.*\) and is \(.*view cities, view paths",
+    ),
+    "rules": (
+        lambda: changed_views(rules={"link": InputOptions(keys=("src", "dst"))}),
+        "link is another one",
+    ),
+    "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),
+}
+
+
+@pytest.mark.parametrize("name", MISMATCHES)
+def test_a_state_of_other_views_is_refused_by_what_differs(place, name):
+    make, words = MISMATCHES[name]
+    for number in (4, 5):
+        with pytest.raises(StateMismatchError, match=words) as caught:
+            feed(sink_on(place, make()), number)
+        assert "give the new circuit a new state directory and a new checkpoint" in str(
+            caught.value
+        )
+    feed(sink_on(place), 5)
+
+
+@pytest.mark.parametrize("formula", list(Formula))
+def test_another_formula_and_other_parts_go_on(place, formula):
+    sink = sink_on(place, views(formula=formula, parts=3))
+    feed(sink, 4, 5)
+    check(sink, 6)
+    sink.close()
+    sink = sink_on(place)
+    feed(sink, 5, 6)
+    check(sink, 7)
+
+
+def test_a_newer_format_is_refused(place):
+    path = place / "state.json"
+    body = verified_text(path.read_bytes(), "state.json")
+    path.write_bytes(with_checksum({**body, "format": 99, "more": [1]}))
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 1") as caught:
+        feed(sink_on(place), 5)
+    assert "use the version that wrote it" in str(caught.value)
+
+
+def test_a_deleted_checkpoint_is_refused(place):
+    with pytest.raises(BatchOrderError, match="0 is older than the oldest version") as caught:
+        feed(sink_on(place), 0, query="new")
+    assert "put back the one that belongs to the state, or delete both" in str(caught.value)
+
+
+def test_a_deleted_state_is_refused(place):
+    shutil.rmtree(place)
+    with pytest.raises(BatchOrderError, match=r"first micro-batch has id 5, not 0.*is empty"):
+        feed(sink_on(place), 5)
+
+
+def test_gaps_and_old_ids_are_refused(place):
+    sink = sink_on(place)
+    with pytest.raises(BatchOrderError, match=r"6 follows 4.*: 5 is missing"):
+        feed(sink, 6)
+    with pytest.raises(BatchOrderError, match=r"9 follows 4.*: 5 to 8 are missing"):
+        feed(sink, 9)
+    with pytest.raises(BatchOrderError, match=r"1 is older than the oldest version .* 2 to 4"):
+        feed(sink, 1)
+    feed(sink, 5)
+    check(sink, 6)
+
+
+@pytest.mark.parametrize("number", [2, 4, 5])
+def test_the_checkpoint_of_another_query_is_refused(place, number):
+    sink = sink_on(place)
+    with pytest.raises(BatchOrderError, match=r"comes from query other, .* belongs to query q"):
+        feed(sink, number, query="other")
+    feed(sink, 5)
+    check(sink, 6)
+
+
+def test_a_version_before_the_newest_may_come_again_only_with_its_own_delta(place):
+    """Spark lost its last commits, as a crash of the machine may do; targets have them."""
+    sink = sink_on(place)
+    feed(sink, 3, 4, 5)
+    check(sink, 6)
+
+
+def test_fewer_versions_than_two_are_refused(tmp_path):
+    with pytest.raises(StateError, match="at least 2"):
+        sink_on(tmp_path, keep=1)
+
+
+def test_a_second_sink_in_the_process_is_refused_until_the_first_is_closed(place):
+    first, second = sink_on(place), sink_on(place)
+    feed(first, 5)
+    with pytest.raises(StateLockedError, match=r"\(this one\): stop that query and close\(\) its"):
+        feed(second, 6)
+    check(second, 6)  # reading needs no lock
+    first.close()
+    feed(second, 6)
+    check(second, 7)
+
+
+HOLDER = """
+import sys
+from tests.support.fed_sink import feed, sink_on
+sink = sink_on(sys.argv[1])
+feed(sink, 5)
+print("held", flush=True)
+sys.stdin.readline()
+sink.close()
+print("closed", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
+    place, monkeypatch
+):
+    monkeypatch.setattr(files, "PATIENCE", 0.2)
+    for end in ("close", "kill"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(place)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout.readline() == "held\n"
+            sink = sink_on(place)
+            with pytest.raises(StateLockedError, match=f"process {process.pid}: stop that query"):
+                feed(sink, 6)
+            check(sink, 6)
+            if end == "kill":
+                process.kill()
+                process.wait()
+            else:
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == "closed\n"
+            feed(sink, 5)
+            check(sink, 6)
+            sink.close()
+            process.kill()
+
+
+def test_metrics_have_a_line_for_each_micro_batch(place):
+    feed(sink_on(place), 4, 5)
+    lines = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    assert [line["batch_id"] for line in lines] == [0, 1, 2, 3, 4, 4, 5]
+    assert [line["replayed"] for line in lines] == [False] * 5 + [True, False]
+    assert lines[-1]["rows_in"] == {"link": 2}
+    assert set(lines[-1]["seconds"]) >= {"read", "decode", "step", "write", "publish", "all"}
+    assert lines[-1]["bytes_written"] > 0
+    assert lines[-1]["arrangements"]["text"][0] == 7
+
+
+def test_views_are_read_beside_the_sink_that_writes_them(tmp_path):
+    reader = sink_on(tmp_path)
+    check(reader, 0)
+    assert not list(tmp_path.iterdir())  # a reader leaves no trace, and no lock
+    writer = sink_on(tmp_path)
+    for number in range(6):
+        feed(writer, number)
+        check(reader, number + 1)
+        check(reader, number + 1)
+    with pytest.raises(StateLockedError):
+        feed(reader, 6)
+    check(reader, 6)
+    writer.close()
+    feed(reader, 6)
+    check(reader, 7)
+    check(writer, 7)
+
+
+def test_a_version_that_is_dropped_while_it_is_read_gives_way_to_a_newer_one(place):
+    writer = sink_on(place, keep=2)
+
+    class Overtaken(LocalFiles):
+        """While the first manifest is read the writer does some micro-batches."""
+
+        def read(self, name):
+            data = super().read(name)
+            if name.startswith("manifests/") and len(writer.metrics) == 1:
+                feed(writer, *range(5, 12))
+            return data
+
+    feed(writer, 4)
+    check(sink_on(Overtaken(place)), 12)
+
+
+def test_what_is_damaged_is_named_to_readers_too(place):
+    writer = sink_on(place)
+    feed(writer, 5)
+    for path in (place / "data").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(StateDamagedError, match="has 0 bytes"):
+        sink_on(place).table("paths")

@@ -1,0 +1,109 @@
+"""A disk without room: the micro-batch is refused as a whole, and goes on when there is room."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streaming import Output, ParquetTarget, StateError, TargetError, ViewSink
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import ROWS, batch, check, feed, sink_on, views
+
+PAGE = 4096
+DISK = 80  # pages
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of a few pages."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={DISK * PAGE}", "none", str(place)]
+    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@contextmanager
+def filled(place: Path, free: int):
+    """Leave so many pages of the disk free."""
+    stat = os.statvfs(place)
+    ballast = place / "ballast"
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(stat.f_bavail - free, 1) * PAGE)
+    try:
+        yield
+    finally:
+        ballast.unlink()
+
+
+@pytest.mark.parametrize("free", range(4))
+def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_room(disk, free):
+    sink = sink_on(disk / "state")
+    feed(sink, 0, 1)
+    with filled(disk, free), pytest.raises(StateError, match="No space left on device") as caught:
+        feed(sink, 2)
+    assert "micro-batch 2 cannot be written" in str(caught.value)
+    assert f"{disk}/state/" in str(caught.value)
+    assert "start the query again" in str(caught.value)
+    check(sink, 2)
+    sink.close()
+    again = sink_on(disk / "state")
+    check(again, 2)
+    feed(again, 2, 3)
+    check(again, 4)
+
+
+def test_a_disk_fills_up_and_is_given_room_again_and_again(disk):
+    sink = sink_on(disk / "state")
+    for number in range(len(ROWS)):
+        with filled(disk, number % 4):
+            try:
+                feed(sink, number)
+            except StateError:
+                check(sink, number)
+        # Whatever was given out already is given out again.
+        feed(sink, number)
+    check(sink, len(ROWS))
+    there = {path.parent.name for path in disk.rglob("*.tmp")}
+    assert not there
+
+
+def test_a_target_without_room_refuses_and_is_given_the_delta_again(disk, tmp_path):
+    sink = ViewSink(
+        views(), [Output("paths", ParquetTarget(disk / "out"))], state_dir=tmp_path / "state"
+    )
+    sink(Frame(batch(0)), 0)
+    with filled(disk, 0), pytest.raises(TargetError, match="No space left on device"):
+        sink(Frame(batch(1)), 1)
+    assert len(list((disk / "out").glob("*.parquet"))) == 1
+    sink.close()
+    sink = ViewSink(
+        views(), [Output("paths", ParquetTarget(disk / "out"))], state_dir=tmp_path / "state"
+    )
+    sink(Frame(batch(1)), 1)
+    assert len(list((disk / "out").glob("*.parquet"))) == 2
+    check(sink, 2)
+
+
+@pytest.mark.parametrize("limit", [0, 100, 1000])
+def test_files_that_may_not_grow_refuse_a_micro_batch_as_a_whole(tmp_path, limit):
+    sink = sink_on(tmp_path)
+    feed(sink, 0, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(StateError, match="File too large"):
+            feed(sink, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    check(sink, 2)
+    feed(sink, 2, 3)
+    check(sink, 4)

@@ -1,0 +1,92 @@
+"""Who may read a state directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from streaming import StateError, ViewSink
+from streaming.cli.commands.run import _mode_of
+from streaming.distributed.rescaling import rescaled
+from streaming.state.files import LocalFiles
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import LINK, ROWS, feed, sink_on, views
+from tests.support.tables import table_of
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def modes(place: Path) -> tuple[set[int], set[int]]:
+    """Those of the folders, and of the files."""
+    found = [*place.rglob("*")]
+    return (
+        {stat.S_IMODE(path.stat().st_mode) for path in (place, *found) if path.is_dir()},
+        {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()},
+    )
+
+
+def dead_letter(sink: ViewSink, number: int) -> None:
+    rows = table_of(LINK, ROWS[number]).append_column("weight", pa.array(["1", "no"]))
+    sink(Frame(rows, "q"), number)
+
+
+@pytest.mark.parametrize(
+    ("options", "folders", "files"),
+    [({}, 0o700, 0o600), ({"state_mode": 0o750}, 0o750, 0o640)],
+)
+def test_state_and_dead_letters_are_the_user_s_alone_unless_told_otherwise(
+    tmp_path, options, folders, files
+):
+    place = tmp_path / "deep" / "state"
+    sink = ViewSink(views(), state_dir=place, bad_rows="dead_letter", **options)
+    for number in range(5):
+        dead_letter(sink, number)
+    sink.close()
+    assert list((place / "letters").iterdir())
+    assert modes(place) == ({folders}, {files})
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o755
+
+
+def test_a_directory_that_exists_keeps_its_mode(tmp_path):
+    place = tmp_path / "state"
+    place.mkdir(mode=0o755)
+    feed(sink_on(place), 0)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o755
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o700, 0o600}
+
+
+def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
+    sink = ViewSink(views().definition.circuit(), state_dir=tmp_path / "kept", state_mode=0o770)
+    feed(sink, 0)
+    sink.close()
+    assert modes(tmp_path / "kept") == ({0o770}, {0o660})
+    plain = compile_sql("SELECT city, count(*) AS n FROM link GROUP BY city", {"link": LINK})
+    sink = ViewSink(plain, state_dir=tmp_path / "state", state_mode=0o770)
+    feed(sink, 0)
+    sink.close()
+    rescaled(LocalFiles(tmp_path / "state"), cells=2)
+    assert modes(tmp_path / "state") == ({0o770}, {0o660})
+
+
+@pytest.mark.parametrize("mode", [0o077, 0, -1, 0o10700, "700", None])
+def test_a_mode_that_shuts_the_user_out_is_refused(tmp_path, mode):
+    with pytest.raises(StateError, match="state_mode="):
+        ViewSink(views(), state_dir=tmp_path, state_mode=mode)
+
+
+def test_the_command_takes_octal_digits():
+    assert (_mode_of("700"), _mode_of("0750"), _mode_of("2770")) == (0o700, 0o750, 0o2770)
+    for text in ("7", "rwx", "0x1f", "999", "077", ""):
+        with pytest.raises(StateError, match="mode"):
+            _mode_of(text)

@@ -1,0 +1,331 @@
+"""Every file system that durable state is kept on does the same, but for what a crash leaves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as arrow_fs
+import pytest
+
+from streaming import StateError, StateLockedError
+from streaming.state import files as files_module
+from streaming.state.files import MAPPED, ArrowFiles, LocalFiles, files_of
+from tests.support.simulated_files import SimulatedDisk
+
+
+@pytest.fixture(params=["local", "arrow local", "arrow memory", "simulated"])
+def opened(request, tmp_path):
+    """A function that opens one and the same directory, as a sink does when it starts."""
+    if request.param == "local":
+        return lambda: LocalFiles(tmp_path / "deep" / "state")
+    if request.param == "arrow local":
+        system = arrow_fs.LocalFileSystem()
+        return lambda: ArrowFiles(system, str(tmp_path / "deep" / "state"))
+    if request.param == "arrow memory":
+        system = arrow_fs._MockFileSystem()
+        return lambda: ArrowFiles(system, "deep/state")
+    return SimulatedDisk(seed=1).files
+
+
+@pytest.fixture
+def files(opened):
+    return opened()
+
+
+def test_what_is_written_is_read_by_whoever_opens_the_directory(opened):
+    files = opened()
+    files.write("data/a", [b"one ", bytearray(b"two "), memoryview(b"three")])
+    files.sync("data/a")
+    files.sync_folder("data")
+    files.sync_folder("")
+    assert bytes(opened().read("data/a")) == b"one two three"
+    assert opened().size("data/a") == 13
+
+
+def test_arrays_and_buffers_of_arrow_are_written_as_their_bytes(files):
+    numbers = np.arange(3, dtype=np.int64)
+    files.write("a", [numbers, pa.py_buffer(b"xy"), memoryview(numbers)])
+    assert bytes(files.read("a")) == numbers.tobytes() + b"xy" + numbers.tobytes()
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"", b""]])
+def test_a_file_may_be_empty(files, chunks):
+    files.write("a", chunks)
+    assert (bytes(files.read("a")), files.size("a"), files.names("")) == (b"", 0, ["a"])
+
+
+@pytest.mark.parametrize("size", [10, MAPPED + 3])
+def test_memory_that_was_read_may_be_written_to_and_the_file_stays(files, size):
+    files.write("a", [bytes(size)])
+    array = np.frombuffer(files.read("a"), np.uint8)
+    array[:] = 7
+    assert bytes(files.read("a")) == bytes(size)
+
+
+def test_a_file_is_written_over(files):
+    files.write("d/a", [b"a long text"])
+    files.write("d/a", [b"short"])
+    assert bytes(files.read("d/a")) == b"short"
+
+
+def test_a_rename_takes_the_place_of_what_had_the_name(files):
+    files.write("d/a", [b"one"])
+    files.write("d/b", [b"two"])
+    files.rename("d/a", "d/b")
+    assert (bytes(files.read("d/b")), files.names("d")) == (b"one", ["d/b"])
+
+
+def test_a_new_name_is_given_once_and_never_taken_from_another_file(files):
+    files.write("d/a", [b"one"])
+    files.write("d/b", [b"two"])
+    files.rename_new("d/a", "d/c")
+    assert (bytes(files.read("d/c")), files.names("d")) == (b"one", ["d/b", "d/c"])
+    with pytest.raises(FileExistsError, match="d/c"):
+        files.rename_new("d/b", "d/c")
+    assert (bytes(files.read("d/c")), bytes(files.read("d/b"))) == (b"one", b"two")
+    with pytest.raises(FileNotFoundError):
+        files.rename_new("d/none", "d/new")
+
+
+def test_a_file_system_without_hard_links_looks_before_it_renames(tmp_path, monkeypatch):
+    def refused(*given, **options):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refused)
+    test_a_new_name_is_given_once_and_never_taken_from_another_file(LocalFiles(tmp_path))
+
+
+def test_of_many_processes_that_give_a_new_name_one_succeeds(tmp_path):
+    files = LocalFiles(tmp_path)
+    for number in range(8):
+        files.write(f"d/{number}", [b"%d" % number])
+    won = []
+
+    def give(number: int) -> None:
+        try:
+            LocalFiles(tmp_path).rename_new(f"d/{number}", "d/manifest")
+        except FileExistsError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=give, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [bytes(files.read("d/manifest"))] == [b"%d" % number for number in won]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0])
+@pytest.mark.parametrize("mode", [0o700, 0o750, 0o2770])
+def test_what_is_created_has_the_mode_that_was_asked_for_whatever_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        files = LocalFiles(tmp_path / "above" / "state", mode)
+        files.lock()
+        files.write("data/a", [b"x"])
+        files.append("metrics", "x\n")
+        files.unlock()
+    finally:
+        os.umask(before)
+    place = tmp_path / "above" / "state"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place / "data")} == {mode}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.rglob("*") if path.is_file()} == {
+        mode & 0o666
+    }
+    assert stat.S_IMODE(place.parent.stat().st_mode) == 0o777 & ~umask
+
+
+def test_names_are_sorted_and_of_one_folder(files):
+    for name in ("d/b", "d/a", "e/c", "top"):
+        files.write(name, [b"x"])
+    assert files.names("d") == ["d/a", "d/b"]
+    assert files.names("e") == ["e/c"]
+    assert files.names("") == ["top"]
+    assert files.names("nothing") == []
+
+
+def test_a_directory_that_nobody_wrote_to_is_empty(files):
+    assert (files.names(""), files.names("d"), files.size("d/a")) == ([], [], None)
+    files.sync_folder("")
+    files.sync_folder("d")
+
+
+def test_removing_takes_a_file_away_and_minds_no_missing_one(files):
+    files.write("d/a", [b"one"])
+    files.remove("d/a")
+    files.remove("d/a")
+    files.remove("e/b")
+    assert (files.names("d"), files.size("d/a")) == ([], None)
+
+
+def test_a_missing_file_is_not_read_and_not_renamed(files):
+    files.write("d/b", [b"one"])
+    for call in (lambda: files.read("d/a"), lambda: files.rename("d/a", "d/b")):
+        with pytest.raises(FileNotFoundError):
+            call()
+    assert bytes(files.read("d/b")) == b"one"
+
+
+def test_text_is_appended_to_a_new_file_and_to_an_old_one(files):
+    files.append("d/log", "one\n")
+    files.append("d/log", "zwölf\n")
+    assert bytes(files.read("d/log")).decode() == "one\nzwölf\n"
+
+
+def test_a_lock_is_taken_twice_and_given_back_twice_by_the_same(opened):
+    files = opened()
+    files.lock()
+    files.lock()
+    files.unlock()
+    files.unlock()
+    other = opened()
+    other.lock()
+    other.unlock()
+
+
+@pytest.mark.parametrize("opened", ["local", "simulated"], indirect=True)
+def test_a_second_writer_is_told_who_has_the_lock_until_it_is_given_back(opened):
+    first, second = opened(), opened()
+    first.lock()
+    owner = os.getpid() if isinstance(first, LocalFiles) else first.process
+    with pytest.raises(StateLockedError, match=f"in process {owner}"):
+        second.lock()
+    first.unlock()
+    second.lock()
+    with pytest.raises(StateLockedError):
+        first.lock()
+    second.unlock()
+
+
+def test_a_lock_goes_with_the_last_reference_and_not_to_a_copy_or_a_forked_process(tmp_path):
+    first = LocalFiles(tmp_path)
+    first.lock()
+    copied = pickle.loads(pickle.dumps(first))
+    with pytest.raises(StateLockedError):
+        copied.lock()
+    child = os.fork()
+    if not child:
+        first.unlock()
+        os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(StateLockedError):
+        copied.lock()
+    del first
+    copied.lock()
+
+
+HOLDER = """
+import sys
+from streaming.state.files import LocalFiles
+files = LocalFiles(sys.argv[1])
+files.lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(files_module, "PATIENCE", 0.2)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        files = LocalFiles(tmp_path)
+        with pytest.raises(StateLockedError, match=rf"in process {holder.pid}: stop that query"):
+            files.lock()
+        monkeypatch.setattr(files_module, "PATIENCE", 60.0)
+        threading.Timer(0.3, holder.kill).start()
+        files.lock()
+        files.unlock()
+
+
+def test_a_lock_that_cannot_be_had_for_another_reason_is_an_error_of_the_file_system(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError, match="file") as caught:
+        LocalFiles(tmp_path / "file").lock()
+    assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
+
+
+def test_a_directory_that_is_made_is_synced_into_its_parent(tmp_path, monkeypatch):
+    synced = []
+    real = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle))
+    )
+    files = LocalFiles(tmp_path / "deep" / "state")
+    files.write("data/a", [b"one"])
+    files.sync_folder("")
+    parents = {path.stat().st_ino for path in (tmp_path, tmp_path / "deep")}
+    assert parents <= set(synced)
+
+
+def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
+    system = arrow_fs._MockFileSystem()
+    for given in (
+        tmp_path,
+        str(tmp_path),
+        tmp_path.as_uri(),
+        f"file:{tmp_path}",
+        (arrow_fs.LocalFileSystem(), str(tmp_path)),
+        (arrow_fs.SubTreeFileSystem("/", arrow_fs.LocalFileSystem()), str(tmp_path)[1:]),
+    ):
+        assert isinstance(files_of(given), LocalFiles)
+        assert files_of(given).location == str(tmp_path)
+    assert isinstance(files_of((system, "state")), ArrowFiles)
+    own = SimulatedDisk(1).files()
+    assert files_of(own) is own
+
+
+@pytest.mark.parametrize("uri", ["floppy://a", "dbfs:/state"])
+def test_a_uri_of_no_known_file_system_is_refused(uri):
+    with pytest.raises(StateError, match=f"state_dir '{uri}'"):
+        files_of(uri)
+
+
+def test_whatever_a_file_system_raises_is_an_error_of_the_operating_system(tmp_path):
+    fsspec = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(Refusing()))
+    files = ArrowFiles(fsspec, str(tmp_path))
+    for call in (
+        lambda: files.write("d/a", [b"x"]),
+        lambda: files.read("d/a"),
+        lambda: files.size("d/a"),
+        lambda: files.names("d"),
+        lambda: files.remove("d/a"),
+        lambda: files.rename("d/a", "d/b"),
+        lambda: files.append("d/a", "x"),
+    ):
+        with pytest.raises(OSError, match="RuntimeError: not today"):
+            call()
+
+
+class Refusing:
+    """A file system of fsspec with errors of its own."""
+
+    protocol = "refusing"
+
+    def __getattr__(self, name):
+        def refused(*given, **options):
+            raise RuntimeError("not today")
+
+        return refused
+
+
+def test_text_that_is_written_again_with_every_line_stays_short(monkeypatch):
+    monkeypatch.setattr(files_module, "REWRITTEN", 20)
+    files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
+    for number in range(20):
+        files.append("log", f"line {number}\n")
+    kept = bytes(files.read("log.1")) + bytes(files.read("log"))
+    assert kept.decode().splitlines() == [f"line {n}" for n in range(15, 20)]

@@ -1,0 +1,469 @@
+"""A state directory into which somebody else has put files.
+
+Whatever they are, no code of theirs runs, nothing outside of the directory is read, written or
+removed, and who reads the directory goes on or raises an error of this library.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import socket
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from circuits import InputOptions, compile_sql
+from streaming import StateDamagedError, StateError, StreamingError, ViewSink
+from streaming.cli.state_inspection import inspected
+from streaming.distributed.rescaling import rescaled
+from streaming.state.checksums import verified_text, with_checksum
+from streaming.state.files import LocalFiles, read_small
+from streaming.state.manifest import Manifest, manifest_name
+from streaming.state.parquet import read_parquet
+from streaming.state.segment import SCHEMA, read_segment
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views
+from tests.support.tables import table_of
+
+LAST = 4
+SECRET = b"nobody may read or change this"
+NEWEST, OLDEST = manifest_name(LAST), manifest_name(LAST - 2)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    place = tmp_path_factory.mktemp("whole") / "state"
+    sink = ViewSink(views(), state_dir=place, bad_rows="dead_letter")
+    for number in range(LAST + 1):
+        rows = table_of(LINK, ROWS[number]).append_column("weight", pa.array(["1", "1"]))
+        bad = table_of(LINK, [(0, 0, "x")]).append_column("weight", pa.array(["no"]))
+        sink(Frame(pa.concat_tables([rows, bad]), "q"), number)
+    sink.close()
+    return place
+
+
+@pytest.fixture
+def place(whole, tmp_path):
+    (tmp_path / "outside").mkdir()
+    for name in ("secret", "data.arrow"):
+        (tmp_path / "outside" / name).write_bytes(SECRET)
+    shutil.copytree(whole, tmp_path / "state")
+    return tmp_path / "state"
+
+
+@pytest.fixture(autouse=True)
+def nothing_outside_has_changed(place):
+    yield
+    outside = place.parent / "outside"
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {
+        "secret": SECRET,
+        "data.arrow": SECRET,
+    }
+
+
+def one_of(place: Path, folder: str) -> str:
+    """A file that the newest version needs."""
+    found = Manifest.of((place / NEWEST).read_bytes(), NEWEST)
+    return next(name for name in found.files if name.startswith(folder))
+
+
+def used(place: Path) -> dict[str, str]:
+    """The outcome of reading the directory: None, or the name of the error."""
+    said = {}
+
+    def feeds(*numbers: int) -> Callable[[], object]:
+        def call() -> None:
+            sink = sink_on(place)
+            try:
+                feed(sink, *numbers)
+                check(sink, numbers[-1] + 1)
+            finally:
+                sink.close()
+
+        return call
+
+    calls: dict[str, Callable[[], object]] = {
+        "inspect": lambda: inspected(place, check=True),
+        "rescale": lambda: rescaled(LocalFiles(place), cells=2),
+        "read": lambda: sink_on(place).table("paths"),
+        "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
+        "replay": feeds(LAST),
+    }
+    for name, call in calls.items():
+        try:
+            call()
+        except StreamingError as error:
+            said[name] = type(error).__name__
+        else:
+            said[name] = ""
+    return said
+
+
+class Evil:
+    """Makes a file outside when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.path),)
+
+
+TARGETS = [
+    "state.json",
+    "views.json",
+    "views.pickle",
+    "epoch.json",
+    "lock",
+    "metrics.jsonl",
+    "state.json.tmp",
+    "views.json.tmp",
+    "epoch.json.tmp",
+    NEWEST,
+    OLDEST,
+    manifest_name(LAST + 1),
+    f"{NEWEST}.tmp",
+    "data/stray.arrow",
+    "data",
+    "outputs",
+    "letters/00000000000000000004.parquet",
+    "DATA",
+    "OUTPUT",
+]
+
+
+def path_of(place: Path, name: str) -> Path:
+    folders = {"DATA": "data/", "OUTPUT": "outputs/"}
+    return place / (one_of(place, folders[name]) if name in folders else name)
+
+
+def gone(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_pickle_is_read_under_any_name(place, name):
+    path = path_of(place, name)
+    gone(path)
+    planted = pickle.dumps(Evil(place.parent / "outside" / "pwned"))
+    path.write_bytes(planted + f"\ncrc32 {zlib.crc32(planted):08x}\n".encode())
+    used(place)
+
+
+def links(place: Path) -> dict[str, Callable[[Path], object]]:
+    outside = place.parent / "outside"
+
+    def bind(path: Path) -> None:
+        here = Path.cwd()
+        os.chdir(path.parent)  # names of sockets are short
+        try:
+            with socket.socket(socket.AF_UNIX) as one:
+                one.bind(path.name)
+        finally:
+            os.chdir(here)
+
+    def sparse(path: Path) -> None:
+        with path.open("wb") as file:
+            file.truncate(1 << 42)
+
+    return {
+        "link to a file": lambda path: path.symlink_to(outside / "secret"),
+        "link to a folder": lambda path: path.symlink_to(outside),
+        "link to nothing": lambda path: path.symlink_to(outside / "new"),
+        "link to itself": lambda path: path.symlink_to(path),
+        "link to a device": lambda path: path.symlink_to("/dev/zero"),
+        "FIFO": lambda path: os.mkfifo(path),
+        "socket": bind,
+        "folder": lambda path: path.mkdir(),
+        "full folder": lambda path: (path.mkdir(), (path / "x").write_bytes(b"x")),
+        "huge": sparse,
+        "empty": lambda path: path.write_bytes(b""),
+    }
+
+
+KINDS = list(links(Path()))
+PAIRS = [(name, kind) for name in TARGETS for kind in KINDS]
+FEW = [(name, KINDS[place % len(KINDS)]) for place, name in enumerate(TARGETS)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(*one, marks=[] if one in FEW else pytest.mark.slow) for one in PAIRS],
+)
+def test_whatever_stands_in_the_place_of_a_file_is_not_followed(place, name, kind):
+    path = path_of(place, name)
+    gone(path)
+    links(place)[kind](path)
+    said = used(place)
+    if name in (NEWEST, "DATA", "data") and kind != "huge":
+        assert said["go on"], "the version that is needed is not there"
+
+
+def deep(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+TEXTS = {
+    "a list": "[]",
+    "a text": '"x"',
+    "null": "null",
+    "a number": "1e999",
+    "NaN": '{"format": NaN, "epoch": NaN, "batch_id": NaN}',
+    "infinity": '{"format": -Infinity, "batch_id": Infinity}',
+    "deep": f'{{"format": {deep(100_000)}, "batch_id": 1}}',
+    "keys twice": '{"format": 1, "format": 1, "batch_id": 4, "batch_id": 4}',
+    "a long number": f'{{"format": 1, "epoch": 1{"0" * 10_000}}}',
+    "no UTF-8": b'{"format": "\xff\xfe"}',
+    "wrong types": '{"format": true, "epoch": [1], "owner": 7, "id": 3, "fingerprints": [1]}',
+    "nothing": "{}",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        NEWEST,
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("state.json", "views.json", "epoch.json", OLDEST)
+        ),
+    ],
+)
+def test_json_that_is_not_ours_is_a_typed_error(place, name, text):
+    given = TEXTS[text]
+    line = given if isinstance(given, bytes) else given.encode()
+    (place / name).write_bytes(line + f"\ncrc32 {zlib.crc32(line):08x}\n".encode())
+    said = used(place)
+    if name == NEWEST:
+        assert said["go on"] == "StateDamagedError"
+
+
+NAMES = [
+    "../outside/secret",
+    "data/../../outside/data.arrow",
+    "data/..",
+    "data/",
+    "data",
+    "state.json",
+    "/etc/hostname",
+    "data//etc/hostname",
+    "outputs/../../outside/secret",
+    "data/.hidden",
+    "data/a\0b",
+    "data/" + "a" * 5000,
+    "letters/00000000000000000004.parquet",
+]
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Forge a manifest, with the checksum that it should have."""
+    body = verified_text(path.read_bytes(), path.name)
+    change(body)
+    text = json.dumps(body).encode()
+    path.write_bytes(text + f"\ncrc32 {zlib.crc32(text):08x}\n".encode())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("manifest", [NEWEST, OLDEST])
+def test_names_in_a_manifest_do_not_lead_out_of_the_directory(place, manifest, name):
+    """The oldest is dropped, with its files, while the sink goes on."""
+
+    def add(body: dict[str, Any]) -> None:
+        body["files"][name] = [len(SECRET), zlib.crc32(SECRET)]
+        body["outputs"]["paths"] = [name]
+
+    changed(place / manifest, add)
+    outside = [Path("/etc/hostname")] if Path("/etc/hostname").exists() else []
+    said = used(place)
+    assert all(path.exists() for path in outside)
+    if manifest == NEWEST:
+        assert said["go on"] == "StateDamagedError"
+
+
+def everywhere(value: Any, change: Callable[[Any], Iterable[Any]]) -> Iterable[Any]:
+    """Copies of a JSON value, each with one part of it changed."""
+    yield from change(value)
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield {other: one for other, one in value.items() if other != key}
+            for new in everywhere(part, change):
+                yield {**value, key: new}
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            for new in everywhere(part, change):
+                yield [*value[:place], new, *value[place + 1 :]]
+
+
+WRONG = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[]]]
+
+
+def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(place):
+    data = (place / NEWEST).read_bytes()
+    body = verified_text(data, NEWEST)
+    rng = np.random.default_rng(0)
+    forged = [*everywhere(body, lambda part: WRONG)]
+    for number in rng.permutation(len(forged))[:250]:
+        text = with_checksum(forged[number]) if isinstance(forged[number], dict) else b""
+        (place / NEWEST).write_bytes(text)
+        sink = sink_on(LocalFiles(place))
+        with contextlib.suppress(StreamingError):
+            sink.table("paths")
+    (place / NEWEST).write_bytes(data)
+
+
+def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
+    body = verified_text((place / OLDEST).read_bytes(), OLDEST)
+    before = sorted(path.name for path in (place / "letters").iterdir())
+    forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
+    for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
+        if not isinstance(one, dict):
+            continue
+        copy = place.parent / f"copy {number}"
+        shutil.copytree(place, copy)
+        (copy / OLDEST).write_bytes(with_checksum({**body, **one}))
+        sink = sink_on(copy)
+        feed(sink, LAST + 1, LAST + 2)
+        check(sink, LAST + 3)
+        sink.close()
+        assert sorted(path.name for path in (copy / "letters").iterdir()) == before
+        shutil.rmtree(copy)
+
+
+def forged_segment(place: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change a data file of the newest version, and its checksum with it."""
+    name = one_of(place, "data/")
+    data = change((place / name).read_bytes())
+    (place / name).write_bytes(data)
+    for number in range(LAST - 2, LAST + 1):
+        changed(
+            place / manifest_name(number),
+            lambda body: body["files"].update(
+                {name: [len(data), zlib.crc32(data)]} if name in body["files"] else {}
+            ),
+        )
+
+
+def test_words_of_a_segment_that_lead_elsewhere_are_typed_errors(place):
+    """Positions in runs are followed by compiled code."""
+    rng = np.random.default_rng(1)
+    data = (place / one_of(place, "data/")).read_bytes()
+    outcomes = set()
+    for _ in range(40):
+        copy = place.parent / "copy"
+        shutil.copytree(place, copy)
+        at = 8 * int(rng.integers(1, len(data) // 8 - 1))
+        word = int(rng.choice([-1, 0, 1, 7, 2**20, 2**40, -(2**62), 2**62]))
+        forged_segment(copy, lambda d, at=at, word=word: _with_word(d, at, word))
+        try:
+            feed(sink := ViewSink(views(), state_dir=copy), LAST + 1)
+        except StreamingError as error:
+            outcomes.add(type(error).__name__)
+        finally:
+            sink.close()
+        shutil.rmtree(copy)
+    assert "StateDamagedError" in outcomes
+
+
+def _with_word(data: bytes, at: int, word: int) -> bytes:
+    return data[:at] + word.to_bytes(8, "little", signed=True) + data[at + 8 :]
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
+    bomb = pa.array([np.zeros(1 << 20, np.int64)], SCHEMA.field("words").type)
+    batch = pa.record_batch([["x"], bomb, [b""]], schema=SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=codec)) as out:
+        out.write_batch(batch)
+    data = memoryview(bytearray(sink.getvalue()))
+    assert len(data) < 1 << 17
+    with pytest.raises(StateDamagedError, match="no plain record batch"):
+        read_segment(data, "data/bomb.arrow")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "zstd"},
+        {"compression": "gzip", "use_dictionary": False},
+        {"compression": "none"},  # with dictionaries
+    ],
+)
+def test_a_parquet_file_that_grows_in_memory_is_refused_before_it_does(options):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"s": ["a" * 1000] * 10_000}), sink, **options)
+    with pytest.raises(StateDamagedError, match="is compressed"):
+        read_parquet(sink.getvalue(), "outputs/bomb.parquet")
+
+
+def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
+    sink = pa.BufferOutputStream()
+    table = pa.table({"n": pa.nulls(1 << 24, pa.int64())})
+    pq.write_table(table, sink, compression="none", use_dictionary=False)
+    with pytest.raises(StateDamagedError, match="16777216 rows in"):
+        read_parquet(sink.getvalue(), "outputs/bomb.parquet")
+
+
+@pytest.mark.parametrize("data", [b"", b"ARROW1\0\0", b"ARROW1\0\0" + b"\xff" * 64, b"PAR1" * 9])
+def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
+    with pytest.raises(StateDamagedError, match="is no segment"):
+        read_segment(memoryview(bytearray(data)), "x")
+    with pytest.raises(StateDamagedError, match="is no Parquet file"):
+        read_parquet(data, "x")
+
+
+def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
+    for change in (
+        lambda body: body["source"].update(text="SELECT src FROM link"),
+        lambda body: body["source"].update(text="DROP TABLE link"),
+        lambda body: body["source"].update(text="(" * 20_000),
+        lambda body: body["source"].update(language="python"),
+        lambda body: body["source"].update(more=1),
+        lambda body: body.update(schemas={"link": "!!"}),
+        lambda body: body.update(schemas={"link": base64.b64encode(b"\xff" * 200).decode()}),
+        lambda body: body.update(schemas=[1]),
+        lambda body: body["options"].update(plans={}),
+        lambda body: body["options"].update(rules={"link": {"keys": "src"}}),
+        lambda body: body["options"].update(rules={"link": {"retain": {"duration": {"x": 1}}}}),
+        lambda body: body["options"].update(materialize=[7]),
+        lambda body: body["options"].update(parts={"a": 1}),
+        lambda body: body.pop("source"),
+    ):
+        data = (place / "views.json").read_bytes()
+        changed(place / "views.json", change)
+        with pytest.raises(StateError):
+            rescaled(LocalFiles(place), cells=2)
+        (place / "views.json").write_bytes(data)
+
+
+def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
+    circuit = compile_sql(
+        "SELECT city, count(*) AS n FROM link GROUP BY city",
+        {"link": LINK},
+        name="per_city",
+        rules={"link": InputOptions(keys=("src", "dst"))},
+        formula="auto",
+    )
+    sink = ViewSink(circuit, state_dir=tmp_path)
+    feed(sink, 0)
+    sink.close()
+    body = verified_text(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
+    assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
+    assert body["options"]["rules"]["link"]["keys"] == ["src", "dst"]
+    assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
+    assert rescaled(LocalFiles(tmp_path), cells=2).after == 2

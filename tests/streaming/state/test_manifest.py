@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming import StateDamagedError
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.segment_references import SegmentReference
+
+MANIFEST = Manifest(
+    batch_id=7,
+    query_id="q",
+    steps=8,
+    traces={
+        "relation e": {
+            (0, 1): (SegmentReference("data/a", 0, 5, 40), SegmentReference("data/b", 2, 1, 8)),
+            (1, 0): (),
+        }
+    },
+    tables={"text": (SegmentReference("data/b", 1, 3, 30),)},
+    lengths={"text": 3},
+    marks={"horizon e": -5},
+    plans={"#1": [["ä", "b"]]},
+    digests={"e": 4_000_000_000},
+    outputs={"triangles": ("outputs/x-0.parquet", "outputs/x-1.parquet"), "none": ()},
+    letters=2,
+    files={
+        "data/a": FileChecksum(100, 1),
+        "data/b": FileChecksum(200, 2),
+        "outputs/x-0.parquet": FileChecksum(3, 3),
+        "outputs/x-1.parquet": FileChecksum(4, 4),
+    },
+)
+
+
+def test_what_is_read_is_what_was_written():
+    assert Manifest.of(MANIFEST.to_bytes(), "manifest") == MANIFEST
+
+
+def test_the_files_of_the_state_are_not_those_of_the_outputs():
+    assert MANIFEST.data_files == ["data/a", "data/b"]
+
+
+@given(st.data())
+def test_every_flipped_bit_and_every_cut_is_noticed(data):
+    written = MANIFEST.to_bytes()
+    place = data.draw(st.integers(0, len(written) - 1))
+    flipped = bytearray(written)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    for changed in (bytes(flipped), written[:place], written + b"x"):
+        with pytest.raises(StateDamagedError, match="manifest"):
+            Manifest.of(changed, "manifest")

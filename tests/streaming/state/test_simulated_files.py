@@ -1,0 +1,282 @@
+"""What the simulated disk keeps for certain, and that it loses all that it may."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.support.simulated_files import Crash, Fault, SimulatedDisk
+
+SEEDS = range(400)
+
+
+def content_of(disk, name):
+    return disk.content(name) if name in disk.names() else None
+
+
+def outcomes(prepare, *names):
+    """The contents of the files after a power loss, for many seeds; None for a missing one."""
+    found = set()
+    for seed in SEEDS:
+        disk = SimulatedDisk(seed)
+        files = disk.files()
+        prepare(files)
+        disk.lose_power()
+        contents = tuple(content_of(disk, name) for name in names)
+        found.add(contents if len(names) > 1 else contents[0])
+    return found
+
+
+def kept(files, name, content):
+    files.write(name, [content])
+    files.sync(name)
+    files.sync_folder(name.rpartition("/")[0])
+    files.sync_folder("")
+
+
+def test_synced_bytes_under_a_synced_name_are_always_there():
+    assert outcomes(lambda files: kept(files, "data/a", b"one"), "data/a") == {b"one"}
+
+
+def test_unsynced_bytes_may_be_whole_missing_cut_zero_or_garbage():
+    def prepare(files):
+        files.write("a", [b"x" * 200])
+        files.sync_folder("")
+
+    found = outcomes(prepare, "a")
+    assert {b"x" * 200, b"", bytes(200)} < found
+    assert any(0 < len(content) < 200 for content in found)
+    assert any(len(content) == 200 and len(set(content)) > 2 for content in found)
+    assert None not in found
+
+
+def test_a_file_written_over_may_be_the_old_one_the_new_one_or_a_mixture():
+    def prepare(files):
+        kept(files, "a", b"x" * 200)
+        files.write("a", [b"y" * 200])
+
+    found = outcomes(prepare, "a")
+    assert {b"x" * 200, b"y" * 200, b""} < found
+    assert any(set(content) == set(b"xy") for content in found)
+
+
+def test_a_synced_file_without_a_synced_name_may_be_missing_but_is_whole():
+    def prepare(files):
+        files.write("a", [b"one"])
+        files.sync("a")
+
+    assert outcomes(prepare, "a") == {b"one", None}
+
+
+def test_a_new_folder_may_be_missing_until_the_directory_is_synced():
+    def prepare(files):
+        files.write("data/a", [b"one"])
+        files.sync("data/a")
+        files.sync_folder("data")
+
+    assert outcomes(prepare, "data/a") == {b"one", None}
+
+
+def test_a_rename_leaves_either_name_both_or_none():
+    def prepare(files):
+        kept(files, "a", b"one")
+        files.rename("a", "b")
+
+    assert outcomes(prepare, "a", "b") == {
+        (b"one", None),
+        (None, b"one"),
+        (b"one", b"one"),
+        (None, None),
+    }
+
+
+def test_a_rename_over_a_file_leaves_one_of_the_two():
+    def prepare(files):
+        kept(files, "a", b"old")
+        kept(files, "b", b"new")
+        files.rename("b", "a")
+
+    assert outcomes(prepare, "a") == {b"old", b"new"}
+
+
+def test_renames_are_kept_in_any_order():
+    def prepare(files):
+        kept(files, "a", b"one")
+        kept(files, "b", b"two")
+        files.rename("a", "c")
+        files.rename("b", "d")
+
+    found = outcomes(prepare, "c", "d")
+    assert found == {(x, y) for x in (b"one", None) for y in (b"two", None)}
+
+
+def test_what_was_removed_may_come_back_until_the_folder_is_synced():
+    def prepare(files):
+        kept(files, "a", b"one")
+        files.remove("a")
+
+    def synced(files):
+        prepare(files)
+        files.sync_folder("")
+
+    assert outcomes(prepare, "a") == {b"one", None}
+    assert outcomes(synced, "a") == {None}
+
+
+def test_appended_text_may_be_lost_and_what_was_before_it_not():
+    def prepare(files):
+        kept(files, "log", b"one ")
+        files.append("log", "two")
+
+    found = outcomes(prepare, "log")
+    assert {b"one ", b"one two"} <= found
+
+
+def test_a_sync_after_a_failed_sync_keeps_nothing():
+    def prepare(files):
+        files.write("a", [b"one"])
+        files.sync_folder("")
+        files._disk.plan(Fault(0, "error"))
+        with pytest.raises(OSError, match="sync a"):
+            files.sync("a")
+        files.sync("a")
+
+    assert {b"one", b""} <= outcomes(prepare, "a")
+
+
+def test_a_killed_process_leaves_everything_it_wrote_still_unsynced():
+    for seed in SEEDS:
+        disk = SimulatedDisk(seed)
+        files = disk.files()
+        files.write("data/a", [b"one"])
+        disk.kill()
+        assert content_of(disk, "data/a") == b"one"
+    found = set()
+    for seed in SEEDS:
+        disk = SimulatedDisk(seed)
+        files = disk.files()
+        files.write("data/a", [b"one"])
+        disk.kill()
+        disk.files().sync_folder("data")
+        disk.lose_power()
+        found.add(content_of(disk, "data/a"))
+    assert {None, b"", b"one"} <= found
+
+
+@pytest.mark.parametrize("kind", ["power", "kill"])
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_crash_ends_the_process_and_frees_its_lock(kind, when):
+    disk = SimulatedDisk(1)
+    files = disk.files()
+    files.lock()
+    disk.plan(Fault(1, kind, when))
+    files.write("a", [b"one"])
+    with pytest.raises(Crash) as caught:
+        files.write("b", [b"two"])
+    assert caught.value.power == (kind == "power")
+    for call in (lambda: files.remove("a"), files.unlock, lambda: files.read("a")):
+        with pytest.raises(Crash):
+            call()
+    assert not isinstance(caught.value, Exception)
+    disk.files().lock()
+    if kind == "kill":
+        assert content_of(disk, "a") == b"one"
+        assert {"before": content_of(disk, "b") is None, "during": True}.get(
+            when, content_of(disk, "b") == b"two"
+        )
+
+
+@pytest.mark.parametrize(
+    ("when", "contents"), [("before", {None}), ("during", {b"", b"o", b"on"}), ("after", {b"one"})]
+)
+def test_an_error_leaves_nothing_half_or_all_of_a_write_and_the_process_lives(when, contents):
+    for seed in range(50):
+        disk = SimulatedDisk(seed)
+        files = disk.files()
+        disk.plan(Fault(0, "error", when))
+        with pytest.raises(OSError, match="write a"):
+            files.write("a", [b"one"])
+        assert content_of(disk, "a") in {*contents, b"one" if when == "during" else None}
+        files.write("a", [b"two"])
+        assert bytes(files.read("a")) == b"two"
+
+
+def test_a_full_disk_takes_no_writes_until_there_is_space():
+    disk = SimulatedDisk(1)
+    files = disk.files()
+    kept(files, "old", b"one")
+    disk.plan(Fault(0, "full", "during"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space"):
+            files.write("a", [b"one"])
+    files.remove("old")
+    disk.tidy()
+    files.write("a", [b"one"])
+
+
+def test_writing_over_a_file_that_was_read_fails_the_test():
+    disk = SimulatedDisk(1)
+    files = disk.files()
+    files.write("a", [b"one"])
+    files.read("a")
+    with pytest.raises(AssertionError, match="mapped"):
+        files.write("a", [b"two"])
+
+
+def test_the_same_seed_gives_the_same_disk():
+    def run(seed):
+        disk = SimulatedDisk(seed)
+        files = disk.files()
+        for n in range(20):
+            files.write(f"{'abc'[n % 3]}/{n % 7}", [bytes([n]) * 100 * n])
+            files.sync_folder("abc"[n % 2])
+        disk.lose_power()
+        return [(name, disk.content(name)) for name in disk.names()]
+
+    assert run(5) == run(5)
+    assert len({tuple(run(seed)) for seed in range(20)}) > 10
+
+
+def test_any_sequence_of_calls_keeps_what_it_was_promised():
+    """A model of the promises alone: synced bytes under synced names, and nothing made up."""
+    for seed in range(1500):
+        random, disk = Random(seed), SimulatedDisk(f"disk {seed}")
+        files = disk.files()
+        bytes_of, synced, sure, folders = {}, {}, {}, {"": True}  # by name
+        for _ in range(random.randrange(1, 30)):
+            name = random.choice(["a", "b", "d/a", "d/b", "e/a"])
+            folder = name.rpartition("/")[0]
+            call = random.randrange(6)
+            if call < 2:
+                sure[name] = sure.get(name, False) and name in bytes_of
+                bytes_of[name] = random.randbytes(random.randrange(200))
+                synced[name] = False
+                folders.setdefault(folder, False)
+                files.write(name, [bytes_of[name]])
+            elif call == 2 and name in bytes_of:
+                synced[name] = True
+                files.sync(name)
+            elif call == 3:
+                sure.update({n: True for n in sure if n.rpartition("/")[0] == folder})
+                if folder == "":
+                    folders.update(dict.fromkeys(folders, True))
+                files.sync_folder(folder)
+            elif call == 4 and name in bytes_of:
+                new = f"{folder}/c" if folder else "c"
+                bytes_of[new], synced[new] = bytes_of.pop(name), synced.pop(name)
+                sure[name] = sure[new] = False
+                files.rename(name, new)
+            elif call == 5:
+                sure[name] = sure.get(name, True) and name not in bytes_of
+                bytes_of.pop(name, None)
+                files.remove(name)
+        assert {name: disk.content(name) for name in disk.names()} == bytes_of
+        disk.lose_power()
+        for name, certain in sure.items():
+            there = name in disk.names()
+            if not certain or not folders.get(name.rpartition("/")[0], True):
+                continue
+            assert there == (name in bytes_of), (seed, name)
+            if there and synced[name]:
+                assert disk.content(name) == bytes_of[name], (seed, name)

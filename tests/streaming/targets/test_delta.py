@@ -1,0 +1,265 @@
+"""DeltaTarget: real Delta tables, read back by deltalake, with calls of it failing."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import pickle
+import sys
+import threading
+from collections import Counter
+from decimal import Decimal
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streaming.errors import TargetError
+from streaming.targets.delta import DeltaTarget
+from streaming.targets.target import ViewDelta
+from tests.generators.view_histories import SCHEMA, counted, histories, table_of
+
+deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+
+HISTORIES = st.sampled_from(["delta", "upsert", "complete"]).flatmap(histories)
+LAW = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+NUMBERS = itertools.count()
+ONE = table_of([((1, "a", 0.5), 1)])
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    return lambda: str(tmp_path / f"t{next(NUMBERS)}")
+
+
+def read(path):
+    return deltalake.DeltaTable(path).to_pyarrow_table()
+
+
+def contents(path, mode):
+    if mode == "upsert":
+        assert read(path).column_names == SCHEMA.names
+    return counted(read(path), None if mode == "upsert" else "weight")
+
+
+@given(history=HISTORIES, again=st.lists(st.integers(1, 3), min_size=6, max_size=6))
+@LAW
+def test_a_table_holds_each_micro_batch_once_however_often_it_is_written(fresh, history, again):
+    path = fresh()
+    for delta, content, times in zip(history.deltas, history.contents, again, strict=False):
+        for _ in range(times):
+            DeltaTarget(path).write(delta)
+        assert contents(path, history.mode) == content
+
+
+CALLS = {
+    "open": "deltalake.DeltaTable.__init__",
+    "create": "deltalake.DeltaTable.create",
+    "write": "deltalake.write_deltalake",
+    "merge": "deltalake.table.TableMerger.execute",
+    "version": "deltalake.DeltaTable.transaction_version",
+}
+FAULT = st.none() | st.tuples(st.sampled_from(sorted(CALLS)), st.booleans())
+
+
+@given(history=HISTORIES, faults=st.lists(FAULT, min_size=6, max_size=6))
+@settings(LAW, max_examples=60)
+def test_a_crash_at_any_call_and_the_same_micro_batch_again_leave_it_there_once(
+    fresh, history, faults
+):
+    path = fresh()
+    for delta, content, fault in zip(history.deltas, history.contents, faults, strict=False):
+        try:
+            if fault is None:
+                DeltaTarget(path).write(delta)
+            else:
+                with mock.patch(CALLS[fault[0]], failing(CALLS[fault[0]], after=fault[1])):
+                    DeltaTarget(path).write(delta)
+        except Crash:
+            DeltaTarget(path).write(delta)
+        assert contents(path, history.mode) == content
+
+
+def failing(name, *, after):
+    module, _, function = name.rpartition(".")
+    owner = deltalake
+    for part in module.split(".")[1:]:
+        owner = getattr(owner, part)
+    real = getattr(owner, function)
+
+    def call(*args, **kwargs):
+        if after:
+            real(*args, **kwargs)
+        raise Crash
+
+    return call
+
+
+def test_the_log_names_the_micro_batch(fresh):
+    path = fresh()
+    for batch_id in (0, 1, 1):
+        DeltaTarget(path).write(ViewDelta("v", batch_id, ONE, state_id="s"))
+
+    table = deltalake.DeltaTable(path)
+
+    assert table.transaction_version("s/v") == 1
+    assert table.version() == 2  # made empty, and two commits
+
+
+def test_another_writer_in_between_is_waited_for(fresh):
+    path = fresh()
+    target = DeltaTarget(path)
+    target.write(ViewDelta("v", 0, ONE, "upsert", ("k",)))
+    real = deltalake.table.TableMerger.execute
+    calls = []
+
+    def execute(merger):
+        calls.append(merger)
+        if len(calls) < 3:
+            raise deltalake.exceptions.CommitFailedError("another one was first")
+        return real(merger)
+
+    with mock.patch("deltalake.table.TableMerger.execute", execute):
+        target.write(ViewDelta("v", 1, table_of([((1, "b", 0.5), 1)]), "upsert", ("k",)))
+    assert read(path).column("s").to_pylist() == ["b"]
+
+    with (
+        mock.patch("deltalake.table.TableMerger.execute", side_effect=calls.clear) as execute,
+        mock.patch("time.sleep"),
+        pytest.raises(TargetError, match=r"6 commits .* failed"),
+    ):
+        execute.side_effect = deltalake.exceptions.CommitFailedError("again")
+        target.write(ViewDelta("v", 2, ONE, "upsert", ("k",)))
+
+
+def test_many_writers_of_one_micro_batch_commit_it_once(fresh):
+    path = fresh()
+    DeltaTarget(path).write(ViewDelta("v", 0, ONE))
+    threads = [
+        threading.Thread(target=DeltaTarget(path).write, args=(ViewDelta("v", 1, ONE),))
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert read(path).num_rows == 2
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert"])
+def test_rows_of_another_state_directory_are_not_mixed_with(fresh, mode):
+    path, keys = fresh(), ("k",) if mode == "upsert" else ()
+    DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "one"))
+
+    with pytest.raises(TargetError, match="do not come from view 'v'"):
+        DeltaTarget(path).write(ViewDelta("v", 0, ONE, mode, keys, "two"))
+    assert contents(path, mode) == Counter({(1, "a", 0.5): 1})
+
+
+NAMES = ["a b", "tick`s", 'qu"ote', "do.ts", "Größe", "source", "Select", "it's"]
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+def test_names_of_all_kinds_are_quoted(fresh, mode):
+    path = f"{fresh()}/{{view}}"
+    columns = {name: [number, None] for number, name in enumerate(NAMES)}
+    rows = pa.table({**columns, "weight": [1, 1]})
+    keys = tuple(NAMES[:4]) if mode == "upsert" else ()
+    for batch_id in (0, 1):
+        DeltaTarget(path).write(ViewDelta("a view", batch_id, rows, mode, keys))
+
+    table = read(path.replace("{view}", "a view"))
+
+    assert table.column_names[: len(NAMES)] == NAMES
+    assert table.num_rows == (4 if mode == "delta" else 2)
+
+
+# type, value, what Delta holds
+VALUES = [
+    (pa.uint8(), 255, 255),
+    (pa.uint16(), 2**16 - 1, 2**16 - 1),
+    (pa.uint32(), 2**32 - 1, 2**32 - 1),
+    (pa.uint64(), 2**64 - 2, Decimal(2**64 - 2)),
+    (pa.int8(), -128, -128),
+    (pa.bool_(), True, True),
+    (pa.float16(), 0.5, 0.5),
+    (pa.float64(), float("inf"), float("inf")),
+    (pa.decimal32(5, 2), Decimal("1.50"), Decimal("1.50")),
+    (pa.decimal64(18, 0), Decimal(10**17), Decimal(10**17)),
+    (pa.decimal256(60, 2), Decimal("1.25"), Decimal("1.25")),
+    (pa.decimal256(60, 2), Decimal(10**50), TargetError),
+    (pa.decimal128(5, -2), Decimal("1E+4"), Decimal(10000)),
+    (pa.large_string(), "é", "é"),
+    (pa.string_view(), "view", "view"),
+    (pa.dictionary(pa.int8(), pa.string()), "word", "word"),
+    (pa.binary_view(), b"\0", b"\0"),
+    (pa.binary(2), b"\0\1", b"\0\1"),
+    (pa.date64(), datetime.date(2024, 2, 29), datetime.date(2024, 2, 29)),
+    (pa.time64("us"), datetime.time(1, 2, 3, 4), "01:02:03.000004"),
+    (pa.duration("us"), datetime.timedelta(microseconds=-5), -5),
+    (pa.timestamp("s"), 10**9, datetime.datetime(2001, 9, 9, 1, 46, 40)),
+    (pa.timestamp("ns"), 10**18, datetime.datetime(2001, 9, 9, 1, 46, 40)),
+    (pa.timestamp("ns"), 10**18 + 1, TargetError),
+    (pa.timestamp("s"), 2**60, TargetError),
+    (pa.timestamp("us", "Europe/Vienna"), 10**15,
+     datetime.datetime(2001, 9, 9, 1, 46, 40, tzinfo=datetime.UTC)),
+    (pa.null(), None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+@pytest.mark.parametrize(("type_", "value", "held"), VALUES, ids=lambda value: str(value)[:30])
+def test_values_of_every_type_arrive(fresh, mode, type_, value, held):
+    if pa.types.is_timestamp(type_):
+        column = pa.array([value], pa.int64()).view(type_)
+    elif pa.types.is_dictionary(type_):
+        column = pa.array([value]).dictionary_encode().cast(type_)
+    else:
+        column = (
+            pa.array([value]).cast(type_) if type_ == pa.float16() else pa.array([value], type_)
+        )
+    rows = pa.table({"key": column, "weight": [1]})
+    path = fresh()
+    delta = ViewDelta("v", 0, rows, mode, ("key",) if mode == "upsert" else ())
+    if held is TargetError:
+        with pytest.raises(TargetError, match="column 'key'"):
+            DeltaTarget(path).write(delta)
+        return
+
+    DeltaTarget(path).write(delta)
+
+    assert read(path).column("key").to_pylist() == [held]
+
+
+def test_a_table_of_other_columns_is_an_error_that_says_which(fresh):
+    path = fresh()
+    deltalake.write_deltalake(path, pa.table({"other": pa.array([], pa.int64())}))
+
+    with pytest.raises(TargetError, match="k, s, x, weight"):
+        DeltaTarget(path).write(ViewDelta("v", 0, ONE))
+
+
+def test_without_the_package_the_error_says_how_to_get_it(fresh):
+    with (
+        mock.patch.dict(sys.modules, {"deltalake": None}),
+        pytest.raises(TargetError, match=r"pip install \"dbsp-wcoj\[sinks\]\""),
+    ):
+        DeltaTarget(fresh()).write(ViewDelta("v", 0, ONE))
+
+
+def test_no_text_of_a_target_has_the_secrets_of_its_store():
+    target = DeltaTarget("s3://me:hunter2@bucket/t", storage_options={"secret": "hunter2"})
+
+    assert "hunter2" not in repr(target)
+    assert pickle.loads(pickle.dumps(target)).storage_options == {"secret": "hunter2"}

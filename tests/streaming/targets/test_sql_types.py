@@ -1,0 +1,97 @@
+"""Values of every type in SQLite and in a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from streaming.errors import TargetError
+from streaming.targets.sql import SqlTarget
+from streaming.targets.target import ViewDelta
+from tests.generators.view_histories import canonical
+from tests.support.databases import fresh
+
+UTC = datetime.UTC
+MICROS = 1_700_000_000_123_456
+MOMENT = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
+# type, value, what PostgreSQL gives, what SQLite gives
+VALUES = [
+    (pa.bool_(), True, True, 1),
+    (pa.int8(), -128, -128, -128),
+    (pa.uint8(), 255, 255, 255),
+    (pa.uint16(), 2**16 - 1, 2**16 - 1, 2**16 - 1),
+    (pa.uint32(), 2**32 - 1, 2**32 - 1, 2**32 - 1),
+    (pa.int64(), -(2**63) + 1, -(2**63) + 1, -(2**63) + 1),
+    (pa.uint64(), 2**63 - 1, Decimal(2**63 - 1), 2**63 - 1),
+    (pa.uint64(), 2**64 - 2, Decimal(2**64 - 2), TargetError),
+    (pa.float32(), 0.1, 0.10000000149011612, 0.10000000149011612),
+    (pa.float64(), float("inf"), float("inf"), float("inf")),
+    (pa.float64(), float("nan"), float("nan"), "NaN"),
+    (pa.decimal128(9, 2), Decimal("-1.50"), Decimal("-1.50"), "-1.50"),
+    (pa.decimal256(60, 3), Decimal(f"{10**50}.125"), Decimal(f"{10**50}.125"), f"{10**50}.125"),
+    (pa.decimal128(5, -2), Decimal("1E+4"), Decimal(10000), "10000"),
+    (pa.string(), "a\tb\\\n'é🎈", "a\tb\\\n'é🎈", "a\tb\\\n'é🎈"),
+    (pa.string(), "", "", ""),
+    (pa.string(), "\\N", "\\N", "\\N"),
+    (pa.string_view(), "view", "view", "view"),
+    (pa.dictionary(pa.int8(), pa.string()), "word", "word", "word"),
+    (pa.string(), "nul\0", TargetError, "nul\0"),
+    (pa.binary(), b"\0\xff\\", b"\0\xff\\", b"\0\xff\\"),
+    (pa.binary(2), b"\0\n", b"\0\n", b"\0\n"),
+    (pa.date32(), datetime.date(1, 1, 1), datetime.date(1, 1, 1), "0001-01-01"),
+    (pa.date32(), datetime.date(9999, 12, 31), datetime.date(9999, 12, 31), "9999-12-31"),
+    (pa.date32(), -719163, TargetError, TargetError),
+    (pa.date64(), datetime.date(2024, 2, 29), datetime.date(2024, 2, 29), "2024-02-29"),
+    (pa.time32("s"), datetime.time(1, 2, 3), datetime.time(1, 2, 3), "01:02:03"),
+    (pa.time64("us"), datetime.time(1, 2, 3, 4), datetime.time(1, 2, 3, 4), "01:02:03.000004"),
+    (pa.time64("ns"), 1001, TargetError, "00:00:00.000001001"),
+    (pa.timestamp("us"), MICROS, MOMENT, "2023-11-14 22:13:20.123456"),
+    (pa.timestamp("us", "Europe/Vienna"), MICROS, MOMENT.replace(tzinfo=UTC),
+     "2023-11-14 22:13:20.123456+00:00"),
+    (pa.timestamp("ns"), MICROS * 1000, MOMENT, "2023-11-14 22:13:20.123456000"),
+    (pa.timestamp("ns"), MICROS * 1000 + 1, TargetError, "2023-11-14 22:13:20.123456001"),
+    (pa.timestamp("s"), 2**40, TargetError, TargetError),
+    (pa.timestamp("us", "UTC"), -(2**62), TargetError, TargetError),
+    (pa.duration("us"), datetime.timedelta(microseconds=-5), -5, -5),
+    (pa.null(), None, None, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "in_postgres", "in_sqlite"), VALUES, ids=lambda value: str(value)[:30]
+)
+def test_values_of_every_type_arrive(database, type_, value, in_postgres, in_sqlite):
+    expected = in_sqlite if database.name == "sqlite" else in_postgres
+    if pa.types.is_temporal(type_) and isinstance(value, int):
+        column = pa.array([value, None], f"int{type_.bit_width}").view(type_)
+    elif pa.types.is_dictionary(type_):
+        column = pa.array([value, None]).dictionary_encode().cast(type_)
+    else:
+        column = pa.array([value, None], type_)
+    rows = pa.table({"key": column, "n": [1, 2], "weight": [1, 1]})
+    for mode in ("delta", "upsert", "complete"):
+        if mode == "upsert" and pa.types.is_null(type_):
+            continue  # both rows have the same key
+        keys = ("key",) if mode == "upsert" else ()
+        table = fresh()
+        target = SqlTarget(database.connect, table)
+        if expected is TargetError:
+            with pytest.raises(TargetError):
+                target.write(ViewDelta("v", 0, rows, mode, keys))
+            continue
+
+        target.write(ViewDelta("v", 0, rows, mode, keys))
+        if mode == "upsert":  # found again by its key
+            target.write(ViewDelta("v", 1, rows, mode, keys))
+        found = database.rows(f'SELECT key, n FROM "{table}" ORDER BY n')
+
+        assert canonical(found[0]) == canonical((expected, 1))
+        assert found[1:] == [(None, 2)]
+        if mode == "upsert":
+            gone = rows.set_column(2, "weight", pa.array([-1, -1]))
+            target.write(ViewDelta("v", 2, gone, mode, keys))
+            assert database.rows(f'SELECT * FROM "{table}"') == []
+        target.close()

@@ -1,0 +1,150 @@
+"""Who may read the page: tokens in files, sessions, failed attempts."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming import PageError
+from streaming.ui import access as access_module
+from streaming.ui.access import (
+    ATTEMPTS_SECONDS,
+    MAX_ATTEMPTS,
+    MAX_ATTEMPTS_PER_ADDRESS,
+    MAX_SESSIONS,
+    SESSION_SECONDS,
+    TOKEN_VARIABLE,
+    Access,
+    FailedAttempts,
+    Token,
+    check_token,
+    find_token,
+    read_token_file,
+)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_a_token_file_that_is_not_there_is_made_for_its_owner_only_and_read_again(tmp_path):
+    path = tmp_path / "new" / "token"
+    before = os.umask(0)
+    try:
+        token = read_token_file(path)
+    finally:
+        os.umask(before)
+    assert len(token) >= 32
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_token_file(path) == token
+    check_token(token)
+    assert read_token_file(tmp_path / "other") != token
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
+def test_a_token_file_that_others_may_read_or_change_is_refused(tmp_path, mode):
+    path = tmp_path / "token"
+    read_token_file(path)
+    path.chmod(mode)
+    with pytest.raises(PageError, match=f"has mode {mode:04o}.*run chmod 600"):
+        read_token_file(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"two\nlines", b"x" * 2000])
+def test_a_token_file_without_a_token_is_refused(tmp_path, content):
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(PageError, match="holds no token"):
+        read_token_file(path)
+
+
+def test_a_token_file_that_cannot_be_read_or_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "file" / "token", tmp_path / "link"):
+        with pytest.raises(PageError, match="cannot be read or made"):
+            read_token_file(path)
+    with pytest.raises(PageError, match="is no file"):
+        os.mkfifo(tmp_path / "pipe", 0o600)
+        descriptor = os.open(tmp_path / "pipe", os.O_RDWR)  # so that reading does not wait
+        try:
+            read_token_file(tmp_path / "pipe")
+        finally:
+            os.close(descriptor)
+
+
+def test_a_command_finds_its_token_and_no_process_inherits_it(tmp_path):
+    environment = {TOKEN_VARIABLE: "from-the-variable"}
+    found = find_token(None, environment)
+    assert found == Token("from-the-variable", f"the variable {TOKEN_VARIABLE}")
+    assert "from-the-variable" not in repr(found)
+    assert environment == {}
+    assert find_token(None, environment) is None
+    environment = {TOKEN_VARIABLE: "from-the-variable"}
+    found = find_token(tmp_path / "token", environment)
+    assert found.value == read_token_file(tmp_path / "token")
+    assert str(tmp_path / "token") in found.origin
+    assert environment == {}
+
+
+def test_sessions_end_after_a_time_and_are_bounded():
+    clock = Clock()
+    access = Access("a-long-token", clock)
+    first = access.begin_session()
+    assert access.is_session(first)
+    assert not access.is_session("") and not access.is_session(first + "x")
+    sessions = [access.begin_session() for _ in range(MAX_SESSIONS)]
+    assert not access.is_session(first)
+    assert all(map(access.is_session, sessions))
+    clock.now += SESSION_SECONDS
+    assert not any(map(access.is_session, sessions))
+
+
+@given(st.text(), st.text(min_size=8))
+def test_only_the_token_is_the_token(given_text, token):
+    assert Access(token).is_token(given_text, "a") == (given_text == token)
+    assert Access(token).is_token(token, "a")
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 1.0, ATTEMPTS_SECONDS / 2])),
+        max_size=60,
+    )
+)
+def test_an_address_is_blocked_while_it_failed_too_often_in_the_last_minute(failures):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access_module, "MAX_ATTEMPTS_PER_ADDRESS", 3)
+        clock, attempts, seen = Clock(), FailedAttempts(), []
+        attempts._clock = clock
+        for address, wait in failures:
+            clock.now += wait
+            attempts.fail(address)
+            seen.append((clock.now, address))
+            for one in "abc":
+                recent = [
+                    at for at, who in seen if who == one and at > clock.now - ATTEMPTS_SECONDS
+                ]
+                assert attempts.is_blocked(one) == (len(recent) >= 3)
+
+
+def test_many_addresses_together_are_blocked_and_little_is_remembered_of_them():
+    clock = Clock()
+    attempts = FailedAttempts(clock)
+    for number in range(10 * MAX_ATTEMPTS):
+        attempts.fail(f"address {number}")
+    assert attempts.is_blocked("another")
+    assert len(attempts._failures) <= MAX_ATTEMPTS and len(attempts._of_address) <= MAX_ATTEMPTS
+    clock.now += ATTEMPTS_SECONDS
+    assert not attempts.is_blocked("another")
+    assert not attempts._of_address
+    assert MAX_ATTEMPTS_PER_ADDRESS < MAX_ATTEMPTS

@@ -1,0 +1,339 @@
+"""Connections of the page: how many there are, and how long each may take."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_sql
+from streaming import ViewSink
+from streaming.ui.history import History
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import EDGE, edges
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from streaming.ui import connections as connections_module
+from streaming.ui.connections import Connections, Limits
+from streaming.ui.server import Server
+
+GUARD_S = 20  # a guard against a hang, never reached
+LINE = b"GET /snapshot HTTP/1.1\r\n"
+REQUEST = LINE + b"Host: localhost\r\n\r\n"
+STREAM = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Visited:
+    """A page with few limits, and raw sockets to it."""
+
+    def __init__(self, **limits):
+        circuit = compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v")
+        self.sink = ViewSink(circuit)
+        self.history = History(circuit, name="test")
+        self.sink.watch(self.history.take)
+        self.server = Server(self.history, port=0, limits=Limits(**limits))
+        self._sockets = []
+
+    def connect(self, sent=b"", receive_bytes=None):
+        one = socket.socket()
+        if receive_bytes:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        one.settimeout(GUARD_S)
+        one.connect(("127.0.0.1", self.server.port))
+        if sent:
+            one.sendall(sent)
+        self._sockets.append(one)
+        return one
+
+    def status(self, sent=REQUEST):
+        return int(head(self.connect(sent)).split()[1])
+
+    def wait_for(self, count):
+        """Wait until the page has so many connections."""
+        end = time.monotonic() + GUARD_S
+        while len(self.server.connections) != count:
+            assert time.monotonic() < end, len(self.server.connections)
+            time.sleep(0.01)
+
+    def close(self):
+        for one in self._sockets:
+            one.close()
+        self.server.stop()
+
+
+@pytest.fixture
+def visit():
+    visited = []
+
+    def begin(**limits):
+        visited.append(Visited(**limits))
+        return visited[-1]
+
+    yield begin
+    for one in visited:
+        one.close()
+
+
+def head(connection):
+    """The header of an answer; empty if the connection is closed instead."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while b"\r\n\r\n" not in found:
+            part = connection.recv(1)
+            if not part:
+                return b""
+            found += part
+    return found
+
+
+def is_closed(connection):
+    """Read to the end, which has to come."""
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(65_536):
+            pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"G", LINE, LINE + b"Host: localhost\r\n", REQUEST, REQUEST + b"GET /"]
+)
+def test_a_connection_without_a_request_is_closed_in_time(visit, sent):
+    page = visit(request_seconds=0.3, idle_seconds=0.3)
+    assert is_closed(page.connect(sent))
+    page.wait_for(0)
+
+
+@pytest.mark.parametrize("before", [b"", REQUEST])
+def test_bytes_that_come_slowly_win_no_time(visit, before):
+    page = visit(request_seconds=0.5, idle_seconds=0.5)
+    connection = page.connect(before + LINE + b"Host: localhost\r\nX-Slow: ")
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 20 * GUARD_S:
+            connection.sendall(b"x")
+            sent += 1
+            readable, _, _ = select.select([connection], [], [], 0.05)
+            if readable and not connection.recv(65_536):
+                break
+    assert 0 < sent < 20 * GUARD_S
+    page.wait_for(0)
+
+
+def test_a_connection_is_used_again_for_further_requests(visit):
+    page = visit(request_seconds=2.0)
+    connection = page.connect()
+    for _ in range(5):
+        connection.sendall(REQUEST)
+        found = head(connection)
+        assert found.startswith(b"HTTP/1.1 200")
+        size = int(found.lower().partition(b"content-length:")[2].split()[0])
+        while size:
+            size -= len(connection.recv(size))
+    assert len(page.server.connections) == 1
+
+
+@pytest.mark.parametrize("size", [10_000, 40_000, 1_000_000])
+def test_a_header_has_a_limited_size(visit, size):
+    page = visit(request_seconds=GUARD_S)
+    connection = page.connect(LINE + b"Host: localhost\r\n")
+    with contextlib.suppress(ConnectionError):
+        connection.sendall(b"X-Large: " + b"x" * size + b"\r\n\r\n")
+    assert head(connection)[9:12] in ((b"200",) if size == 10_000 else (b"400", b""))
+    assert page.status() == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\xff" * 500,
+        b"\r\n\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /%ff%00?%gg HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://localhost/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: \xff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nCookie: \xff;;==;\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+        b"Content-Length: 9999999999\r\n\r\n" + b"x" * 200_000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_requests_that_are_none_leave_no_trace(visit, sent, caplog):
+    page = visit(request_seconds=0.3, idle_seconds=0.3)
+    with caplog.at_level(logging.WARNING), contextlib.suppress(ConnectionError):
+        assert is_closed(page.connect(sent))
+    page.wait_for(0)
+    assert caplog.records == []
+    assert page.status() == 200
+
+
+def test_the_connection_that_waited_longest_makes_room_for_a_new_one(visit, caplog):
+    page = visit(connections=4, per_address=4, request_seconds=GUARD_S)
+    idle = [page.connect() for _ in range(4)]
+    page.wait_for(4)
+    assert page.status() == 200
+    assert is_closed(idle[0])
+    newest = page.connect()
+    assert is_closed(idle[1])
+    readable, _, _ = select.select([*idle[2:], newest], [], [], 0.2)
+    assert readable == []
+    assert caplog.records == []
+
+
+def test_streams_are_not_closed_for_others_and_are_bounded(visit, caplog):
+    page = visit(connections=4, per_address=4, streams=4)
+    streams = [page.connect(STREAM) for _ in range(4)]
+    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
+    assert is_closed(page.connect())
+    (said,) = caplog.messages
+    assert "4 of one address are open" in said
+    streams.pop().close()
+    page.wait_for(3)
+    assert page.status() == 200
+
+
+def test_too_many_streams_are_told_to_come_later(visit):
+    page = visit(streams=2)
+    streams = [page.connect(STREAM) for _ in range(2)]
+    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
+    found = head(page.connect(STREAM))
+    assert found.startswith(b"HTTP/1.1 503") and b"retry-after: 5" in found.lower()
+    assert page.status() == 200
+    streams[0].close()
+    end = time.monotonic() + GUARD_S
+    while page.status(STREAM) != 200:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_stream_ends_after_its_time(visit):
+    page = visit(stream_seconds=0.3)
+    connection = page.connect(STREAM)
+    assert head(connection).startswith(b"HTTP/1.1 200")
+    found = b""
+    while not found.endswith(b"0\r\n\r\n"):
+        part = connection.recv(65_536)
+        assert part
+        found += part
+    assert b"event: whole" in found
+
+
+@pytest.mark.parametrize("sent", [STREAM, REQUEST, REQUEST * 50])
+def test_a_reader_that_takes_nothing_is_cut_off(visit, sent):
+    page = visit(stalled_seconds=0.5, idle_seconds=0.5, buffer_bytes=4096)
+    wide = "x" * 60
+    page.history.name = wide * 20_000  # more than all buffers
+    connection = page.connect(sent, receive_bytes=4096)
+    page.wait_for(1)
+    page.sink(Frame(edges((1, 2))), 0)
+    page.wait_for(0)
+    page.history.name = "test"
+    assert page.status() == 200
+    assert connection.fileno() >= 0
+
+
+def test_an_event_is_made_once_for_all_who_want_it(visit, monkeypatch):
+    page = visit()
+    made = []
+    whole, since = page.history.whole, page.history.since
+    monkeypatch.setattr(page.history, "whole", lambda: made.append(None) or whole())
+    monkeypatch.setattr(page.history, "since", lambda n: made.append(n) or since(n))
+    streams = [page.connect(STREAM) for _ in range(10)]
+    assert all(head(one).startswith(b"HTTP/1.1 200") for one in streams)
+    for one in streams:
+        while b"event: whole" not in one.recv(65_536):
+            pass
+    assert made == [None]
+    page.sink(Frame(edges((1, 2))), 0)
+    for one in streams:
+        while b"event: more" not in one.recv(65_536):
+            pass
+    assert made == [None, 0]
+
+
+def test_visitors_cannot_fill_the_log_with_errors(visit, monkeypatch, caplog):
+    page = visit()
+    monkeypatch.setattr(page.history, "whole", lambda: 1 / 0)
+    assert [page.status() for _ in range(3)] == [500, 500, 500]
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+class Stub:
+    """A connection without a socket."""
+
+    def __init__(self, connections):
+        self.connections = connections
+
+    def abort(self):
+        self.connections.remove(self)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("connect", "ask", "answer", "leave")),
+            st.sampled_from("abc"),
+            st.integers(0, 9),
+        ),
+        max_size=60,
+    )
+)
+@settings(max_examples=50)
+def test_there_are_never_more_connections_than_the_limits_say(steps):
+    connections = Connections(Limits(connections=5, per_address=3))
+    opened = {}
+    for step, address, which in steps:
+        if step == "connect":
+            waiting = [
+                one
+                for one, (where, is_waiting) in opened.items()
+                if is_waiting and one in connections._addresses
+            ]
+            here = [one for one in connections._addresses if opened[one][0] == address]
+            is_full = len(here) >= 3 or len(connections) >= 5
+            victims = [one for one in waiting if opened[one][0] == address or len(here) < 3]
+            has_room = connections.make_room(address, 10)
+            assert has_room == (not is_full or bool(victims))
+            if has_room:
+                one = Stub(connections)
+                connections.add(one, address)
+                opened[one] = address, True
+        elif opened:
+            one = list(opened)[which % len(opened)]
+            if step == "leave":
+                connections.remove(one)
+            elif one in connections._addresses:
+                opened[one] = opened[one][0], step == "answer"
+                connections.wait(one, is_waiting=step == "answer")
+        assert len(connections) <= 5
+        assert max(connections._counts.values(), default=0) <= 3
+        assert set(connections._waiting) <= set(connections._addresses)
+        assert sum(connections._counts.values()) == len(connections)
+
+
+@pytest.mark.parametrize(("files", "most"), [(16, 4), (256, 32), (1024, 64), (10**6, 64), (-1, 64)])
+def test_the_page_takes_an_eighth_of_the_files_of_its_process_at_most(monkeypatch, files, most):
+    monkeypatch.setattr(connections_module.resource, "getrlimit", lambda _: (files, files))
+    limits = Limits.of_process()
+    assert limits.connections == most
+    assert 1 <= limits.streams < limits.per_address <= limits.connections
+    connections = Connections(limits)
+    assert connections.make_room("a", 1) or files == 1
+    if files > 0:
+        assert not connections.make_room("a", files - files // 4)
+        assert connections.make_room("a", files - files // 4 - 1)

@@ -1,0 +1,438 @@
+"""What a live page knows: patterns, numbers over time, newest matches, a bounded history."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from itertools import combinations, pairwise
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_datalog, compile_sql
+from streaming import Output, ViewSink
+from streaming.ui import history as history_module
+from streaming.ui import matches as matches_module
+from streaming.ui.drawing import Drawing
+from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
+from streaming.ui.layout import laid_out
+from streaming.ui.matches import MOST, Matches
+from streaming.ui.page import Page
+from streaming.ui.pattern import Pattern, pattern_of
+from streaming.ui.row_texts import weights_of
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import EDGE, edges
+
+RING = (
+    "SELECT x.src AS a, y.src AS b, z.src AS c FROM e x JOIN e y ON y.src = x.dst "
+    "JOIN e z ON z.src = y.dst AND z.dst = x.src"
+)
+VIEWS = f"""
+    CREATE VIEW rings AS {RING};
+    CREATE VIEW total AS SELECT count(*) AS n, max(src) AS most FROM e;
+    CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
+"""
+
+EDGES = st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from((1, -1)))
+
+
+def shown(circuit, sink=None, **options):
+    """A history, and the function that feeds it micro-batches."""
+    sink = sink or ViewSink(circuit, **options)
+    history = History(circuit, name="test", timer=time.thread_time)
+    sink.watch(history.take)
+
+    def feed(*rows, weight=1, weights=None, batch=None):
+        number = len(sink.metrics) if batch is None else batch
+        sink(Frame(edges(*rows, weights=weights or [weight] * len(rows))), number)
+
+    return history, feed
+
+
+def now(history):
+    return json.loads(json.dumps(history.whole()))
+
+
+@pytest.mark.parametrize(
+    ("view", "nodes", "edges"),
+    [
+        (RING, ["a", "b", "c"], {("a", "b"), ("b", "c"), ("c", "a")}),
+        (
+            "SELECT z.src AS p, x.src AS q, y.src AS r, y.dst + 1 AS s FROM e x JOIN e y "
+            "ON y.src = x.dst JOIN e z ON z.src = x.src AND z.dst = y.dst",
+            None,
+            None,
+        ),
+        (
+            "SELECT y.dst AS r, x.src AS p, y.src AS q FROM e x JOIN e y ON y.src = x.dst "
+            "JOIN e z ON z.src = x.src AND z.dst = y.dst",
+            ["p", "q", "r"],
+            {("p", "q"), ("q", "r"), ("p", "r")},
+        ),
+        ("SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst", None, None),
+        (f"SELECT count(*) AS n FROM ({RING})", None, None),
+        (f"SELECT a, b FROM ({RING})", None, None),
+    ],
+)
+def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nodes, edges):
+    circuit = compile_sql(view, {"e": EDGE})
+    pattern = pattern_of(circuit._graph, "view")
+    if nodes is None:
+        # An expression of a corner is no corner, and a count has none.
+        assert pattern is None or "s" in view
+        return
+    names = [field.name for field in circuit.schema("view").fields]
+    corners = [names[place] for place in pattern.nodes]
+    assert sorted(corners) == nodes
+    assert {(corners[a], corners[b]) for a, b in pattern.edges} == edges
+
+
+def test_datalog_has_patterns_too():
+    rules = "k(a, b, c, d) :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)."
+    circuit = compile_datalog(rules, {"e": EDGE})
+    pattern = pattern_of(circuit._graph, "k")
+    assert len(pattern.nodes) == 4 and len(pattern.edges) == 6
+
+
+def test_numbers_over_time_are_those_of_the_view_or_its_rows():
+    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    feed((1, 2), (2, 3), (3, 1))
+    feed((1, 5))
+    feed((1, 2), weight=-1)
+    course = now(history)["course"]
+    assert [moment["values"]["total"] for moment in course] == [[3, 3], [4, 3], [3, 3]]
+    assert [moment["values"]["rings"] for moment in course] == [[3], [3], [0]]
+    assert [moment["values"]["degrees"] for moment in course] == [[3], [3], [3]]
+    numbers = {view["name"]: view["numbers"] for view in now(history)["views"]}
+    assert numbers == {"rings": ["rows"], "total": ["n", "most"], "degrees": ["rows"]}
+
+
+OUTPUTS = [Output("degrees", mode="upsert", keys=["src"]), Output("degrees", mode="complete")]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_rows_are_counted_in_every_form_of_output(output):
+    circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
+    history, feed = shown(circuit, outputs=[output])
+    feed((1, 2), (1, 3), (2, 1))
+    feed((1, 4), (3, 1))
+    feed((2, 1), weight=-1)
+    course = now(history)["course"]
+    assert [moment["values"]["degrees"] for moment in course] == [[2], [3], [2]]
+
+
+def test_after_a_restart_the_rows_of_materialized_views_are_known_and_of_others_unknown(tmp_path):
+    def circuit():
+        return compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
+
+    first = ViewSink(circuit(), state_dir=tmp_path)
+    first(Frame(edges((1, 2), (2, 3), (3, 1))), 0)
+    first.close()
+    views = circuit()
+    history, feed = shown(views, ViewSink(views, state_dir=tmp_path))
+    feed((1, 2), weight=-1, batch=1)
+    found = now(history)
+    values = found["course"][-1]["values"]
+    assert (values["degrees"], values["rings"]) == ([2], [None])
+    assert found["partial"] == ["rings"]
+    feed((1, 2), (5, 5), batch=2)
+    values = now(history)["course"][-1]["values"]
+    assert (values["degrees"], values["rings"]) == ([4], [None])
+    again, feed = shown(views, first)  # stepped before the page was there
+    feed((5, 5), weight=-1, batch=3)
+    found = now(again)
+    assert found["course"][-1]["values"]["rings"] == [None]
+    assert found["partial"] == ["rings"]
+
+
+@given(st.lists(st.lists(EDGES, max_size=6), max_size=6), st.booleans(), st.booleans())
+@settings(max_examples=25)
+def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late):
+    """Also where rows are deleted that were never inserted: a count is never negative."""
+    query = "CREATE VIEW pairs AS SELECT src, dst FROM e; CREATE VIEW few AS {}".format(
+        "SELECT count(*) AS n FROM e HAVING count(*) > 2"
+    )
+    circuit = compile_sql(query, {"e": EDGE}, materialize=is_kept)
+    sink = ViewSink(circuit)
+    there: Counter = Counter()
+    history = None if is_late else History(circuit, name="test")
+    for number, changes in enumerate(steps):
+        if number == 1 and is_late:
+            history = History(circuit, name="test")
+        if history is not None and number == is_late:
+            sink.watch(history.take)
+        step: Counter = Counter()
+        for a, b, weight in changes:
+            step[a, b] += weight
+        there.update(step)
+        sink(Frame(edges(*step, weights=list(step.values()))), number)
+        if history is None:
+            continue
+        values = now(history)["course"][-1]["values"]
+        total = sum(there.values())
+        is_known = total >= 0 and (is_kept or not is_late)
+        assert values["pairs"] == [total if is_known else None]
+        if not is_late:
+            assert values["few"] == [total if total > 2 else None]
+
+
+def test_a_micro_batch_that_comes_again_is_counted_once():
+    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    feed((1, 2), (2, 3), (3, 1))
+    feed((1, 2), (2, 3), (3, 1), batch=0)
+    assert [moment["values"]["rings"] for moment in now(history)["course"]] == [[3], [3]]
+    assert now(history)["recent"][-1]["replayed"]
+
+
+@given(st.lists(EDGES))
+@example([(0, 0, 1), (0, 0, 1), (0, 0, -1)])
+@settings(max_examples=25)
+def test_matches_shown_are_matches_that_are_there(changes):
+    check_matches([[change] for change in changes])
+
+
+@given(st.lists(st.lists(EDGES, max_size=12), max_size=8), st.booleans())
+@settings(max_examples=25)
+def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:  # all deltas are large ones
+            patch.setattr(matches_module, "MOST", 3)
+        check_matches(steps)
+
+
+def check_matches(steps):
+    """Matches that are drawn are in the view; all of them are, if there were never too many."""
+    history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
+    there: Counter = Counter()
+    most = 0
+    for changes in steps:
+        delta: Counter = Counter()
+        for a, b, weight in changes:
+            if there[a, b] + delta[a, b] + weight >= 0:
+                delta[a, b] += weight
+        there.update(delta)
+        feed(*delta, weights=list(delta.values()))
+        nodes = range(5)
+        rings = {
+            tuple(map(str, (a, b, c)))
+            for a in nodes
+            for b in nodes
+            for c in nodes
+            if there[a, b] and there[b, c] and there[c, a]
+        }
+        most = max(most, len(rings))
+        drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
+        assert len(set(drawn)) == len(drawn) <= matches_module.MOST
+        assert set(drawn) <= rings
+        assert set(drawn) == rings or most > matches_module.MOST
+
+
+TICKETS = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("id", "src", "dst", "back")]
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(0, 5),
+            st.none() | st.tuples(st.integers(0, 2), st.integers(0, 2)),
+            min_size=1,
+        ),
+        max_size=6,
+    ),
+    st.sampled_from(("delta", "upsert", "complete")),
+    st.integers(0, 1),
+    st.booleans(),
+)
+@settings(max_examples=25)
+def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
+    steps, form, is_long, is_small
+):
+    """Several rows of a view may be the same match; values may differ behind what is shown."""
+    pair = "SELECT x.id AS id, x.src AS a, x.dst AS b, y.id AS other FROM t x JOIN t y "
+    circuit = compile_sql(
+        pair + "ON y.src = x.dst AND y.dst = x.src AND y.id = x.id AND y.back = x.back",
+        {"t": TICKETS},
+        name="pairs",
+        materialize=True,
+    )
+    pattern = Pattern((1, 2), ((0, 1), (1, 0)))
+    found = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
+    sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
+    there: dict = {}
+
+    def take(published, metrics):
+        table = published.outputs["pairs"]
+        mode, keys = mode_of(table), key_columns_of(table)
+        found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
+
+    sink.watch(take)
+    prefix = "x" * (70 * is_long)
+    with pytest.MonkeyPatch.context() as patch:
+        if is_small:
+            patch.setattr(matches_module, "MOST", 4)
+        for number, step in enumerate(steps):
+            rows, weights = [], []
+            for key, nodes in step.items():
+                for weight, ends in ((-1, there.pop(key, None)), (1, nodes)):
+                    if ends is None:
+                        continue
+                    if weight > 0:
+                        there[key] = ends
+                    # An edge and the one back, so that each ticket is a pair of matches.
+                    a, b = (f"{prefix}{end}" for end in ends)
+                    rows.append((str(key), a, a, b))
+                    weights.append(weight)
+            columns = list(zip(*rows, strict=True)) or [()] * 4
+            table = pa.table([*columns, weights], [*TICKETS.names, "weight"]).cast(
+                pa.schema([*TICKETS, pa.field("weight", pa.int64())])
+            )
+            sink(Frame(table), number)
+            expected = {a for a, _ in there.values()}
+            drawn = Counter(match["nodes"][0] for match in found.shown())
+            if is_long:  # all are cut to the same text
+                assert bool(drawn) == bool(expected)
+            elif len(there) <= 4 or not is_small:
+                assert drawn == Counter(map(str, expected))
+
+
+def test_retractions_are_found_in_large_deltas():
+    history, feed = shown(compile_sql(RING, {"e": EDGE}, name="rings"))
+    ring = [(1, 2), (2, 3), (3, 1)]
+    others = [(10 * i + a, 10 * i + b) for i in range(1, 40) for a, b in ring]
+    feed(*others)
+    feed(*ring)
+    assert len(now(history)["matches"]["rings"]) == MOST
+    feed(*others, weight=-1)
+    left = [match["nodes"] for match in now(history)["matches"]["rings"]]
+    assert sorted(left) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
+
+
+def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(monkeypatch):
+    monkeypatch.setattr(history_module, "COURSE", 16)
+    monkeypatch.setattr(history_module, "RECENT", 5)
+    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    for number in range(100):
+        feed((number, number + 1))
+        assert len(history._course) <= 16
+        assert history._course[-1]["id"] == number
+    assert history._course[0]["id"] == 0
+    ids = [moment["id"] for moment in history._course[:-1]]
+    assert len({b - a for a, b in pairwise(ids)}) == 1
+    assert RECENT < COURSE
+
+
+def test_only_the_first_rows_of_a_delta_are_kept():
+    history, feed = shown(compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v"))
+    feed(*((n, n) for n in range(500)))
+    newest = now(history)["newest"]["v"]
+    assert len(newest["rows"]) == ROWS
+    assert (newest["count"], newest["comes"], newest["goes"]) == (500, 500, 0)
+
+
+def test_what_is_new_is_told_once():
+    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    feed((1, 2))
+    taken = history.whole()["taken"]
+    feed((2, 3))
+    feed((3, 4))
+    more = history.since(taken)
+    assert [batch["id"] for batch in more["recent"]] == [1, 2]
+    assert history.since(more["taken"])["recent"] == []
+
+
+def test_state_and_operators_add_up():
+    circuit = compile_sql(VIEWS, {"e": EDGE})
+    history, feed = shown(circuit)
+    feed((1, 2), (2, 3), (3, 1))
+    found = now(history)
+    boxes = found["circuit"]["boxes"]
+    join = next(i for i, box in enumerate(boxes) if box["kind"] == "join")
+    assert found["operators"][join][0] == 3
+    assert {box["name"] for box in boxes if box["kind"] == "view"} == {"rings", "total", "degrees"}
+    assert all(one["bytes"] > 0 for one in found["state"] if one["rows"])
+    assert sum(one["rows"] for one in found["state"] if one["order"] == [1, 0]) >= 3
+
+
+def test_values_of_all_types_are_texts_that_are_cut():
+    schema = pa.schema(
+        {"t": pa.string(), "b": pa.binary(), "d": pa.timestamp("us"), "f": pa.float64()}
+    )
+    circuit = compile_sql("SELECT t, b, d, f FROM r", {"r": schema}, name="v")
+    history = History(circuit, name="test")
+    sink = ViewSink(circuit)
+    sink.watch(history.take)
+    row = {"t": "x" * 500 + "\n", "b": b"\x00", "d": None, "f": float("nan")}
+    sink(Frame(pa.Table.from_pylist([row], schema)), 0)
+    ((weight, values),) = now(history)["newest"]["v"]["rows"]
+    assert weight == 1
+    assert len(values[0]) == 60 and values[2:] == [None, "nan"]
+
+
+def test_a_watcher_that_fails_does_not_stop_the_sink(caplog):
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+    sink.watch(lambda published, metrics: 1 / 0)
+    sink(Frame(edges((1, 2))), 0)
+    assert sink.last.batch_id == 0
+    assert "a watcher failed on micro-batch 0" in caplog.text
+
+
+def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
+    pytest.importorskip("uvicorn")
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+    with Page(sink.circuit, port=0) as page:
+        monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
+        sink.watch(page.take)
+        sink(Frame(edges((1, 2))), 0)
+        page.take(sink.last, sink.metrics[-1])
+    assert sink.last.batch_id == 0
+    assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
+
+
+def test_taking_a_micro_batch_costs_less_than_a_millisecond():
+    history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
+    for number in range(30):
+        feed(*((number, n) for n in range(50)))
+    before = history.spent
+    for number in range(30):
+        feed(*((100 + number, n) for n in range(50)))
+    assert (history.spent - before) / 30 < 0.001
+
+
+@given(st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda e: e[0] < e[1])))
+def test_edges_of_a_layout_go_forward_through_every_layer(edges):
+    edges = sorted(edges)
+    layout = laid_out(range(9), edges)
+    for (a, b), bends in layout.bends.items():
+        layers = [layout.places[a][0], *(layer for layer, _ in bends), layout.places[b][0]]
+        assert layers == list(range(layers[0], layers[-1] + 1))
+    taken = [*layout.places.values(), *(bend for bends in layout.bends.values() for bend in bends)]
+    assert len(taken) == len(set(taken)) == sum(layout.widths)
+
+
+def test_a_layout_without_need_has_no_crossings():
+    # Two ladders that are given interleaved.
+    edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
+    layout = laid_out(range(6), edges)
+    at = layout.places
+    for (a, b), (c, d) in combinations(edges, 2):
+        if at[a][0] == at[c][0]:
+            assert (at[a][1] - at[c][1]) * (at[b][1] - at[d][1]) >= 0
+
+
+def test_the_drawing_tells_of_each_operator_in_the_order_of_its_boxes():
+    circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=True)
+    drawing = Drawing.of(circuit)
+    circuit.step({"e": edges((1, 2), (2, 3))})
+    done = drawing.done(circuit)
+    boxes = drawing.picture["boxes"]
+    assert len(done) == sum(box["kind"] != "view" for box in boxes)
+    assert set(drawing.picture["kept"].values()) == {"rings", "total", "degrees"}
+    assert (
+        dict(zip((box["name"] for box in boxes), (rows for rows, _ in done), strict=False))["e"]
+        == 2
+    )

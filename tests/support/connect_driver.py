@@ -1,0 +1,67 @@
+"""A query in Spark Connect: a client of its own, with a server that runs the sink elsewhere.
+
+    python -m tests.support.connect_driver PLACE
+
+It runs the files of ``PLACE/in`` through a durable sink that is pickled to the server, and prints,
+as a line of JSON, what the client sees: the rows of a view, read from the state directory, and the
+error of the query, if any.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from streaming import Output, ParquetTarget, ViewSink
+from streaming.java import use_java
+from streaming.session import SETTINGS
+from tests.support.crash_driver import changes_in, views
+from tests.support.spark_queries import started
+
+
+def session_of(place: Path) -> SparkSession:
+    """A server and a client of it, both on this machine."""
+    use_java()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.remote("local[1]")
+    static = ("spark.driver.", "spark.ui.", "spark.sql.streaming.checkpointFileManagerClass")
+    for key, value in SETTINGS.items():
+        if key.startswith(static):
+            builder = builder.config(key, value)
+    return builder.config("spark.local.dir", str(place / "spark")).getOrCreate()
+
+
+def main(place: Path) -> None:
+    session = session_of(place)
+    sink = ViewSink(
+        views(),
+        [
+            Output("paths", ParquetTarget(place / "lake" / "{view}")),
+            Output(
+                "far",
+                lambda frame, batch_id: frame.write.mode("overwrite").parquet(
+                    str(place / "far" / str(batch_id))
+                ),
+            ),
+        ],
+        state_dir=place / "state",
+        checkpoint=str(place / "checkpoint"),
+    )
+    error = ""
+    try:
+        started(changes_in(place, session), sink, place / "checkpoint").awaitTermination()
+    except PySparkException as raised:
+        error = str(raised)
+    rows = [] if error else [list(row) for row in sink.view("cities", session).collect()]
+    print(json.dumps({"cities": rows, "error": error}), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

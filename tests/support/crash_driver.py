@@ -1,0 +1,193 @@
+"""A driver that is killed: a process of its own, with its JVM, that runs a query and dies on cue.
+
+    python -m tests.support.crash_driver PLACE
+
+It starts Spark, says ``ready``, and waits for a line that says where to die, or an empty one. Then
+it runs the files of ``PLACE/in`` through a durable sink, one micro-batch for each file, says
+``running``, and when all is done ``done``. ``PLACE`` has the state, the checkpoint and the targets,
+so the next process goes on from what this one left.
+
+A point is ``call when batch``: before, during or after the first such call of that micro-batch,
+
+::
+
+    sink             the function of foreachBatch
+    write_outputs    the files of the deltas
+    write_data       a file of the state
+    rename           the commit: the manifest gets its name
+    target_<view>    the target of a view
+    spark            the entry in Spark's commit log: before it, and when its file is there
+
+and then the whole process group gets SIGKILL, as from the kernel that is out of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import Circuit, compile_sql
+from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session
+from streaming.demo.command import QUICK
+from streaming.state.files import Bytes, LocalFiles
+from tests.support.spark_queries import started
+
+SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("city", pa.string())])
+VIEWS = """
+    CREATE VIEW paths AS SELECT x.src, y.dst FROM link x JOIN link y ON y.src = x.dst;
+    CREATE VIEW cities AS SELECT city, count(*) AS n, sum(src) AS total FROM link GROUP BY city;
+    CREATE VIEW far AS SELECT dst, city FROM link WHERE src > 4;
+"""
+
+
+class Point:
+    """Where this process dies, if anywhere."""
+
+    def __init__(self, text: str) -> None:
+        words = text.split()
+        self.call, self.when = (words[0], words[1]) if words else ("", "")
+        self.due = int(words[2]) if words else -1
+        self.batch = -1
+
+    def is_here(self, call: str, when: str) -> bool:
+        return (call, when, self.batch) == (self.call, self.when, self.due)
+
+    def reach(self, call: str, when: str) -> None:
+        if self.is_here(call, when):
+            die()
+
+
+def die() -> None:
+    os.killpg(0, signal.SIGKILL)
+    time.sleep(60)  # a thread may live on for a moment; it shall do nothing
+
+
+class DyingFiles(LocalFiles):
+    """A state directory whose process dies in a call."""
+
+    def __init__(self, location: Path, point: Point) -> None:
+        super().__init__(location)
+        self._point = point
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        call = f"write_{name.partition('/')[0]}"
+        self._point.reach(call, "before")
+        if self._point.is_here(call, "during"):
+            (chunk,) = chunks
+            super().write(name, [memoryview(chunk)[: memoryview(chunk).nbytes // 2]])
+            die()
+        super().write(name, chunks)
+        self._point.reach(call, "after")
+
+    def rename_new(self, old: str, new: str) -> None:
+        self._point.reach("rename", "before")
+        super().rename_new(old, new)
+        self._point.reach("rename", "after")
+
+
+class DyingTarget:
+    """Gives a delta to several targets; the process dies before or after."""
+
+    def __init__(self, targets: Sequence[Target], point: Point) -> None:
+        self._targets = targets
+        self._point = point
+
+    def write(self, delta: ViewDelta) -> None:
+        self._point.reach(f"target_{delta.view}", "before")
+        for target in self._targets:
+            target.write(delta)
+            self._point.reach(f"target_{delta.view}", "during")
+        self._point.reach(f"target_{delta.view}", "after")
+
+
+def changes_in(place: Path, session: SparkSession) -> DataFrame:
+    """The files of ``in``, one in a micro-batch."""
+    return (
+        session.readStream.schema("src long, dst long, city string, weight long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(place / "in"))
+    )
+
+
+def views(**options: Any) -> Circuit:
+    return compile_sql(VIEWS, {"link": SCHEMA}, materialize=True, **options)
+
+
+def sink_of(place: Path, point: Point) -> ViewSink:
+    lake = ParquetTarget(place / "lake" / "{view}")
+    database = SqlTarget(lambda: sqlite3.connect(place / "views.db"))
+
+    def on_delta(frame: Any, batch_id: int) -> None:
+        point.reach("target_far", "before")
+        line = json.dumps([batch_id, sorted(map(list, frame.collect()), key=str)])
+        with (place / "calls.jsonl").open("a") as file:
+            file.write(f"\n{line}\n")
+        point.reach("target_far", "after")
+
+    both = DyingTarget([lake, database], point)
+    return ViewSink(
+        views(),
+        [
+            Output("paths", both),
+            Output("cities", both, mode="upsert", keys=["city"]),
+            Output("far", on_delta),
+        ],
+        state_dir=DyingFiles(place / "state", point),
+    )
+
+
+def watched(sink: Callable[[Any, int], None], point: Point) -> Callable[[Any, int], None]:
+    """The function of foreachBatch: the sink, and death around it."""
+
+    def run(df: Any, batch_id: int) -> None:
+        point.batch = batch_id
+        point.reach("sink", "before")
+        sink(df, batch_id)
+        point.reach("spark", "before")
+
+    return run
+
+
+def watch_commits(place: Path, point: Point) -> None:
+    """Die when Spark has noted the micro-batch."""
+    if (point.call, point.when) != ("spark", "after"):
+        return
+    entry = place / "checkpoint" / "commits" / str(point.due)
+
+    def watch() -> None:
+        while not entry.exists():
+            time.sleep(0.0005)
+        die()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main(place: Path) -> None:
+    session = start_session(
+        "crash", cores=1, memory="512m", log=place / f"spark-{os.getpid()}.log", settings=QUICK
+    )
+    print("ready", flush=True)
+    point = Point(sys.stdin.readline())
+    watch_commits(place, point)
+    sink = sink_of(place, point)
+    query = started(changes_in(place, session), watched(sink, point), place / "checkpoint")
+    print("running", flush=True)
+    query.awaitTermination()
+    sink.close()
+    print("done", flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,254 @@
+"""The wheel and the source archive, built, installed in empty environments and tried there.
+
+::
+
+    python -m tests.support.packaging        # this Python, the packages of constraints.txt
+    python -m tests.support.packaging --all  # every Python there is; oldest and newest packages
+    python -m tests.support.packaging --python PATH --packages oldest
+
+An environment gets the base install and nothing else, so a missing dependency shows: a view is
+stepped without Spark. Then come the extras: a stream runs through Spark, and the commands answer.
+The oldest packages are the lower bounds of pyproject.toml, the newest what pip finds within them. A
+first use compiles the kernels, about a minute; where Python and numba are those of the checkout its
+kernels are taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+DIST = ROOT / "dist"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PACKAGES = ("pinned", "oldest", "newest")
+EXTRAS = "cli,sinks,spark,ui"  # those of users that are small
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+
+SETUP = """
+import sys
+from importlib.metadata import entry_points, requires, version
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow as pa
+import circuits, dbsp_wcoj, streaming
+
+for package in (circuits, dbsp_wcoj, streaming):
+    assert Path(package.__file__).is_relative_to(sys.prefix), package.__file__
+    assert files(package).joinpath("py.typed").is_file(), package
+commands = {e.name for e in entry_points(group="console_scripts")}
+assert {"dbsp-wcoj", "dbsp-wcoj-demo", "dbsp-wcoj-java"} <= commands, commands
+
+link = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
+view = '''SELECT count(*) AS n FROM e ab JOIN e bc ON bc.src = ab.dst
+    JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst'''
+given = pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})
+"""
+
+TRY_CORE = f"""{SETUP}
+circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
+assert circuit.step({{"e": given}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
+print("  tried without Spark")
+"""
+
+# After `TRY_CORE` in an environment without PySpark: the error says what to install.
+TRY_WITHOUT_SPARK = f"""{TRY_CORE}
+try:
+    streaming.ViewSink
+except ModuleNotFoundError as error:
+    assert "pip install 'dbsp-wcoj[spark]'" in str(error), error
+else:
+    raise AssertionError("a sink without Spark")
+"""
+
+TRY_SPARK = f"""{SETUP}
+import tempfile
+
+seen = []
+with tempfile.TemporaryDirectory() as folder:
+    import pyarrow.parquet as pq
+    Path(folder, "in").mkdir()
+    pq.write_table(given, f"{{folder}}/in/a.parquet")
+    spark = streaming.start_session("packaging", memory="512m")
+    circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
+    sink = streaming.ViewSink(
+        circuit, lambda frame, batch_id: seen.extend(frame.collect()), state_dir=f"{{folder}}/state"
+    )
+    query = (
+        spark.readStream.schema("src long, dst long").parquet(f"{{folder}}/in")
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", f"{{folder}}/checkpoint")
+        .trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    whole = sink.view("triangles", spark).collect()
+    sink.close()
+    spark.stop()
+assert [tuple(row) for row in seen] == [tuple(row) for row in whole] == [(1, 1)], (seen, whole)
+names = ("pyspark", "pyarrow", "numba", "numpy", "sqlglot")
+print("  tried with Python", sys.version.split()[0], *(f"{{n}} {{version(n)}}" for n in names))
+"""
+
+
+def main() -> None:
+    """Build, install, try."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--all", action="store_true", help="every Python, oldest and newest packages"
+    )
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--packages", choices=PACKAGES, default="pinned")
+    options = parser.parse_args()
+    wheel, _ = build()
+    contents(wheel)
+    if not options.all:
+        tried(options.python, options.packages, wheel)
+        return
+    for python in pythons():
+        tried(python, "newest", wheel)
+    tried(pythons()[0], "oldest", wheel)
+
+
+def build() -> tuple[Path, Path]:
+    """The wheel and the source archive of this checkout."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    run(sys.executable, "-m", "hatchling", "build", "-d", str(DIST))
+    (wheel,), (archive,) = DIST.glob("*.whl"), DIST.glob("*.tar.gz")
+    print(f"built {wheel.name}, {wheel.stat().st_size:,} bytes, and {archive.name}")
+    return wheel, archive
+
+
+def oldest() -> list[str]:
+    """The lower bounds of the base install and of the extras, as pins.
+
+    >>> oldest()[0].partition("==")[0]
+    'lark'
+    """
+    wanted = [*PROJECT["dependencies"]]
+    for extra in EXTRAS.split(","):
+        wanted += PROJECT["optional-dependencies"].get(extra, [])
+    found = [re.match(r"([\w-]+)(?:\[\w+\])?[=>]=([\w.]+)", name) for name in wanted]
+    return [f"{one[1]}=={one[2]}" for one in found if one]
+
+
+def contents(wheel: Path) -> None:
+    """Check that the wheel has the three packages, typed, and nothing else."""
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
+    assert tops == {"circuits", "dbsp_wcoj", "streaming", info}, tops
+    assert {f"{top}/py.typed" for top in tops - {info}} <= set(names)
+    odd = [n for n in names if "__pycache__" in n or n.endswith((".pyc", ".nbi", ".nbc"))]
+    assert not odd, odd
+
+
+def tried(python: str, packages: str, wheel: Path) -> None:
+    """Install the wheel in an empty environment and try it; then its extras."""
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.perf_counter()
+        print(f"{python}, {packages} packages", flush=True)
+        bounds = {"pinned": ["--constraint", str(ROOT / "constraints.txt")], "newest": []}
+        if packages == "oldest":
+            Path(folder, "oldest.txt").write_text("\n".join(oldest()))
+            bounds["oldest"] = ["--constraint", "{folder}/oldest.txt"]
+        run(python, "-m", "venv", "{folder}/venv")
+        own = "{folder}/venv/bin/python"
+        pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+        run(*pip, *bounds[packages], str(wheel))
+        refuses("{folder}/venv/bin/dbsp-wcoj")
+        kernels(Path(folder, "venv"))
+        run(own, "-I", "-c", TRY_WITHOUT_SPARK, cwd=folder)
+        run(*pip, *bounds[packages], f"{wheel}[{EXTRAS}]")
+        run("{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
+        run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
+        run(own, "-I", "-c", TRY_SPARK, cwd=folder)
+        run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
+        print(f"  all well after {time.perf_counter() - begin:.0f} s", flush=True)
+
+
+def linked(folder: Path, wheel: Path, *extras: str) -> Path:
+    """Make an environment with the wheel and links to its dependencies; return its Python.
+
+    In seconds and without an index: other packages of this environment are not there.
+    """
+    run(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    (site,) = folder.glob("lib/python*/site-packages")
+    wanted = [*PROJECT["dependencies"]]
+    for extra in extras:
+        wanted += PROJECT["optional-dependencies"][extra]
+    for name in needed(wanted):
+        found = distribution(name)
+        for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            if not (site / top).exists():
+                (site / top).symlink_to(found.locate_file(top))
+    own = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "--python", str(own), "install", "--no-deps", "--no-index", str(wheel))
+    kernels(folder)
+    return own
+
+
+def needed(requirements: list[str]) -> set[str]:
+    """The packages that requirements need, and those need, and so on.
+
+    >>> "llvmlite" in needed(["numba"]), "pytest" in needed(["numba"])
+    (True, False)
+    """
+    found: set[str] = set()
+    left = [Requirement(text) for text in requirements]
+    while left:
+        one = left.pop()
+        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            found.add(one.name)
+            left += [Requirement(text) for text in distribution(one.name).requires or ()]
+    return found
+
+
+def refuses(command: str) -> None:
+    """Check that the command says what to install."""
+    done = subprocess.run([command], capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'dbsp-wcoj[cli]'" in done.stderr, done
+
+
+def kernels(venv: Path) -> None:
+    """Take the compiled kernels of the checkout; another Python or numba leaves them alone."""
+    (place,) = venv.glob("lib/python*/site-packages/dbsp_wcoj/kernels")
+    source = ROOT / "dbsp_wcoj/kernels"
+    for file in source.rglob("__pycache__/*.nb*"):
+        copy = place / file.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(file, copy)
+
+
+def pythons() -> list[str]:
+    """One of each version, by name or of pyenv."""
+    found = []
+    for version in VERSIONS:
+        own = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+        name = str(own[-1]) if own else shutil.which(f"python{version}")
+        if name and not subprocess.run([name, "-c", "import venv"], capture_output=True).returncode:
+            found.append(name)
+    return found
+
+
+def run(*command: str, **options: object) -> None:
+    """Run a command, which has to end well."""
+    environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run(command, check=True, env=environment, **options)  # type: ignore[call-overload]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Where the real data is: the folder ``shared`` beside the repository.
+
+``DBSP_WCOJ_SHARED`` names another place. Nothing of it is part of the project, so a test that
+needs it is skipped with a reason where it is missing. Everything is int64 edge lists in Parquet;
+``INDEX.md`` there says what they are, and its counts are the expectation of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+SHARED = Path(os.environ.get("DBSP_WCOJ_SHARED", Path(__file__).parents[3] / "shared"))
+
+needs_data = pytest.mark.skipif(
+    not (SHARED / "data" / "INDEX.md").is_file(),
+    reason=f"no real graphs at {SHARED / 'data'}; set DBSP_WCOJ_SHARED to the folder that has them",
+)
+needs_cases = pytest.mark.skipif(
+    not (SHARED / "cases" / "join_cases.json").is_file(),
+    reason=f"no cases at {SHARED / 'cases'}; set DBSP_WCOJ_SHARED to the folder that has them",
+)
+
+
+def table(name: str) -> dict[str, np.ndarray]:
+    """The columns of ``data/<name>.parquet`` as int64 arrays (strings as objects)."""
+    columns = pq.read_table(SHARED / "data" / f"{name}.parquet")
+    arrays = {field: columns[field].to_numpy() for field in columns.column_names}
+    return {
+        field: array.astype(np.int64) if np.issubdtype(array.dtype, np.integer) else array
+        for field, array in arrays.items()
+    }
+
+
+def cases(*kinds: str) -> list[dict[str, Any]]:
+    """The cases of these kinds; none where the file is missing (the tests are skipped then)."""
+    path = SHARED / "cases" / "join_cases.json"
+    if not path.is_file():
+        return []
+    return [case for case in json.loads(path.read_text()) if case["kind"] in kinds]

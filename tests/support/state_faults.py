@@ -1,0 +1,372 @@
+"""Random faults of a state directory on the real disk, and what has to be true after each.
+
+A trial copies a directory of some micro-batches, lets one or two things happen to its files, and
+has a sink go on, with the next micro-batch or with the last one again, and over a restart::
+
+    the deltas and the views are those of the model          (the fault did not matter)
+    or an error of this library, and no wrong delta;         (it did)
+        once the fault is undone, the state is that of the last commit
+
+Anything else is a finding: a wrong delta or view (silent), an error of another kind (untyped), or a
+trial that does not end.
+
+    python -m tests.support.state_faults 1000         # that many trials, and what came of them
+    python -m tests.support.state_faults 1 17         # the trial of seed 17
+    python -m tests.support.state_faults 200 0 1      # all of them with cells
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from streaming import StreamingError, ViewSink
+from streaming.distributed.execution.executor_cache import HELD
+from streaming.state import files
+from streaming.state.manifest import batch_of
+from tests.streaming.distributed.test_attempts import Context
+from tests.streaming.distributed.test_engine import Frame, batches, definition, outputs
+from tests.support import fed_sink as fed
+
+BATCHES = 5  # in the directory, before anything happens
+SECONDS = 600  # after which a trial hangs
+SECRET = b"outside of the directory"
+
+
+class Embedded:
+    """Views in one process."""
+
+    name = "embedded"
+
+    def __init__(self) -> None:
+        self._definition = fed.views().definition
+
+    def sink(self, place: Path) -> ViewSink:
+        return fed.sink_on(place, self._definition.circuit())
+
+    def feed(self, sink: ViewSink, number: int) -> None:
+        fed.feed(sink, number)  # its target checks the deltas
+
+    def check(self, sink: ViewSink, batches: int) -> None:
+        fed.check(sink, batches)
+
+
+class InCells:
+    """The same in cells, whose tasks run in this process."""
+
+    name = "cells"
+
+    def __init__(self) -> None:
+        self._definition = definition()
+        self._tables = batches(BATCHES + 9, "faults")
+        steady = ViewSink(definition().circuit())
+        self._deltas = []
+        for number, table in enumerate(self._tables):
+            steady(Frame(None, table), number)
+            self._deltas.append(outputs(steady))
+
+    def sink(self, place: Path) -> ViewSink:
+        HELD.clear()  # what a worker remembers of a file hides what became of it
+        circuit = self._definition.circuit()
+        return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
+
+    def feed(self, sink: ViewSink, number: int) -> None:
+        session: Any = SimpleNamespace(sparkContext=Context(number))
+        sink(Frame(session, self._tables[number]), number)
+        assert outputs(sink) == self._deltas[number], f"micro-batch {number}"
+
+    def check(self, sink: ViewSink, batches: int) -> None:
+        """No view is whole anywhere; the deltas that follow tell."""
+
+
+@dataclass
+class Harm:
+    """A fault of a directory, and how to undo it."""
+
+    place: Path
+    outside: Path
+    said: list[str] = field(default_factory=list)
+    undone: list[Callable[[], None]] = field(default_factory=list)
+
+    def undo(self) -> None:
+        """Bring back what is still as the fault has left it."""
+        for one in reversed(self.undone):
+            one()
+
+    def change(self, path: Path, new: Callable[[Path], object], what: str) -> None:
+        """Put something in the place of a path."""
+        before = state_of(path)
+        remove(path)
+        path.parent.mkdir(exist_ok=True)
+        new(path)
+        after = state_of(path)
+        self.said.append(f"{what} {path.relative_to(self.place)}")
+
+        def undo() -> None:
+            if before[0] == "folder" and path.is_dir():
+                for name, one in before[1].items():
+                    if not os.path.lexists(path / name):
+                        restore(path / name, one)
+            elif state_of(path) == after:
+                restore(path, before)
+
+        self.undone.append(undo)
+
+
+State = tuple[str, Any]
+
+
+def state_of(path: Path) -> State:
+    """The content at a path, to be compared and restored."""
+    if path.is_symlink():
+        return "link", os.readlink(path)
+    if path.is_dir():
+        return "folder", {one.name: state_of(one) for one in path.iterdir()}
+    if path.is_file():
+        return "file", path.read_bytes()
+    return ("other", None) if path.exists() else ("nothing", None)
+
+
+def restore(path: Path, state: State) -> None:
+    remove(path)
+    kind, content = state
+    path.parent.mkdir(exist_ok=True)
+    if kind == "file":
+        path.write_bytes(content)
+    elif kind == "folder":
+        path.mkdir()
+        for name, one in content.items():
+            restore(path / name, one)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def contents(path: Path) -> list[Path]:
+    """The files that can be harmed, weighted: as many chances for each folder."""
+    return [one for one in path.iterdir() if one.is_file() and not one.is_symlink()]
+
+
+def bytes_of(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def happen(harm: Harm, random: Random) -> None:
+    """Let one thing happen."""
+    place = harm.place
+    folders = [place, place / "manifests", place / "data", place / "outputs"]
+    folder = random.choice([one for one in folders if one.is_dir()])
+    there = sorted(contents(folder))
+    if not there:
+        return
+    path, other = random.choice(there), random.choice(there)
+    data, more = bytes_of(path), bytes_of(other)
+    at = random.randrange(max(len(data), 1))
+    manifests = [batch_of(f"manifests/{path.name}") for path in place.glob("manifests/*")]
+    newest = max((number for number in manifests if number is not None), default=0)
+
+    def writing(content: bytes) -> Callable[[Path], object]:
+        return lambda path: path.write_bytes(content)
+
+    def flipped() -> bytes:
+        changed = bytearray(data or b"\0")
+        for _ in range(random.choice([1, 1, 3, 20])):
+            changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+        return bytes(changed)
+
+    kinds: list[Callable[[], None]] = [
+        lambda: harm.change(path, writing(flipped()), "flip"),
+        lambda: harm.change(path, writing(data[:at]), "cut"),
+        lambda: harm.change(path, writing(data + random.randbytes(9)), "lengthen"),
+        lambda: harm.change(path, writing(data[:at] + bytes(len(data) - at)), "zero"),
+        lambda: harm.change(path, writing(b""), "empty"),
+        lambda: harm.change(path, writing(random.randbytes(len(data))), "garble"),
+        lambda: harm.change(path, lambda path: None, "delete"),
+        lambda: (
+            harm.change(path, writing(more), f"swap with {other.name}"),
+            harm.change(other, writing(data), f"swap with {path.name}"),
+        ),
+        lambda: (
+            harm.change(path, lambda path: None, "rename"),
+            harm.change(path.with_name(new_name(path, newest, random)), writing(data), "as"),
+        ),
+        lambda: harm.change(other, writing(data), f"copy of {path.name} over"),
+        lambda: harm.change(
+            path.with_name(new_name(path, newest, random)), writing(data), f"copy of {path.name} as"
+        ),
+        lambda: harm.change(path, lambda path: path.mkdir(), "folder for"),
+        lambda: harm.change(path, lambda path: os.mkfifo(path), "FIFO for"),
+        lambda: harm.change(path, lambda path: path.symlink_to(harm.outside), "link outside for"),
+        lambda: harm.change(path, lambda path: path.symlink_to(other), "link inside for"),
+        lambda: harm.change(
+            folder / new_name(path, newest, random), writing(random.randbytes(99)), "garbage in"
+        ),
+        lambda: folder == place or harm.change(folder, lambda path: None, "delete folder"),
+        lambda: folder == place or harm.change(folder, lambda path: path.mkdir(), "empty folder"),
+        lambda: harm.change(
+            place / "manifests" / f"{newest:020}.json",
+            writing(bytes_of(place / "manifests" / f"{newest - random.randrange(1, 3):020}.json")),
+            "older copy over",
+        ),
+    ]
+    random.choice(kinds)()
+
+
+def new_name(path: Path, newest: int, random: Random) -> str:
+    if path.parent.name == "manifests":
+        return f"{newest + random.choice([1, 1, 2, 5, -1]):020}.json"
+    return random.choice([f"{path.name}.tmp", f"x{path.name}", ".hidden", "stray"])
+
+
+class Trial:
+    """One directory, one or two faults, and a sink that goes on."""
+
+    def __init__(self, case: Embedded | InCells, whole: Path, seed: int) -> None:
+        self.case = case
+        self.random = Random(f"state fault {seed}")
+        self.root = Path(tempfile.mkdtemp(prefix="fault-"))
+        self.place = self.root / "state"
+        self.outside = self.root / "outside"
+        self.outside.write_bytes(SECRET)
+        shutil.copytree(whole, self.place)
+        self.harm = Harm(self.place, self.outside)
+        self.committed = BATCHES - 1
+        self.sinks: list[ViewSink] = []
+
+    def run(self) -> str:
+        """ "unharmed" or "refused".
+
+        Raises:
+            AssertionError: A delta or a view was wrong, or files outside were touched.
+            Exception: Of another kind than the errors of this library.
+        """
+        try:
+            with limited(SECONDS):
+                return self._run()
+        finally:
+            for sink in self.sinks:
+                sink.close()
+            assert self.outside.read_bytes() == SECRET, "a file outside was changed"
+            shutil.rmtree(self.root)
+
+    def _run(self) -> str:
+        random, running = self.random, None
+        if random.random() < 0.3:
+            running = self._sink()
+            self._feed(running, self.committed + 1)
+        for _ in range(random.choice([1, 1, 1, 2])):
+            happen(self.harm, random)
+        replayed = running is None and random.random() < 0.4
+        first = self.committed if replayed else self.committed + 1
+        try:
+            self._go_on(running, first)
+        except StreamingError as error:
+            self._end()
+            self.harm.undo()
+            try:
+                self._go_on(None, self.committed + 1)
+            except StreamingError as later:
+                raise AssertionError(f"not whole though the fault is undone: {later}") from error
+            return f"refused: {type(error).__name__}"
+        return "unharmed"
+
+    def _go_on(self, sink: ViewSink | None, first: int) -> None:
+        sink = sink or self._sink()
+        for number in (first, first + 1):
+            self._feed(sink, number)
+        self.case.check(sink, self.committed + 1)
+        self._end()
+        sink = self._sink()
+        self._feed(sink, self.committed)  # again
+        self._feed(sink, self.committed + 1)
+        self.case.check(sink, self.committed + 1)
+        self._end()
+
+    def _feed(self, sink: ViewSink, number: int) -> None:
+        self.case.feed(sink, number)
+        self.committed = max(self.committed, number)
+
+    def _sink(self) -> ViewSink:
+        self.sinks.append(self.case.sink(self.place))
+        return self.sinks[-1]
+
+    def _end(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+@contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    """End what hangs."""
+
+    def late(*given: object) -> None:
+        raise TimeoutError(f"still running after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def whole_directory(case: Embedded | InCells, place: Path) -> Path:
+    """A directory of some micro-batches."""
+    sink = case.sink(place)
+    for number in range(BATCHES):
+        case.feed(sink, number)
+    sink.close()
+    return place
+
+
+def trials(
+    seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
+) -> tuple[Counter[str], list[str]]:
+    """The outcomes of the trials, and the findings."""
+    files.PATIENCE = 0.2
+    found: Counter[str] = Counter()
+    findings = []
+    with tempfile.TemporaryDirectory() as root:
+        cases = [(case, Path(root) / case.name) for case in (Embedded(), InCells())]
+        for case, place in cases:
+            whole_directory(case, place)
+        for seed in seeds:
+            case, place = cases[Random(f"case {seed}").random() < cells]
+            trial = Trial(case, place, seed)
+            try:
+                outcome = trial.run()
+            except Exception as error:
+                where = "".join(traceback.format_exception(error)[-6:])
+                kind = "silent" if isinstance(error, AssertionError) else "untyped"
+                findings.append(f"seed {seed}, {case.name}, {kind}: {trial.harm.said}\n{where}")
+                outcome = "finding"
+                say(findings[-1])
+            found[f"{case.name}, {outcome}"] += 1
+            if found.total() % 20 == 0:
+                say(f"{found.total()} trials: {dict(found)}")
+    return found, findings
+
+
+if __name__ == "__main__":
+    number, start, *cells = [*map(int, sys.argv[1:]), *([0] if len(sys.argv) < 3 else [])]
+    came, wrong = trials(range(start, start + number), cells=[0.2, *cells][-1], say=print)
+    for name, times in sorted(came.items()):
+        print(f"{times:6} {name}")
+    sys.exit(bool(wrong))

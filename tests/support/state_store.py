@@ -1,0 +1,122 @@
+"""A store of state that has nothing but what a step's state gives, as plain bytes.
+
+Packed runs per arrangement, which it sums up at random, and the values added to each table.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from circuits import Circuit, State
+from dbsp_wcoj.storage.run import Run
+from tests.support.tables import bag_of
+
+__all__ = ["Store", "bags", "restarted", "same", "stored"]
+
+
+class Store:
+    """The state as bytes, one list of runs per arrangement, one of pieces per table."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.runs: dict[str, dict[tuple[int, ...], list[bytes]]] = {}
+        self.tables: dict[str, list[tuple[bytes, bytes]]] = {}
+        self.lengths: dict[str, int] = {}
+        self.rest = "{}"
+        self.taken = 0
+        self._random = np.random.default_rng(seed)
+
+    def write(self, step) -> None:
+        """What a sink does between prepare and commit."""
+        state = step.state(self.lengths)
+        assert state.runs.keys() <= state.orders.keys()
+        runs = {}
+        for name, orders in state.orders.items():
+            assert not (state.compacted and name in state.compacted and name not in state.runs)
+            changed = state.runs.get(name, {})
+            assert not changed or set(changed) == set(orders)
+            runs[name] = {
+                order: self._pieces(state, name, order, changed.get(order)) for order in orders
+            }
+        self.runs = runs
+        for name, (offsets, data) in state.tables.items():
+            assert len(offsets) > 1 and offsets[0] == 0 and offsets[-1] == len(data)
+            self.tables.setdefault(name, []).append((offsets.tobytes(), data.tobytes()))
+            self.lengths[name] = self.lengths.get(name, 0) + len(offsets) - 1
+        self.rest = json.dumps([state.steps, state.marks, state.plans])
+
+    def _pieces(self, state, name, order, delta) -> list[bytes]:
+        pieces = self.runs.get(name, {}).get(order)
+        if pieces is None:
+            self.taken += 1
+            pieces = [run.packed().tobytes() for run in state.whole(name, order)]
+        if delta is not None:
+            pieces = [*pieces, delta.packed().tobytes()]
+        place = int(self._random.integers(8))
+        if name in state.compacted:
+            place = 0
+        elif place >= len(pieces) - 1:
+            return pieces
+        summed = Run.sum_of([run_of_bytes(piece) for piece in pieces[place:]])
+        return pieces[:place] + ([summed.packed().tobytes()] if summed.rows else [])
+
+    def state(self) -> State:
+        count, marks, planned = json.loads(self.rest)
+        return State(
+            count,
+            {
+                name: {order: [run_of_bytes(piece) for piece in runs] for order, runs in of.items()}
+                for name, of in self.runs.items()
+            },
+            {
+                name: [
+                    (np.frombuffer(offsets, np.int64), np.frombuffer(data, np.uint8))
+                    for offsets, data in pieces
+                ]
+                for name, pieces in self.tables.items()
+            },
+            marks,
+            planned,
+        )
+
+
+def run_of_bytes(piece: bytes) -> Run:
+    return Run.of_words(np.frombuffer(bytearray(piece), np.int64))
+
+
+def stored(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
+    """Make a step as a durable sink does; its outputs."""
+    step = circuit.prepare(tables)
+    store.write(step)
+    step.commit()
+    return bags(step.outputs)
+
+
+def bags(tables) -> dict[str, Counter]:
+    return {name: bag_of(table) for name, table in tables.items()}
+
+
+def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
+    definition = pickle.loads(pickle.dumps(replace(circuit.definition, **changes)))
+    new = definition.circuit()
+    new.load(store.state())
+    return new
+
+
+def same(one, other) -> None:
+    """The snapshots are equal."""
+    first, second = one.snapshot(), other.snapshot()
+    assert (first.fingerprint, first.steps, first.marks) == (
+        second.fingerprint,
+        second.steps,
+        second.marks,
+    )
+    for parts in ((first.traces, second.traces), (first.tables, second.tables)):
+        assert parts[0].keys() == parts[1].keys()
+        for name, arrays in parts[0].items():
+            for here, there in zip(arrays, parts[1][name], strict=True):
+                assert np.array_equal(here, there), name

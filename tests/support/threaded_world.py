@@ -1,0 +1,343 @@
+"""A circuit that many threads use at once, beside a model of it in plain Python.
+
+The model is the list of the versions of the circuit, as bags of rows. A writer adds the next one
+while it has the turn and before it commits. So a read that begins when the commits of ``low``
+versions are over, and ends when ``high`` have been added, has to be one of ``low`` to ``high``; and
+the versions that one reader sees never go back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from circuits import BusyCircuitError, Circuit, StaleStepError, compile_sql
+from tests.support.tables import bag_of
+
+__all__ = ["Reader", "World", "Writer"]
+
+SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.string()), ("d", pa.int64())])
+VIEWS = """
+    CREATE VIEW counts AS SELECT a, count(*) AS n, sum(d) AS s, max(c) AS m FROM e GROUP BY a;
+    CREATE VIEW paths AS
+        SELECT x.a, y.b, x.c AS c, y.c AS o, x.d + y.d AS d FROM e x JOIN e y ON x.b = y.a;
+    CREATE VIEW named AS SELECT DISTINCT a || '>' || b AS name FROM e;
+    CREATE VIEW top AS SELECT c FROM e ORDER BY c DESC LIMIT 3;
+"""
+NODES = "pqrstu"
+KEPT = 4000  # versions that a reader may fall behind
+
+Row = tuple[str, str, str, int]
+Bag = Counter
+
+
+def counts(e: Bag) -> Bag:
+    groups: dict[str, list[tuple[Row, int]]] = {}
+    for row, weight in e.items():
+        groups.setdefault(row[0], []).append((row, weight))
+    return Counter(
+        (a, sum(w for _, w in rows), sum(w * r[3] for r, w in rows), max(r[2] for r, _ in rows))
+        for a, rows in groups.items()
+    )
+
+
+def paths(e: Bag) -> Bag:
+    found: Bag = Counter()
+    for x, v in e.items():
+        for y, w in e.items():
+            if x[1] == y[0]:
+                found[x[0], y[1], x[2], y[2], x[3] + y[3]] += v * w
+    return found
+
+
+def named(e: Bag) -> Bag:
+    return Counter({(f"{a}>{b}",) for a, b, _, _ in e})
+
+
+def top(e: Bag) -> Bag:
+    return Counter((c,) for c in sorted((row[2] for row in e.elements()), reverse=True)[:3])
+
+
+def reachable(e: Bag) -> Bag:
+    found = {(a, b) for a, b, _, _ in e}
+    while more := {(x, z) for x, y in found for a, z in found if y == a} - found:
+        found |= more
+    return Counter(found)
+
+
+MEANING: dict[str, Callable[[Bag], Bag]] = {
+    "e": lambda e: e,
+    "counts": counts,
+    "paths": paths,
+    "named": named,
+    "top": top,
+}
+
+
+class World:
+    """The circuit and its versions.
+
+    Args:
+        options: Of the circuit.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.circuit: Circuit = compile_sql(VIEWS, {"e": SCHEMA}, materialize=True, **options)
+        self.versions: dict[int, Bag] = {0: Counter()}
+        self.high = 0
+        self.low = 0
+        self._lock = threading.Lock()
+        self.begun: Counter = Counter()
+
+    def add(self, bag: Bag) -> int:
+        """The next version; by who has the turn."""
+        number = self.high + 1
+        self.versions[number] = bag
+        self.versions.pop(number - KEPT, None)
+        self.high = number
+        return number
+
+    def committed(self, number: int) -> None:
+        """A version can be seen from now on."""
+        with self._lock:
+            self.low = max(self.low, number)
+
+    @property
+    def newest(self) -> tuple[int, Bag]:
+        number = self.high
+        return number, self.versions[number]
+
+
+class Writer:
+    """Makes steps, gives some of them up, and goes back to earlier states.
+
+    Args:
+        world: What is written to.
+        seed: Of its choices.
+    """
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.made = 0
+        self.kept: tuple[Any, Bag] | None = None
+
+    def __call__(self) -> None:
+        """Make one step, or something else."""
+        choice = self.random.random()
+        if choice < 0.03 and self.kept is not None:
+            self._go_back()
+        elif choice < 0.06:
+            self._keep()
+        elif choice < 0.1:
+            self._give_up()
+        else:
+            self._step()
+
+    def _changes(self, bag: Bag) -> Bag:
+        """Some rows more and some fewer."""
+        pick = self.random
+        changes: Bag = Counter()
+        for row in pick.sample(sorted(bag), min(len(bag), pick.randrange(4 + len(bag) // 8))):
+            changes[row] -= bag[row]
+        for _ in range(pick.randrange(1, 5)):
+            self.made += 1
+            text = f"{pick.randrange(10**6):06} of {self.seed}, {self.made}"
+            changes[pick.choice(NODES), pick.choice(NODES), text, pick.randrange(100)] += 1
+        return changes
+
+    def _table(self, changes: Bag) -> pa.Table:
+        columns = list(zip(*changes, strict=True))
+        table = pa.table(dict(zip(SCHEMA.names, columns, strict=True)), SCHEMA)
+        return table.append_column("weight", pa.array(changes.values(), pa.int64()))
+
+    def _step(self) -> None:
+        world = self.world
+        for _ in range(100):
+            number, bag = world.newest
+            changes = self._changes(bag)
+            try:
+                step = world.circuit.prepare(
+                    {"e": self._table(changes)}, timeout=self.random.choice([None, None, 0, 0.01])
+                )
+            except BusyCircuitError:
+                world.begun["busy"] += 1
+                continue
+            if world.high != number:  # another thread was faster
+                world.begun["abandoned"] += 1
+                if self.random.random() < 0.8:
+                    step.abandon()
+                continue
+            after = bag.copy()
+            after.update(changes)
+            number = world.add(+after)
+            for name, table in step.outputs.items():
+                now, then = MEANING[name](after_of(after)), MEANING[name](bag)
+                delta = now.copy()
+                delta.subtract(then)
+                assert nonzero(bag_of(table)) == nonzero(delta), name
+            step.commit()
+            world.committed(number)
+            world.begun["steps"] += 1
+            return
+
+    def _give_up(self) -> None:
+        """Two steps at one state, of which one or none counts."""
+        world = self.world
+        _, bag = world.newest
+        one = world.circuit.prepare({"e": self._table(self._changes(bag))})
+        other = world.circuit.prepare({})
+        if self.random.random() < 0.5:
+            one.abandon()
+        number = world.add(world.newest[1])
+        other.commit()
+        world.committed(number)
+        try:
+            one.commit()
+        except StaleStepError:
+            world.begun["stale"] += 1
+        else:
+            raise AssertionError("two steps of one state")
+
+    def _keep(self) -> None:
+        guard = self.world.circuit.prepare({})
+        self.kept = self.world.circuit.snapshot(), self.world.newest[1]
+        guard.abandon()
+
+    def _go_back(self) -> None:
+        assert self.kept is not None
+        snapshot, bag = self.kept
+        guard = self.world.circuit.prepare({})  # so that nobody writes in between
+        number = self.world.add(bag)
+        self.world.circuit.restore(snapshot)
+        self.world.committed(number)
+        self.world.begun["restored"] += 1
+        del guard
+
+
+class Reader:
+    """Reads in one way again and again, and compares.
+
+    Args:
+        world: What is read.
+        kind: One of `KINDS`.
+        seed: Of its choices.
+    """
+
+    KINDS = ("views", "queries", "snapshots", "elsewhere", "explained", "mixed")
+
+    def __init__(self, world: World, kind: str, seed: int) -> None:
+        self.world = world
+        self.kind = kind
+        self.random = random.Random(seed)
+        self.seen = 0
+        self.reads = 0
+
+    def __call__(self) -> None:
+        """Read once."""
+        kind = self.kind
+        if kind == "mixed":
+            kind = self.random.choice(self.KINDS[:-1])
+        low = self.world.low
+        found = getattr(self, f"_{kind}")()
+        high = self.world.high
+        for number in range(max(low, self.seen), high + 1):
+            bag = self.world.versions[number]
+            if all(meaning(bag) == nonzero(rows) for meaning, rows in found):
+                self.seen = number
+                self.reads += 1
+                return
+        raise AssertionError(
+            f"{self.kind}: no version from {max(low, self.seen)} to {high} is {found}"
+        )
+
+    def _views(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
+        views = self.world.circuit.views
+        names = self.random.sample(list(MEANING), len(MEANING))
+        return [(MEANING[name], bag_of(views[name])) for name in names]
+
+    def _queries(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
+        n = self.random.randrange(10**9)
+        node = self.random.choice(NODES)
+        asked: list[tuple[str, Callable[[Bag], Bag]]] = [
+            (
+                f"SELECT a || '{n}' || c AS t, d FROM e",
+                lambda e: summed(((a + str(n) + c, d), w) for (a, _, c, d), w in e.items()),
+            ),
+            (
+                f"SELECT c FROM e WHERE a = '{node}' OR c = '{n:06} of 0, 1'",
+                lambda e: summed(((c,), w) for (a, _, c, _), w in e.items() if a == node),
+            ),
+            (
+                f"SELECT b || '{n}' AS g, count(*) AS n, min(c) AS m FROM e GROUP BY 1",
+                lambda e: Counter((b + str(n), k, m) for (b, k, _, m) in least(e)),
+            ),
+            (
+                "SELECT x.a, y.b, x.c AS c, y.c AS o, x.d + y.d AS d "
+                "FROM e x JOIN e y ON x.b = y.a",
+                paths,
+            ),
+            ("t(x, y) :- e(x, y, _, _). t(x, z) :- t(x, y), e(y, z, _, _).", reachable),
+        ]
+        text, meaning = self.random.choice(asked)
+        return [(meaning, bag_of(self.world.circuit.query(text)))]
+
+    def _snapshots(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
+        snapshot = self.world.circuit.snapshot()
+        other = self.world.circuit.definition.circuit()
+        other.restore(snapshot)
+        return [(MEANING[name], bag_of(table)) for name, table in other.views.items()]
+
+    def _elsewhere(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
+        """Going on from a snapshot in another circuit."""
+        other = self.world.circuit.definition.circuit()
+        other.load(pickle.loads(pickle.dumps(self.world.circuit.snapshot())).state())
+        row = ("p", "q", f"elsewhere {self.random.randrange(10**9)}", 1)
+        other.step(
+            {"e": pa.table({n: [v] for n, v in zip(SCHEMA.names, row, strict=True)}, SCHEMA)}
+        )
+
+        def with_row(meaning: Callable[[Bag], Bag]) -> Callable[[Bag], Bag]:
+            return lambda e: meaning(e + Counter([row]))
+
+        return [(with_row(MEANING[name]), bag_of(table)) for name, table in other.views.items()]
+
+    def _explained(self) -> list[tuple[Callable[[Bag], Bag], Bag]]:
+        circuit = self.world.circuit
+        text = circuit.explain() + circuit.explain("mermaid")
+        assert "bind" in text and "flowchart" in text
+        assert circuit.schema("top").columns == ("c",)
+        row = {"a": ["p"], "b": ["q"], "c": [f"never {self.random.random()}"], "d": [1]}
+        assert circuit.digests({"e": pa.table(row, SCHEMA)})["e"]
+        return []
+
+
+def least(e: Bag) -> list[tuple[str, int, int, str]]:
+    """By b: how many rows, and the least c."""
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for (_, b, c, _), weight in e.items():
+        groups.setdefault(b, []).append((c, weight))
+    return [(b, sum(w for _, w in g), 0, min(c for c, _ in g)) for b, g in groups.items()]
+
+
+def summed(pairs: Any) -> Bag:
+    found: Bag = Counter()
+    for row, weight in pairs:
+        found[row] += weight
+    return found
+
+
+def nonzero(bag: Bag) -> Bag:
+    return Counter({row: weight for row, weight in bag.items() if weight})
+
+
+def after_of(bag: Bag) -> Bag:
+    """A bag without rows of weight zero."""
+    return +bag
