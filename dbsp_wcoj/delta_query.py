@@ -320,14 +320,14 @@ class DeltaQuery:
         """The weight of the empty row."""
         if self._is_never_true:
             return 0
-        batch = self._plan_cache.ready(steps)
+        batch = self._plan_cache.bind_step(steps)
         # The call that runs all terms at once does not pause for a look at the time.
         at_once = budget is None or not budget.has_deadline
         if batch.is_sum and at_once and (self._parts == 1 or not _is_large(steps)):
             found = batch.total()
             if found is not None:
                 self._joins += found[1]
-                self._plan_cache.learn()
+                self._plan_cache.record_cost()
                 return found[0]
         products = self._products(batch, steps, budget)
         return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in products])
@@ -338,7 +338,7 @@ class DeltaQuery:
         """The rows of the view's delta, chunk by chunk."""
         if self._is_never_true:
             return
-        batch = self._plan_cache.ready(steps)
+        batch = self._plan_cache.bind_step(steps)
         for physical, ranges, executor in self._products(batch, steps, budget, parallel=parallel):
             yield from physical.chunks(ranges, executor, budget)
 
@@ -385,7 +385,7 @@ class DeltaQuery:
             else:
                 total = ZSet.scalar(physical.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
-        self._plan_cache.learn()
+        self._plan_cache.record_cost()
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:

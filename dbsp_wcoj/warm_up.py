@@ -57,7 +57,7 @@ def _joins() -> None:
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
     with ThreadPoolExecutor(1) as executor:
-        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
+        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sort(executor)
 
 
 def _tables() -> None:

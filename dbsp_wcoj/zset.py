@@ -157,7 +157,7 @@ class ZSet:
         if given is not None and len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
         if executor is not None and (cut := split_rows(arrays, given)) is not None:
-            found = cut.sorted(executor)
+            found = cut.sort(executor)
             if found is None:
                 raise _overflow(given)
             return ZSet(found[0], _ones(found[0].shape[1]) if found[1] is None else found[1])
