@@ -127,7 +127,7 @@ README_CHART = "peers-live"
 
 HEADLINES: tuple[Headline, ...] = (
     Headline(
-        "triangles of a graph, kept up to date: 100 new edges",
+        "triangles of the graph email-Eu-core, kept up to date: 100 new edges",
         "peers",
         "LIVE",
         {
@@ -137,7 +137,7 @@ HEADLINES: tuple[Headline, ...] = (
             "batch": 100,
             "system": "spark-streams",
         },
-        "stream-stream joins of Spark 4.3",
+        "stream-stream joins of Spark",
     ),
     Headline(
         "the same",
@@ -150,17 +150,17 @@ HEADLINES: tuple[Headline, ...] = (
             "batch": 100,
             "system": "pathway",
         },
-        "Pathway 0.33",
+        "Pathway",
     ),
     Headline(
-        "triangles of a graph of 3 million edges: 1,000 new edges",
+        "triangles of a web graph of 3 million edges, kept up to date: 1,000 new edges",
         "live",
         "LIVE",
         {"graph": "uk-2007-05-100000", "change": "insert", "batch": 1_000},
         "differential dataflow's delta query (Rust), published figures",
     ),
     Headline(
-        "triangles of the same graph, counted once, 2 threads",
+        "triangles of the same web graph, counted once, 2 threads",
         "peers",
         "BULK",
         {
@@ -169,14 +169,14 @@ HEADLINES: tuple[Headline, ...] = (
             "threads": 2,
             "system": "kuzu",
         },
-        "Kùzu 0.11's worst-case-optimal plan",
+        "Kùzu's worst-case-optimal plan",
     ),
     Headline(
         "a recursive view of Kafka's imports: one commit",
         "recursion",
         "Median step against asking again",
         {"system": "DuckDB"},
-        "WITH RECURSIVE in DuckDB 2.0, recomputed",
+        "WITH RECURSIVE in DuckDB, recomputed",
     ),
 )
 

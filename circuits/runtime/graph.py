@@ -83,7 +83,7 @@ class JoinOptions:
     formula: FormulaName | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
-    iterations: int = MAX_ITERATIONS
+    max_iterations: int = MAX_ITERATIONS
 
 
 @dataclass
@@ -158,7 +158,7 @@ class Graph:
     steps: int = 0
     # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
-    rules: dict[str, CheckedInput] = field(default_factory=dict)
+    checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
@@ -179,9 +179,9 @@ class Graph:
         """An input relation."""
         return self._add(("input", name), name, Scan(name, fields), ())
 
-    def add_rules(self, name: str, ruled: CheckedInput) -> None:
-        """The rules of an input, which read its relation's trace."""
-        self.rules[name] = ruled
+    def add_checked_input(self, name: str, ruled: CheckedInput) -> None:
+        """Add the checks of an input, which read the trace of its relation."""
+        self.checked_inputs[name] = ruled
         self.nodes[self._numbers["input", name]].arranged = True
 
     def add_view(self, name: str, plan: Plan) -> int:
@@ -228,7 +228,7 @@ class Graph:
                 feed = RecursiveReference(name, (*body.fields, ITERATION))
                 self._feeds[name] = self._add(("recur", len(self.nodes)), self._fresh(), feed, ())
             feeds = tuple(self._feeds.values())
-            loop = NestedCircuit(plan.names, feeds, self.joining.iterations, self.views)
+            loop = NestedCircuit(plan.names, feeds, self.joining.max_iterations, self.views)
             self._loops[id(plan.bodies)] = loop
             bodies = zip(plan.bodies, plan.cuts, strict=True)
             settles = [self.add(rewrite_plan(iterated(body, cut))) for body, cut in bodies]
@@ -288,7 +288,7 @@ class Graph:
                 delta = self._looped(node, deltas, context, looped)
             elif node.operator is None:
                 given = inputs.get(node.name)
-                ruled = self.rules.get(node.name)
+                ruled = self.checked_inputs.get(node.name)
                 if ruled is not None and (given is not None or node.name in moved):
                     mark, move = watermark_of(node.name), moved.get(node.name)
                     found = ruled.prepare(given, self.marks.get(mark), move)
@@ -337,7 +337,7 @@ class Graph:
     def _witnesses(self) -> DeletionWitnesses:
         """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
-            keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
+            keyed = [name for name, ruled in self.checked_inputs.items() if ruled.options.keys]
             self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._found_witnesses
 

@@ -224,7 +224,7 @@ class NestedCircuit:
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.most:,} iterations; "
             "nothing was changed: bound it in the query (a depth, a limit of a sum), or allow more "
-            "by iterations="
+            "by max_iterations="
         )
 
 

@@ -72,9 +72,9 @@ def label(graph: Graph, node: Node) -> str:
     plan = node.plan
     match plan:
         case Scan(relation):
-            ruled = graph.rules.get(relation)
-            rules = "" if ruled is None else f" with {ruled.rules}"
-            return f"input {relation}({', '.join(f.name for f in plan.fields)}){rules}"
+            checked = graph.checked_inputs.get(relation)
+            options = "" if checked is None else f" with {checked.options}"
+            return f"input {relation}({', '.join(f.name for f in plan.fields)}){options}"
         case Values(_, rows):
             return f"values: {len(rows)} rows"
         case Filter(below, predicate):

@@ -134,6 +134,7 @@ def normalize_body(query: Query) -> Body:
         elif isinstance(right, Variable):
             comparisons.append(Comparison(right, FLIPPED[comparison.op], left))
         else:
+            assert isinstance(left, Constant) and isinstance(right, Constant)
             is_never_true |= not comparison.holds(left.value, right.value)
     return Body(tuple(columns), tuple(comparisons), is_never_true)
 
@@ -141,7 +142,7 @@ def normalize_body(query: Query) -> Body:
 def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> tuple[str, ...]:
     names: list[str] = []
     for column, term in enumerate(atom.terms):
-        if isinstance(term, Constant):
+        if not isinstance(term, Variable):
             name = f"#{place}.{column}"
             comparisons.append(Comparison(Variable(name), "==", term))
         elif term.name in names:

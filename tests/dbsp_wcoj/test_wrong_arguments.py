@@ -102,7 +102,7 @@ def column(value: Any) -> pa.Array:
 
 
 def kept() -> Circuit:
-    found = circuit(materialize=True, rules={"e": InputOptions(retain=Retention("a", 10))})
+    found = circuit(materialize=True, input_options={"e": InputOptions(retain=Retention("a", 10))})
     found.step({"e": ROWS})
     return found
 
@@ -189,8 +189,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "materialize": True,
             "formula": "collapsed",
             "parts": 1,
-            "iterations": 10,
-            "rules": {},
+            "max_iterations": 10,
+            "input_options": {},
             "limits": StepLimits(),
         },
     ),
@@ -202,7 +202,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "outputs": ["v"],
             "materialize": ["v"],
             "formula": "collapsed",
-            "rules": {"e": InputOptions(keys=("a",))},
+            "input_options": {"e": InputOptions(keys=("a",))},
             "limits": StepLimits(),
         },
     ),
@@ -212,7 +212,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Circuit.step, rows": (lambda rows: circuit().step({"e": rows}), {"rows": ROWS}),
     "Circuit.step, keyed rows": (
-        lambda rows: circuit(rules={"e": InputOptions(keys=("a",))}).step({"e": rows}),
+        lambda rows: circuit(input_options={"e": InputOptions(keys=("a",))}).step({"e": rows}),
         {"rows": ROWS},
     ),
     "Circuit.step, name": (lambda name: circuit().step({name: ROWS}), {"name": "e"}),
@@ -251,13 +251,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"keys": ("a",), "strict": False, "retain": Retention("a", 1), "sequence": "b"},
     ),
     "InputOptions of a circuit": (
-        lambda keys, sequence: circuit(rules={"e": InputOptions(keys=keys, sequence=sequence)}),
+        lambda keys, sequence: circuit(
+            input_options={"e": InputOptions(keys=keys, sequence=sequence)}
+        ),
         {"keys": ("a",), "sequence": None},
     ),
     "Retention": (Retention, {"column": "a", "duration": "7 days", "days": 0, "seconds": 0}),
     "Retention of a circuit": (
         lambda column, duration: circuit(
-            rules={"e": InputOptions(retain=Retention(column, duration))}
+            input_options={"e": InputOptions(retain=Retention(column, duration))}
         ),
         {"column": "a", "duration": 7},
     ),
@@ -393,8 +395,8 @@ def test_a_record_batch_is_as_good_as_a_table(rules: InputOptions | None, dictio
         "weight": pa.array([1, 1, 1]),
     }
     given = {} if rules is None else {"e": rules}
-    found = circuit(rules=given).step({"e": pa.record_batch(columns)})
-    assert found == circuit(rules=given).step({"e": pa.table(columns)})
+    found = circuit(input_options=given).step({"e": pa.record_batch(columns)})
+    assert found == circuit(input_options=given).step({"e": pa.table(columns)})
     assert found["view"].num_rows == 3
 
 

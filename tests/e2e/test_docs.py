@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 
 import pytest
@@ -20,7 +21,7 @@ ROOT = DOCS.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
 IN_SITE = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
 NAMED = IN_SITE | {"README.md": README}
-LANGUAGES = {"python", "sh", "sql", "text"}
+LANGUAGES = {"python", "sh", "sql", "text", "toml"}
 IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
 # Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
 SLOW = {"how-to/bad-rows.md", "how-to/feeds.md", "how-to/scale-out.md"}
@@ -114,6 +115,14 @@ def test_a_page_is_no_longer_than_ten_screens(name):
 
 def test_the_readme_is_two_screens_long():
     assert 150 <= len(README.read_text().splitlines()) <= 200
+
+
+def test_the_page_install_lists_every_extra():
+    extras = tomllib.loads(PROJECT)["project"]["optional-dependencies"]
+    first_cells = re.findall(r"^\|([^|]*)\|", NAMED["install.md"].read_text(), re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(first_cells))
+
+    assert sorted(listed) == sorted(extras)
 
 
 def test_every_page_is_in_the_navigation():
@@ -223,7 +232,7 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Feed",
+    "ChangeFeed",
     "PreparedStep",
     "Published",
     "RejectedRows",
@@ -235,7 +244,7 @@ INTERNAL = {
     "Stats",
     "Trace",
     "Views",
-    "feed_of",
+    "find_feed",
     "find_java",
     "incrementalize",
 }

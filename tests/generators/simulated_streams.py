@@ -257,7 +257,7 @@ CASES: dict[str, Case] = {
         modes={"near": OutputMode("complete")},
     ),
     "recent": Case(
-        lambda: compile_sql(RECENT, VISITS, rules=RULES, materialize=True),
+        lambda: compile_sql(RECENT, VISITS, input_options=RULES, materialize=True),
         VISITS,
         visit_row,
         recent,

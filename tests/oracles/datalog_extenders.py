@@ -37,12 +37,13 @@ from circuits.datalog.program import (
     Atom,
     Comparison,
     Condition,
-    Constant,
+    Equation,
     Item,
     Items,
     Not,
     Or,
     Term,
+    TypedConstant,
     Variable,
     variables_of,
     walk,
@@ -129,7 +130,6 @@ def extenders(
 class Computed:
     """``x = term``: one extension after each prefix.
 
-    >>> from circuits.datalog.program import Constant
     >>> double = Valuation(parse("q(x) :- y = x * 2.").rules[0].body[0].right, ("x",),
     ...                    DatalogSource(""))
     >>> Computed(1, (0,), double).propose((21,))
@@ -256,7 +256,7 @@ class _Builder:
                 return [self._disjunction(item, order)]
             case Not():
                 return self._negation(item, order)
-            case Comparison() | Condition():
+            case Comparison() | Equation() | Condition():
                 return [self._filter(item, order)]
         raise AssertionError(item)
 
@@ -267,7 +267,7 @@ class _Builder:
 
     def _atom(self, atom: Atom, order: tuple[str, ...]) -> RelationExtender:
         terms = list(enumerate(atom.terms))
-        fixed = [(place, term.value) for place, term in terms if isinstance(term, Constant)]
+        fixed = [(place, term.value) for place, term in terms if isinstance(term, TypedConstant)]
         named = [(place, term.name) for place, term in terms if isinstance(term, Variable)]
         nulls = {place: Null((atom.at, place)) for place, _ in named}
         rows = {
@@ -283,7 +283,9 @@ class _Builder:
         places = tuple(order.index(other) for other in used)
         return Computed(level, places, Valuation(term, used, self.source))
 
-    def _filter(self, item: Comparison | Condition, order: tuple[str, ...]) -> FilterExtender:
+    def _filter(
+        self, item: Comparison | Equation | Condition, order: tuple[str, ...]
+    ) -> FilterExtender:
         used = tuple(variables_of(item))
         holds = Valuation.of_condition(item, used, self.source)
         return FilterExtender(tuple(order.index(name) for name in used), holds)
@@ -363,8 +365,8 @@ def _without_computed_terms(items: Items, numbers: Iterable[int]) -> Items:
                 terms: list[Term] = []
                 for term in item.terms:
                     if isinstance(term, Apply):
-                        variable = Variable(f"c#{next(fresh)}", term.at)
-                        result.append(Comparison("==", variable, term, term.at))
+                        variable = Variable(f"c#{next(fresh)}", at=term.at)
+                        result.append(Comparison(variable, "==", term, at=term.at))
                         term = variable
                     terms.append(term)
                 item = replace(item, terms=tuple(terms))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from circuits.datalog.program import Comparison, Condition, Term, Variable
+from circuits.datalog.program import Comparison, Condition, Equation, Term, Variable
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import compared, expression
 from circuits.plan.expressions import Column, Expression
@@ -77,7 +77,7 @@ class Valuation:
 
     @classmethod
     def of_condition(
-        cls, item: Comparison | Condition, names: Sequence[str], source: DatalogSource
+        cls, item: Comparison | Equation | Condition, names: Sequence[str], source: DatalogSource
     ) -> Valuation:
         """A comparison or a condition, as a function that is true or not."""
         if isinstance(item, Condition):

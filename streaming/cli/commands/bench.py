@@ -24,8 +24,8 @@ from circuits import Circuit
 from circuits.runtime.graph_profile import joins_of
 from dbsp_wcoj import CustomFormula, Formula, FormulaError
 from streaming.cli.arguments.query_text import read_query
-from streaming.cli.arguments.source import sources_of
-from streaming.cli.arguments.views import circuit_of
+from streaming.cli.arguments.source import parse_sources
+from streaming.cli.arguments.views import compile_query
 from streaming.cli.benchmark.plot import check_plot, draw
 from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
 from streaming.cli.benchmark.report import (
@@ -36,16 +36,16 @@ from streaming.cli.benchmark.report import (
     summary,
     write_report,
 )
-from streaming.cli.commands.profile import tables_of
-from streaming.cli.profiling.rows import Stream, stream_of
+from streaming.cli.commands.profile import read_tables
+from streaming.cli.profiling.rows import Stream, split_stream
 from streaming.cli.terminal.display import (
     amount,
     console,
     milliseconds,
     plain_table,
     plural,
+    prepare_kernels,
     print_json,
-    ready_kernels,
 )
 from streaming.errors import EventsError, FailedError
 
@@ -89,15 +89,15 @@ def bench(
         check_writable("--export", path, FORMATS)
     if plot is not None:
         check_plot(plot)
-    tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
+    tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
     plan = _plan(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
-    circuits = {one: circuit_of(query, schemas, formula=text) for one, text in formulas.items()}
+    circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
     for one, circuit in circuits.items():
         if formulas[one] not in EVERY:
             _check_applies(one, CustomFormula.parse(formulas[one]).atoms, circuit)
     remarks = console(stderr=True)
-    ready_kernels(remarks)
+    prepare_kernels(remarks)
     limits = RepetitionLimits(
         precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
     )
@@ -180,7 +180,7 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
         reason = _obstacle(tables, size)
         if reason is None:
             most = int(SHARE * total) // size
-            streams[size] = stream_of(tables, batch=size, steps=min(steps, most), seed=seed)
+            streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
             remarks += _shortfalls(streams[size], tables, size, steps)
         elif batch or (size == BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
@@ -338,7 +338,7 @@ def _inputs(
             "files": [path.name for path in source.files()],
             "rows": tables[name].num_rows,
         }
-        for name, source in sources_of(texts).items()
+        for name, source in parse_sources(texts).items()
     ]
 
 

@@ -26,7 +26,7 @@ def circuit(**options) -> Circuit:
         "SELECT nr, at FROM shipments WHERE nr > 0",
         {"shipments": SHIPMENTS},
         name="shipped",
-        rules={"shipments": InputOptions(retain=Retention("at", "7 days", **options))},
+        input_options={"shipments": InputOptions(retain=Retention("at", "7 days", **options))},
         materialize=["shipped", "shipments"],
     )
 
@@ -91,7 +91,9 @@ def test_cells_cannot_keep_results_and_say_so(tmp_path):
     kept = compile_sql(
         "SELECT nr FROM shipments",
         {"shipments": SHIPMENTS},
-        rules={"shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))},
+        input_options={
+            "shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))
+        },
     )
     words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* take mode='embedded'"
     with pytest.raises(StreamingError, match=words):

@@ -259,7 +259,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
                 {"visits": VISITS},
                 name="pages",
                 materialize=True,
-                rules={"visits": InputOptions(retain=Retention("ts", "10 minutes"))},
+                input_options={"visits": InputOptions(retain=Retention("ts", "10 minutes"))},
             ),
             state_dir=tmp_path / "state",
             checkpoint=tmp_path / "checkpoint",

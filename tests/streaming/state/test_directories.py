@@ -64,7 +64,7 @@ MISMATCHES = {
         r"the order was \(.*view paths, view cities.*\) and is \(.*view cities, view paths",
     ),
     "rules": (
-        lambda: changed_views(rules={"link": InputOptions(keys=("src", "dst"))}),
+        lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
         "link is another one",
     ),
     "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),

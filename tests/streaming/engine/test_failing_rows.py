@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from circuits import InputOptions, InputOptionsError, StepLimitError, StepLimits, compile_sql
 from dbsp_wcoj.errors import DbspWcojError
 from streaming import RowError
-from streaming.sink.dead_letters import DeadLetters
-from streaming.sink.failing_rows import MAX_LIMIT_HITS, isolate_failing_rows
-from streaming.sink.preparing import prepare_batch
+from streaming.engine.failing_rows import MAX_LIMIT_HITS, isolate_failing_rows
+from streaming.engine.prepare import prepare_batch
+from streaming.sources.dead_letters import DeadLetters
 
 ROWS = st.lists(st.integers(-3, 9), max_size=40)
 
@@ -106,7 +106,7 @@ def test_too_many_poisoned_rows_are_an_error_and_the_micro_batch_can_come_again(
 
 
 def test_an_error_that_is_of_no_row_is_raised_as_it_is():
-    circuit = compile_sql("SELECT k FROM r", SCHEMA, rules={"r": InputOptions(keys=("k",))})
+    circuit = compile_sql("SELECT k FROM r", SCHEMA, input_options={"r": InputOptions(keys=("k",))})
     with pytest.raises(InputOptionsError, match="kept for ever"):
         batch(circuit, ["1"] * 500, bad_rows="dead_letter", watermarks={"r": 5})
 
