@@ -16,7 +16,7 @@ import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.formulas import Term
+from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.join.small_batch import join_totals
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.storage.run import Run
@@ -58,7 +58,7 @@ class BoundTerm:
         split: Relation and column order of the delta by which the work can be split.
     """
 
-    term: Term
+    term: DeltaTerm
     physical: PhysicalTerm
     target: int
     joins: int

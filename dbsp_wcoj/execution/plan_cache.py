@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.formulas import PARTIAL, CustomFormula, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import PARTIAL, CustomFormula, DeltaTerm, Formula, View, joins, terms
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
@@ -67,7 +67,7 @@ class PlanCache:
         self._formulas, self._reason = formula_candidates(
             formula, body.columns, planner.partial_columns
         )
-        self._bound: dict[Term, BoundTerm] = {}
+        self._bound: dict[DeltaTerm, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
         # The selection that measures the running step.
         self._measuring: AdaptiveFormula | None = None
@@ -93,7 +93,7 @@ class PlanCache:
         self._plans: dict[str, Any] | None = None
         self._has_own_plans = False
         # Variable orders that `resume` prescribes while it binds the terms.
-        self._prescribed_orders: dict[Term, tuple[str, ...]] = {}
+        self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
         relations.add_reader(self._column_orders)
         self._relations = relations
@@ -154,7 +154,7 @@ class PlanCache:
             self._replan_at = plans["again"]
             names = self._variables
             found = {
-                Term.parse(text): tuple(names[position] for position in order)
+                DeltaTerm.parse(text): tuple(names[position] for position in order)
                 for text, order in plans["orders"].items()
             }
             replanned += [term for term in found if term not in self._bound]
@@ -225,7 +225,7 @@ class PlanCache:
             self._measuring.record_cost()
             self._measuring = None
 
-    def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[Term]:
+    def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
         """The terms to plan before the first step.
 
         All terms, unless there are too many; and the terms of steps that change one relation which
@@ -282,7 +282,7 @@ class PlanCache:
             {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
         )
 
-    def _rebind(self, terms: Sequence[Term]) -> None:
+    def _rebind(self, terms: Sequence[DeltaTerm]) -> None:
         """Plan and bind these terms and forget all others."""
         self._measuring = None
         for bound in self._bound.values():
@@ -297,7 +297,7 @@ class PlanCache:
             self._bind(term)
         self._published_terms = tuple(self._bound.values())
 
-    def _variable_orders(self) -> dict[Term, tuple[str, ...]]:
+    def _variable_orders(self) -> dict[DeltaTerm, tuple[str, ...]]:
         """The variable orders of the terms planned so far."""
         return {term: bound.physical.plan.order for term, bound in self._bound.items()}
 
@@ -314,14 +314,14 @@ class PlanCache:
                     orders[self._query.body[factor.atom].relation].add(planned.order)
         return orders
 
-    def _bind(self, term: Term) -> BoundTerm:
+    def _bind(self, term: DeltaTerm) -> BoundTerm:
         """Return a bound term; plan and bind it on the first call."""
         bound = self._bound.get(term)
         if bound is None:
             bound = self._bound[term] = self._bind_new(term)
         return bound
 
-    def _term_plan(self, term: Term) -> TermPlan:
+    def _term_plan(self, term: DeltaTerm) -> TermPlan:
         return self._planner.plan(
             term,
             arranged=self._is_arranged,
@@ -329,7 +329,7 @@ class PlanCache:
             statistics=self._statistics,
         )
 
-    def _bind_new(self, term: Term) -> BoundTerm:
+    def _bind_new(self, term: DeltaTerm) -> BoundTerm:
         names, _ = self._planner.resolve_factors(term)
         plan = self._term_plan(term)
         sources: list[Source] = []

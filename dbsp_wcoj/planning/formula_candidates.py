@@ -46,8 +46,8 @@ def parse_formula(formula: object) -> FormulaName:
     """Return a formula given by its name, as `AUTO`, or as terms.
 
     Args:
-        formula: A name; or a sequence of `dbsp_wcoj.formulas.Term` or of their texts; or one text
-            that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
+        formula: A name; or a sequence of `dbsp_wcoj.formulas.DeltaTerm` or of their texts; or one
+            text that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
 
     Raises:
         FormulaError: There is no such formula, and the message lists them; or the terms are not

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dbsp_wcoj.formulas import PARTIAL, Term, View
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, View
 from dbsp_wcoj.planning.planner import Body, TermPlan, is_ring, plan_term
 from dbsp_wcoj.planning.statistics import Statistics
 from dbsp_wcoj.query import Comparison, Query
@@ -43,7 +43,7 @@ class TermPlanner:
                 needed |= set(comparison.variables)
         return tuple(v for v in bound if v in needed)
 
-    def resolve_factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
+    def resolve_factors(self, term: DeltaTerm) -> tuple[list[str | int], list[tuple[str, ...]]]:
         """The relation, or number of a partial delta, that each factor reads, and its variables."""
         names: list[str | int] = []
         columns: list[tuple[str, ...]] = []
@@ -58,7 +58,7 @@ class TermPlanner:
 
     def plan(
         self,
-        term: Term,
+        term: DeltaTerm,
         *,
         arranged: Callable[[str | int, ColumnOrder], bool],
         order: Sequence[str] | None,
@@ -93,7 +93,7 @@ class TermPlanner:
             distinct=None if statistics is None else distinct,
         )
 
-    def _comparisons(self, term: Term, columns: list[tuple[str, ...]]) -> list[Comparison]:
+    def _comparisons(self, term: DeltaTerm, columns: list[tuple[str, ...]]) -> list[Comparison]:
         """The comparisons between bound variables that its partial delta has not made yet."""
         made: set[str] = set()
         if term.factors[0] == PARTIAL:

@@ -97,8 +97,8 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
         check(trace)
         longest = max(longest, *tails(trace))
         assert max(tails(trace)) <= MOST_TAIL_ROWS
-        rooms += trace.arena._room_address != arena
-        arena = trace.arena._room_address
+        rooms += trace.arena._buffer_address != arena
+        arena = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
     assert longest > MOST_TAIL_ROWS // 2 and rooms > 1
 
