@@ -16,7 +16,7 @@ import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.formulas import Term
+from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compiled import address_of as kernel_address
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.small_batch import join_totals
@@ -60,7 +60,7 @@ class BoundTerm:
         split: Relation and column order of the delta by which the work can be split.
     """
 
-    term: Term
+    term: DeltaTerm
     physical: PhysicalTerm
     target: int
     joins: int
