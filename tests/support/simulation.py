@@ -183,7 +183,8 @@ class Schedule:
     def _start(self) -> None:
         files = self.disk.files()
         formula = self.random.choice(list(Formula))
-        circuit = replace(self.definition, formula=formula).circuit()
+        options = replace(self.definition.options, formula=formula)
+        circuit = Circuit(replace(self.definition, options=options))
         self.target.files = files
         self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
 

@@ -130,7 +130,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
 def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=data.draw(st.booleans()))
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)
@@ -214,7 +214,7 @@ def test_an_error_within_an_iteration_leaves_no_mark():
     with pytest.raises(Exception, match=r"overflow|int64"):
         circuit.step({"d": table(SCHEMAS["d"], [((3,), 1)])})
     assert rows(circuit.views["n"]) == Counter({(1,): 1})
-    for trace in circuit._graph.traces.values():
+    for trace in circuit.graph.traces.values():
         for arrangement in trace.arrangements:
             arrangement.spine._check()
     assert rows(circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})["n"]) == Counter({(0,): 1})

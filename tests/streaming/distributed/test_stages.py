@@ -33,11 +33,11 @@ class Distributed:
         self.outputs = circuit.outputs
         self.grids = [self._grid(stage, cells) for stage in self.stages.stages]
         self.cells = [
-            [cell.definition_of(stage, self.stages).circuit() for _ in range(grid.cells)]
+            [Circuit(cell.definition_of(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
-        self.feeds = {n: cell.feed_of(n, f, self.stages).circuit() for n, f in fields.items()}
-        self.constants = cell.constants(self.stages).circuit()
+        self.feeds = {n: Circuit(cell.feed_of(n, f, self.stages)) for n, f in fields.items()}
+        self.constants = Circuit(cell.constants(self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:

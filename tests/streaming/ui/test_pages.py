@@ -79,7 +79,7 @@ def now(history):
 )
 def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nodes, edges):
     circuit = compile_sql(view, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "view")
+    pattern = pattern_of(circuit.graph, "view")
     if nodes is None:
         # An expression of a corner is no corner, and a count has none.
         assert pattern is None or "s" in view
@@ -93,7 +93,7 @@ def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nod
 def test_datalog_has_patterns_too():
     rules = "k(a, b, c, d) :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)."
     circuit = compile_datalog(rules, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "k")
+    pattern = pattern_of(circuit.graph, "k")
     assert len(pattern.nodes) == 4 and len(pattern.edges) == 6
 
 
