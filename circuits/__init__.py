@@ -59,6 +59,9 @@ from circuits.state.circuit_state import State, StateStep
 from circuits.state.snapshot import Snapshot
 from dbsp_wcoj.limits import StepLimits
 
+#: The owner of this package; other distributions have a package of this name.
+__distribution__ = "dbsp-wcoj"
+
 __all__ = [
     "BrokenCircuitError",
     "BusyCircuitError",

@@ -38,8 +38,8 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from threading import RLock
 from typing import Any, Final
@@ -47,16 +47,21 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, UnknownInputError, UnknownViewError
+from circuits import Circuit, UnknownInputError
+from streaming.engine.engine import MicroBatch
 from streaming.errors import StateError
-from streaming.sink.dead_letters import BadRows, apply_policy, check_policy
-from streaming.sink.engine import ExecutionMode, check_outputs, engine_of, place_of
+from streaming.sink.execution_mode import (
+    ExecutionMode,
+    check_outputs,
+    make_engine,
+    resolve_mode,
+)
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.output import Outputs, route_outputs
-from streaming.sink.preparing import prepare_batch
 from streaming.sink.query_identity import QueryIdentity
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
+from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, changes_of
 from streaming.state.files import STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
@@ -105,7 +110,7 @@ class ViewSink:
         keep: How many versions of the state stay in the directory, at least 2.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
-        feed: How the rows become changes: a `Feed`, or its name
+        feed: How the rows become changes: a `ChangeFeed`, or its name
         (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
             ``letters/`` in the state directory.
@@ -139,7 +144,7 @@ class ViewSink:
         state_mode: int = STATE_MODE,
         keep: int = 3,
         relation: str | None = None,
-        feed: Feed | str | None = None,
+        feed: ChangeFeed | str | None = None,
         bad_rows: BadRows = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
@@ -158,13 +163,13 @@ class ViewSink:
                 "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
                 "ViewSink(state_dir=...)"
             )
-        mode, cells = place_of(circuit, mode, cells)
+        mode, cells = resolve_mode(circuit, mode, cells)
         _tell_expiry(circuit)
         self._circuit = circuit
         self._routing = route_outputs(circuit, outputs)
         check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
-        self._feed = None if feed is None else feed_of(feed)
+        self._feed = None if feed is None else find_feed(feed)
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
@@ -177,7 +182,7 @@ class ViewSink:
     def _begin(self) -> None:
         """What is not part of the settings: the versions, and what has been seen."""
         self._lock = RLock()
-        self._engine = engine_of(
+        self._engine = make_engine(
             self._circuit,
             mode=self._mode,
             cells=self._cells,
@@ -267,10 +272,9 @@ class ViewSink:
                     input_options=self._circuit.input_options,
                 )
             if done is None:
-                now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
+                now, letters, missing = self._step(df, changes, batch_id, query_id, watch)
             else:
-                if done.digests:
-                    done.check_same(self._engine.circuit.digests(changes.tables))
+                self._engine.check_replay(done, changes.tables)
                 now, letters, missing = done, 0, {}
             self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
@@ -302,11 +306,7 @@ class ViewSink:
 
     def table(self, name: str) -> pa.Table:
         """As `view`, as an Arrow table, without Spark."""
-        if self._mode == "distributed":
-            raise UnknownViewError(
-                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
-                "target that holds the view"
-            )
+        self._engine.check_readable(name)
         while not self._is_current:
             if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
                 try:
@@ -318,9 +318,7 @@ class ViewSink:
 
     def explain(self) -> str:
         """What runs: the circuit's operators, or the stages of cells and how rows find them."""
-        if self._mode == "embedded":
-            return self._engine.explain()
-        with self._lock:
+        with self._lock if self._engine.explain_reads_state else nullcontext():
             return self._engine.explain()
 
     def close(self) -> None:
@@ -364,7 +362,7 @@ class ViewSink:
             name: rules.keys for name, rules in self._circuit.input_options.items() if rules.keys
         }
 
-    def _stepped(
+    def _step(
         self,
         df: DataFrame,
         changes: Changes,
@@ -372,51 +370,21 @@ class ViewSink:
         query_id: str | None,
         watch: Stopwatch,
     ) -> tuple[VersionSummary, int, Mapping[str, int]]:
-        """Prepare the step, write it, make it the state."""
+        """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
         apply_policy(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
-        rows = sum(table.num_rows for table in changes.tables.values())
-        with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
-            batch = prepare_batch(
-                self._engine.circuit,
-                changes.tables,
-                changes.letters,
-                bad_rows=self._bad_rows,
-                batch_id=batch_id,
-                watermarks=self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id),
-            )
-        step, letters = batch.step, batch.letters.table
-        watch.split("step", step.seconds)
+        watermarks = self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id)
+        batch = MicroBatch(batch_id, query_id, changes, df, watermarks)
+        staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
-            with watch.phase("cells", "steps of the cells"):
-                answer = self._engine.answer(step, batch_id, df)
             with watch.phase("write", "state and deltas"):
-                done = self._versions.write(
-                    batch_id,
-                    query_id,
-                    step,
-                    outputs=self._routing.tables(answer.deltas, answer.after),
-                    digests=batch.digests,
-                    letters=letters if letters.num_rows else None,
-                    cells=answer.cells,
-                )
+                done = staged.write(self._routing.tables(staged.deltas, staged.after))
             with watch.phase("merge", "the step into the state"):
-                step.commit()
-            self._versions.settle()
+                staged.commit()
         except BaseException:
-            step.abandon()
+            staged.abandon()
             raise
-        return done, letters.num_rows, step.missing_deletions
-
-    @contextmanager
-    def _observed(self, watch: Stopwatch) -> Iterator[None]:
-        """Have the circuit tell a stopwatch which operator it evaluates."""
-        circuit = self._engine.circuit
-        circuit.observe(watch.operator)
-        try:
-            yield
-        finally:
-            circuit.observe(None)
+        return done, len(staged.dead_letters), staged.missing_deletions
 
     def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():

@@ -8,7 +8,7 @@ A micro-batch arrives as one Arrow table in one of three shapes:
 
 The last two may have ``weight``, without which every row comes once, and ``sequence``, which orders
 the rows of a key for inputs with keys. What is wrong with a row puts that row aside with the reason
-(`streaming.sink.dead_letters`), and no other: an event that the feed could not read; a relation
+(`streaming.sources.dead_letters`), and no other: an event that the feed could not read; a relation
 that is NULL or no input; a weight that is no integer of 64 bits; NULL where the input forbids it; a
 value that the type of its column does not have. What is wrong with a column is an error of the
 whole micro-batch: it is not there, or is of a type from which nothing can be cast without loss.
@@ -35,9 +35,9 @@ from circuits import SchemaError
 from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.errors import UntaggedBatchError
-from streaming.sink.dead_letters import DeadLetters, rows_as_json
 from streaming.sources.change_feeds.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
+from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
 __all__ = ["Changes", "Keyed", "changes_of"]
 

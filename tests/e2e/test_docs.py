@@ -21,7 +21,7 @@ ROOT = DOCS.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
 IN_SITE = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
 NAMED = IN_SITE | {"README.md": README}
-LANGUAGES = {"python", "sh", "sql", "text"}
+LANGUAGES = {"python", "sh", "sql", "text", "toml"}
 IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
 # Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
 SLOW = {"how-to/bad-rows.md", "how-to/feeds.md", "how-to/scale-out.md"}
@@ -232,7 +232,7 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Feed",
+    "ChangeFeed",
     "PreparedStep",
     "Published",
     "RejectedRows",
@@ -244,7 +244,7 @@ INTERNAL = {
     "Stats",
     "Trace",
     "Views",
-    "feed_of",
+    "find_feed",
     "find_java",
     "incrementalize",
 }

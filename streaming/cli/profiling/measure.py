@@ -25,7 +25,7 @@ from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
 from streaming.cli.profiling.rows import Stream
 from streaming.state.store import Store
 
-__all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measured"]
+__all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measure"]
 
 ENOUGH: Final = 1.0  # seconds
 MOST_PASSES: Final = 50
@@ -113,7 +113,7 @@ class _Steps:
         return seconds
 
 
-def measured(
+def measure(
     circuit: Circuit,
     stream: Stream,
     *,
@@ -190,7 +190,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     known = {
         id(bound.physical): (name, str(bound.term))
         for name, view in joins_of(circuit).items()
-        for bound in view._plan_cache.terms
+        for bound in view.terms
     }
     found = []
     for key, term in profiler.terms.items():

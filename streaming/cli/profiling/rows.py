@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streaming.errors import EventsError
 
-__all__ = ["Stream", "generated", "stream_of"]
+__all__ = ["Stream", "generate_graph", "split_stream"]
 
 # Most rows of a relation that are streamed, as a share: something must be left to join with.
 STREAMED: Final = 0.5
@@ -43,10 +43,10 @@ class Stream:
         return sum(rows) / len(rows)
 
 
-def generated(rows: int, skew: float, seed: int) -> pa.Table:
+def generate_graph(rows: int, skew: float, seed: int) -> pa.Table:
     """A graph of distinct edges (src, dst), 8 for a node; ends have ranks by a power law.
 
-    >>> generated(100, 0.5, 1).num_rows
+    >>> generate_graph(100, 0.5, 1).num_rows
     100
     """
     nodes = max(rows // DEGREE, 20)
@@ -61,7 +61,7 @@ def generated(rows: int, skew: float, seed: int) -> pa.Table:
     return pa.table([keys // nodes, keys % nodes], schema=pa.schema(columns))
 
 
-def stream_of(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed: int) -> Stream:
+def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed: int) -> Stream:
     """Cut shuffled tables into a load and steps.
 
     Raises:

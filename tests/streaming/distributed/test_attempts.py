@@ -98,7 +98,7 @@ class Run:
         assert engine.versions.find(batch_id, None) is None
         step = engine.circuit.prepare(tables)
         frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
-        answer = engine.answer(step, batch_id, frame)
+        answer = engine.evaluate(step, batch_id, frame)
         engine.versions.write(
             batch_id, None, step, outputs=answer.deltas, digests={}, cells=answer.cells
         )

@@ -13,7 +13,7 @@ import pytest
 from circuits import compile_sql
 from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
-from streaming.cli.commands.run import _mode_of
+from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescaled
 from streaming.state.files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
@@ -87,7 +87,7 @@ def test_a_mode_that_shuts_the_user_out_is_refused(tmp_path, mode):
 
 
 def test_the_command_takes_octal_digits():
-    assert (_mode_of("700"), _mode_of("0750"), _mode_of("2770")) == (0o700, 0o750, 0o2770)
+    assert (_parse_mode("700"), _parse_mode("0750"), _parse_mode("2770")) == (0o700, 0o750, 0o2770)
     for text in ("7", "rwx", "0x1f", "999", "077", ""):
         with pytest.raises(StateError, match="mode"):
-            _mode_of(text)
+            _parse_mode(text)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from circuits import InputOptions, InputOptionsError, StepLimitError, StepLimits, compile_sql
 from dbsp_wcoj.errors import DbspWcojError
 from streaming import RowError
-from streaming.sink.dead_letters import DeadLetters
-from streaming.sink.failing_rows import MAX_LIMIT_HITS, isolate_failing_rows
-from streaming.sink.preparing import prepare_batch
+from streaming.engine.failing_rows import MAX_LIMIT_HITS, isolate_failing_rows
+from streaming.engine.prepare import prepare_batch
+from streaming.sources.dead_letters import DeadLetters
 
 ROWS = st.lists(st.integers(-3, 9), max_size=40)
 

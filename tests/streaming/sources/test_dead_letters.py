@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import streaming.sink.dead_letters as letters_module
+import streaming.sources.dead_letters as letters_module
 from streaming import RowError, StreamingError
-from streaming.sink.dead_letters import (
+from streaming.sources.dead_letters import (
     LETTERS,
     DeadLetters,
     apply_policy,

@@ -15,9 +15,9 @@ from circuits import BrokenCircuitError, Circuit, CircuitStep, StepLimitError
 from circuits.inputs import RejectedRows
 from circuits.schema import WEIGHT
 from dbsp_wcoj.errors import DbspWcojError
+from streaming.engine.failing_rows import LIMITS_OF_ROWS, MOST, FailingRows, isolate_failing_rows
 from streaming.errors import RowError
-from streaming.sink.dead_letters import BadRows, DeadLetters, apply_policy
-from streaming.sink.failing_rows import LIMITS_OF_ROWS, MOST, FailingRows, isolate_failing_rows
+from streaming.sources.dead_letters import BadRows, DeadLetters, apply_policy
 
 __all__ = ["PreparedBatch", "prepare_batch"]
 
