@@ -118,6 +118,7 @@ PUBLIC_STREAMING = [
     "Retry",
     "RowError",
     "SchemaError",
+    "SinkObserver",
     "SnapshotError",
     "SqlError",
     "SqlTarget",
