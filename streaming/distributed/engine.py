@@ -38,7 +38,7 @@ from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import numbers_in, of_cell, read_manifest
+from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.store import Store
 
 __all__ = ["DistributedEngine", "check_distributable", "newest_cells", "stages_in"]
@@ -147,7 +147,7 @@ def newest_cells(files: Files) -> CellVersions | None:
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
-    newest = max(numbers_in(files), default=None)
+    newest = max(list_batch_ids(files), default=None)
     return None if newest is None else read_manifest(files, newest).cells
 
 
@@ -220,7 +220,7 @@ def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
         number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
     }
     for (stage, _), sealed in known.manifests.items():
-        if of_cell(sealed).fingerprint != expected.get(stage):
+        if read_cell_manifest(sealed).fingerprint != expected.get(stage):
             raise StateMismatchError(
                 f"the cells of stage {stage} are of another circuit than this version makes of the "
                 "views: use the version that wrote the state, or delete the state directory "

@@ -19,8 +19,8 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of as stored_state
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state as stored_state
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -68,7 +68,7 @@ class StageCells:
             )
         found = {}
         for cell in range(grid.cells):
-            manifest = of_cell(manifests[cell])
+            manifest = read_cell_manifest(manifests[cell])
             circuit = Circuit(self.definition)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(

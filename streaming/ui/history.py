@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published
+from streaming.sink.observer import Published, SinkObserver
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of
@@ -76,7 +76,7 @@ class Newest:
         }
 
 
-class History:
+class History(SinkObserver):
     """What happened, for who asks.
 
     Args:
@@ -119,7 +119,7 @@ class History:
         #: Seconds that ``take`` has taken, in all.
         self.spent = 0.0
 
-    def take(self, published: Published, metrics: BatchMetrics) -> None:
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Take in a micro-batch; its step is committed.
 
         Complexity:
@@ -155,8 +155,8 @@ class History:
                 "in": dict(metrics.rows_in),
                 "out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
-                "letters": metrics.letters,
-                "letters_total": metrics.letters_total,
+                "letters": metrics.dead_letters,
+                "letters_total": metrics.dead_letters_total,
                 "written": metrics.bytes_written,
                 "values": values,
             }

@@ -23,8 +23,8 @@ from typing import Final
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, of_cell
-from streaming.state.verified_files import Known, state_of
+from streaming.state.manifest import Manifest, read_cell_manifest
+from streaming.state.verified_files import Known, read_state
 
 __all__ = ["HELD", "ExecutorCache"]
 
@@ -78,11 +78,11 @@ class ExecutorCache:
         held = self._cells.pop(key, None)
         if sealed is None:
             return Circuit(definition), {}
-        manifest = of_cell(sealed)
+        manifest = read_cell_manifest(sealed)
         if held is None or held.circuit.fingerprint != manifest.fingerprint:
             held = _Cell(Circuit(definition), b"", {})
         if held.version != sealed:
-            held.circuit.load(state_of(files, manifest, held.known))
+            held.circuit.load(read_state(files, manifest, held.known))
         return held.circuit, held.known
 
     def keep(

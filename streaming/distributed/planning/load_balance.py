@@ -41,8 +41,8 @@ from streaming.distributed.planning.grid_planning import (
 )
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state
 
 __all__ = ["LoadBalance", "loads_of"]
 
@@ -66,7 +66,7 @@ def loads_of(stage: Stage, manifests: Manifests) -> list[int]:
     return [
         sum(
             max(sum(placed.rows for placed in run) for run in orders.values())
-            for name, orders in of_cell(manifests[cell]).traces.items()
+            for name, orders in read_cell_manifest(manifests[cell]).traces.items()
             if orders and (not stage.atoms or name.startswith("relation "))
         )
         for cell in sorted(manifests)
@@ -117,7 +117,7 @@ class LoadBalance:
             StateError: As `StageCells.regridded`.
         """
         stage = cells.stage
-        found = {cell: of_cell(manifests[cell]) for cell in sorted(manifests)}
+        found = {cell: read_cell_manifest(manifests[cell]) for cell in sorted(manifests)}
         self.looked[stage.number] = sum(loads_of(stage, manifests))
         size = sum(mark.size for one in found.values() for mark in one.files.values())
         if size > MOST_MOVED:
@@ -130,7 +130,7 @@ class LoadBalance:
                 most,
             )
             return grid, dict(manifests)
-        states = (state_of(cells.files, one) for one in found.values())
+        states = (read_state(cells.files, one) for one in found.values())
         counts = counts_of_cells(stage, cells.definition, states, grid)
         if _is_alike(known_grid(stage, most, counts, rates=self.changed), grid):
             return grid, dict(manifests)

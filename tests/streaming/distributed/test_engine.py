@@ -149,7 +149,7 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     ]
     assert {manifest.batch_id for manifest in manifests} == {2, 3}
     there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
-    named = {name for manifest in manifests for name in manifest.named}
+    named = {name for manifest in manifests for name in manifest.file_names}
     assert there == named, "files that no version names, or the other way round"
     assert "grid    4 cells" in sink.explain()
     assert embedded.explain().startswith("triangles")
@@ -188,12 +188,12 @@ def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(s
         sink(Frame(spark, batch_of(edge)), 3)
     late = {"relation": "p", "id": 1, "name": "x", "at": 1}
     sink(Frame(spark, batch_of(edge, late | {"at": 50}, edge | {"relation": "f"})), 0)
-    assert sink.metrics[-1].letters == 1
+    assert sink.metrics[-1].dead_letters == 1
     assert outputs(sink)["loops"] == {(1,): 1}
     with pytest.raises(ReplayError, match="other rows of relation 'e'"):
         sink(Frame(spark, batch_of(edge | {"src": 2}, late | {"at": 50})), 0)
     sink(Frame(spark, batch_of(late)), 1)
-    assert sink.metrics[-1].letters_total == 2
+    assert sink.metrics[-1].dead_letters_total == 2
     with pytest.raises(BatchOrderError, match="3 follows 1"):
         sink(Frame(spark, batch_of(edge)), 3)
     sink.close()
