@@ -33,7 +33,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from streaming import StreamingError, ViewSink
-from streaming.distributed.execution.executor_cache import HELD
+from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state import files
 from streaming.state.manifest import batch_of
 from tests.streaming.distributed.test_attempts import Context
@@ -78,7 +78,7 @@ class InCells:
             self._deltas.append(outputs(steady))
 
     def sink(self, place: Path) -> ViewSink:
-        HELD.clear()  # what a worker remembers of a file hides what became of it
+        CACHE.clear()  # what a worker remembers of a file hides what became of it
         circuit = self._definition.circuit()
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 

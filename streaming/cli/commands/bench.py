@@ -50,9 +50,9 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["bench"]
 
-EVERY = ("auto", *map(str, Formula))
-SHARE = 0.5  # of the rows may be streamed, for the largest batch
-BATCHES = (1, 100, 10_000)
+ALL_FORMULAS = ("auto", *map(str, Formula))
+MAX_STREAMED_SHARE = 0.5  # of the rows may be streamed, for the largest batch
+DEFAULT_BATCHES = (1, 100, 10_000)
 
 _Results = dict[tuple[str, int], Measurement]
 
@@ -83,10 +83,10 @@ def bench(
     json: bool,
 ) -> None:
     """Compare delta formulas and sizes of steps."""
-    formulas = list(dict.fromkeys(formula or EVERY))
+    formulas = list(dict.fromkeys(formula or ALL_FORMULAS))
     for one in formulas:
-        if one not in EVERY:
-            raise EventsError(f"--formula {one!r} is none of {', '.join(EVERY)}")
+        if one not in ALL_FORMULAS:
+            raise EventsError(f"--formula {one!r} is none of {', '.join(ALL_FORMULAS)}")
     for path in export or []:
         check_writable("--export", path, FORMATS)
     if plot is not None:
@@ -141,13 +141,13 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
     total = sum(table.num_rows for table in tables.values())
     streams: dict[int, Stream] = {}
     remarks: list[str] = []
-    for size in sorted(set(batch or BATCHES)):
+    for size in sorted(set(batch or DEFAULT_BATCHES)):
         reason = _obstacle(tables, size)
         if reason is None:
-            most = int(SHARE * total) // size
+            most = int(MAX_STREAMED_SHARE * total) // size
             streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
             remarks += _shortfalls(streams[size], tables, size, steps)
-        elif batch or (size == BATCHES[-1] and not streams):
+        elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
         else:
             remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
@@ -157,7 +157,7 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
 def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
     """Why there are no steps of a size, and what to do; None if there are."""
     total = sum(table.num_rows for table in tables.values())
-    if int(SHARE * total) < size:
+    if int(MAX_STREAMED_SHARE * total) < size:
         return (
             f"{total:,} rows are too few for a step of {size:,}, for at most half of them are "
             "streamed: give more rows, or a smaller --batch"
@@ -219,7 +219,7 @@ def _compared(
         for name, circuit in circuits.items():
             for size, stream in streams.items():
                 progress.update(task, description=f"{name}, {plural(size, 'row')}")
-                found[name, size], sums[size][name] = _measured(circuit, stream, limits)
+                found[name, size], sums[size][name] = _measure(circuit, stream, limits)
                 progress.advance(task)
     for size, by_formula in sums.items():
         if len(set(by_formula.values())) > 1:
@@ -231,9 +231,7 @@ def _compared(
     return {(name, size): found[name, size] for size in streams for name in circuits}
 
 
-def _measured(
-    circuit: Circuit, stream: Stream, limits: RepetitionLimits
-) -> tuple[Measurement, int]:
+def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
     """The times of the steps, and a checksum of their deltas.
 
     The steps run once before they are measured, so that caches are warm; the checksum is of that
