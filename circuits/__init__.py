@@ -9,7 +9,7 @@ relational core, and no Spark; it does no I/O.
     text  -> sql, datalog      the front ends: a text to plans, one per view
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
-          -> graph, operators  the circuit: each operator its non-incremental form Q and its incremental form
+          -> graph, operators  the circuit: operators, each in its two forms
           -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
     rows  -> tables            frames, RecordBatches and dicts become Arrow tables
           -> inputs            upserts, strict deletes and retention become plain changes of rows

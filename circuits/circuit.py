@@ -48,15 +48,17 @@ from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Fields, Plan
 from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.runtime.graph import Graph, JoinOptions, watermark_of
+from circuits.runtime.graph import Graph, watermark_of
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.one_shot import Engine, answered
 from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import mermaid, tree
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
 from circuits.state.circuit_state import State, codecs_of, fill
+from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, restored, taken
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
@@ -340,7 +342,7 @@ class Circuit:
     @property
     def recursions(self) -> tuple[tuple[str, ...], ...]:
         """The names of the relations of each recursion; none without recursive views."""
-        return tuple(loop.names for loop in self._graph.loops)
+        return tuple(nested.names for nested in self._graph.recursions)
 
     @property
     def views(self) -> Views:
@@ -545,7 +547,7 @@ class Circuit:
             if name in views:
                 kept[name] = (schema.fields, views.trace(name))
             elif name in self.inputs and name in joined and schema.arity:
-                kept[name] = (schema.fields, state.trace(f"relation {name}"))
+                kept[name] = (schema.fields, state.trace(relation_trace(name)))
         return kept
 
     def _check_whole(self) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Literal
@@ -27,6 +27,7 @@ from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Plan
+from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
@@ -117,19 +118,20 @@ class CircuitSpec:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """What state depends on, as 16 hex digits for each input, each view and what is kept."""
-        known: dict[int, str] = {}
+        hasher = PlanHasher()
         found = {}
         for name, schema in self.schemas.items():
             given = Schema.of(name, schema)
             rules = self.rules.get(name)
             found[f"input {name}"] = _digest(repr((given, rules) if rules else given))
-        found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
+        for name, plan in self.plans.items():
+            found[f"view {name}"] = _digest(repr((Schema(name, plan.fields), hasher.hash(plan))))
         return found | {"materialized": _digest(repr(sorted(self.materialize)))}
 
     @cached_property
     def fingerprint(self) -> str:
-        """All fingerprints as one; the order of the views counts, as it decides names of traces."""
-        return _digest(repr(list(self.fingerprints.items())))
+        """All fingerprints as one; it does not depend on the order of inputs and views."""
+        return _digest(repr(sorted(self.fingerprints.items())))
 
 
 def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
@@ -148,23 +150,3 @@ def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[s
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
-
-
-def _of_plan(plan: Plan, known: dict[int, str]) -> str:
-    """The fingerprint of a node: its own values, and the fingerprints of the nodes below.
-
-    So a DAG is looked at in its nodes, not in its paths.
-    """
-
-    def written(value: object) -> str:
-        if isinstance(value, Plan):
-            return f"#{_of_plan(value, known)}"
-        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
-            return f"({', '.join(map(written, value))})"
-        return repr(value)
-
-    found = known.get(id(plan))
-    if found is None:
-        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
-        found = known[id(plan)] = _digest(f"{type(plan).__name__}({', '.join(values)})")
-    return found

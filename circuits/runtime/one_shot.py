@@ -13,7 +13,7 @@ The reference engine answers one Datalog rule by nested prefix extenders (`circu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import pyarrow as pa
@@ -23,14 +23,13 @@ from circuits.datalog.extenders import answers
 from circuits.errors import CircuitError
 from circuits.language import is_datalog
 from circuits.limits import bounded
-from circuits.plan.nodes import Fields, Fixpoint
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.nodes import Fields
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.join import JoinOptions
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Trace, ZSet, generic_join
+from dbsp_wcoj import Trace
 from dbsp_wcoj.generic_join import plain
 from dbsp_wcoj.limits import Budget
 
@@ -74,7 +73,8 @@ def answered(
     if engine == "compiled":
         graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
         with bounded(graph, budget):
-            return schema.to_table(_rows(graph, name, kept, budget), codecs)
+            rows = graph.evaluate({name: trace for name, (_, trace) in kept.items()}, budget)[name]
+            return schema.to_table(rows, codecs)
     if engine != "reference" or not datalog:
         raise CircuitError(
             f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
@@ -98,43 +98,6 @@ def _unlike(names: Collection[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
-    """The rows of a view; constants and results get codes of the graph's codecs."""
-    values: list[ZSet | Trace] = []
-    solved: dict[int, Sequence[ZSet]] = {}
-
-    def whole(number: int) -> ZSet:
-        return plain(values[number], len(graph.nodes[number].plan.fields))
-
-    for number, node in enumerate(graph.nodes):
-        if node.inner:
-            values.append(node.nothing)
-            continue
-        if node.operator is None and node.loop is None:
-            trace = kept[node.name][1]
-            budget.give(trace.rows, trace.arity)
-            values.append(trace)
-            continue
-        budget.begin(number)
-        value: ZSet
-        if node.loop is not None and isinstance(node.plan, Fixpoint):
-            loop = node.loop
-            if id(loop) not in solved:
-                read = {number: whole(number) for number in loop.outside}
-                solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations, budget)
-            value = solved[id(loop)][node.plan.index]
-        elif isinstance(node.operator, JoinOperator):
-            views = [values[i] for i in node.inputs]
-            value = generic_join(node.operator.query, views, budget=budget)
-        else:
-            assert node.operator is not None
-            value = node.operator.evaluate([whole(number) for number in node.inputs])
-        budget.end(len(value), value.arity)
-        values.append(value)
-    budget.begin(graph.views[view])
-    return whole(graph.views[view])
 
 
 def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:

@@ -33,7 +33,7 @@ from circuits.plan.nodes import (
     Semijoin,
     Union,
 )
-from circuits.plan.rewrite.nullability import promised
+from circuits.plan.rewrite.nullability import with_nullability
 from circuits.sql.environment import Common, Derived, renamed
 from circuits.sql.setops import alike
 from circuits.sql.source import SqlSource
@@ -66,7 +66,7 @@ def recursive(common: Common) -> Derived:
     first = renamed(source, environment.queries.plan(environment, start), names)
     begin = first.complete(source, start)
     cut = SET if distinct else DistinctMode("bag")
-    fields = promised(begin)
+    fields = with_nullability(begin)
     for _ in range(ROUNDS):
         plans: list[Plan] = [begin]
         inner = replace(
@@ -78,7 +78,7 @@ def recursive(common: Common) -> Derived:
             _check(source, plan, one, name, cut)
             plans.append(plan)
         body = Union(tuple(alike(environment, nexts[-1], plans)))
-        after = promised(body)
+        after = with_nullability(body)
         if after == fields:
             return Derived(Fixpoint((name,), (body,), (cut,)))
         fields = after

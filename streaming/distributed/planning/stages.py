@@ -8,7 +8,7 @@
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). So they are made where their rows are,
 and what a stage reads, a `Relation`, is a sum of `StagePart`s: each a linear plan over one input of
-the circuit or over the operator of one earlier stage. A join is cut below the payloads of its atoms
+the circuit or over the operator of one earlier stage. A join is cut below the row ids of its atoms
 (`circuits.plan.nodes.RowIdEncode`), because codes mean nothing outside of a circuit; columns that
 travel together do so as they are.
 
@@ -25,20 +25,12 @@ from dataclasses import dataclass, replace
 
 from circuits.plan.nodes import (
     Aggregate,
-    Distinct,
     Fields,
-    Filter,
-    FinalAggregate,
     Join,
-    Map,
-    Negate,
-    PartialAggregate,
     Plan,
-    Positive,
     RowIdDecode,
     RowIdEncode,
     Scan,
-    TopK,
     Union,
     Values,
 )
@@ -160,7 +152,7 @@ class _Cutting:
         self._graph = graph
         self._pieces: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
-        # By stage and node, the payloads of a join as its cells have them.
+        # By stage and node, the encoders of row ids of a join as its cells have them.
         self._packs: dict[tuple[int, int], RowIdEncode] = {}
 
     def pieces(self, number: int) -> tuple[StagePart, ...]:
@@ -179,31 +171,29 @@ class _Cutting:
                 return (StagePart(None, plan),)
             case Union():
                 return tuple(piece for below in node.inputs for piece in self.pieces(below))
-            case Filter() | Map() | Negate() | PartialAggregate():
-                below = self.pieces(node.inputs[0])
-                return tuple(replace(p, plan=replace(plan, input=p.plan)) for p in below)
+            case RowIdEncode():
+                raise AssertionError("row ids are encoded in the cells of the join that reads them")
             case RowIdDecode():
                 return tuple(self._unpacked(plan, p) for p in self.pieces(node.inputs[0]))
             case Join():
                 stage = self._join(plan, node.inputs)
-            case Aggregate() | TopK():
-                stage = self._keyed(plan, node.inputs[0], plan.keys)
-            case FinalAggregate():
-                stage = self._keyed(plan, node.inputs[0], tuple(range(plan.keys)))
-            case Distinct() | Positive():
-                stage = self._keyed(plan, node.inputs[0], tuple(range(len(plan.fields))))
+            case _ if plan.is_linear and len(node.inputs) == 1:
+                below = self.pieces(node.inputs[0])
+                return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in below)
+            case _ if plan.partitioning is not None:
+                stage = self._keyed(plan, node.inputs[0], plan.partitioning)
             case _:
-                raise AssertionError(f"{type(plan).__name__} is not cut: payloads are the join's")
+                raise AssertionError(f"{type(plan).__name__} cannot be split into cells")
         self.stages.append(replace(stage, node=number))
         return (StagePart(stage.number, Scan(SOURCE, plan.fields)),)
 
     def _unpacked(self, plan: RowIdDecode, piece: StagePart) -> StagePart:
         assert isinstance(piece.source, int)
-        payloads = tuple(
+        row_ids = tuple(
             (column, self._packs[piece.source, self._graph.add(pack)])
-            for column, pack in plan.payloads
+            for column, pack in plan.row_ids
         )
-        return replace(piece, plan=replace(plan, input=piece.plan, payloads=payloads))
+        return replace(piece, plan=replace(plan, input=piece.plan, row_ids=row_ids))
 
     def _join(self, plan: Join, below: tuple[int, ...]) -> Stage:
         reads = []
@@ -231,13 +221,13 @@ class _Cutting:
 
     def _keyed(
         self,
-        plan: Aggregate | Distinct | Positive | TopK | FinalAggregate,
+        plan: Plan,
         below: int,
         keys: tuple[int, ...],
     ) -> Stage:
         relation = self._relation(below, keys)
         scan = Scan(relation.name, relation.fields)
-        return Stage(len(self.stages), replace(plan, input=scan), (relation,))
+        return Stage(len(self.stages), plan.with_inputs([scan]), (relation,))
 
     def _relation(self, number: int, keys: tuple[int, ...] | None) -> Relation:
         if (number, keys) not in self._relations:

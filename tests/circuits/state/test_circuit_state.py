@@ -101,7 +101,7 @@ def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_all_kinds_of_state_are_carried_over_restarts(formula):
-    """Texts, decimals, payloads, groups, extremes, top-k, sets, with another formula at times."""
+    """Texts, decimals, row ids, groups, extremes, top-k, sets, with another formula at times."""
     steady = compile_sql(VIEWS, INPUTS, materialize=True)
     circuit, store = steady.definition.circuit(), Store()
     for number, tables in enumerate(steps(20, seed=5)):
@@ -113,7 +113,7 @@ def test_all_kinds_of_state_are_carried_over_restarts(formula):
         same(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
     assert {"text", "decimal 2"} < store.tables.keys()
-    assert any(name.startswith("payload") for name in store.tables)
+    assert any(name.startswith("row ids") for name in store.tables)
 
 
 JOINS = """
@@ -256,7 +256,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(s, traces={**s.traces, "another": {}}),
             "the state and the circuit differ in another",
         ),
-        (lambda s: replace(s, tables={"payload #99": []}), "differ in payload #99"),
+        (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
         (lambda s: replace(s, tables={"names": []}), "no table 'names'"),
         (
             lambda s: replace(
