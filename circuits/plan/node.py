@@ -27,9 +27,11 @@ class Plan(ABC):
 
     Attributes:
         is_linear: True if the node computes f(a + b) = f(a) + f(b) in all inputs together.
+        is_commutative: True if the order of the inputs does not affect the rows.
     """
 
     is_linear: ClassVar[bool] = False
+    is_commutative: ClassVar[bool] = False
 
     if TYPE_CHECKING:  # some nodes have properties of these names, others dataclass fields
 

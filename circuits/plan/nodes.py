@@ -244,6 +244,7 @@ class Union(NaryNode):
     """The sum of the inputs, which have the same types; the first names the columns."""
 
     is_linear: ClassVar[bool] = True
+    is_commutative: ClassVar[bool] = True
 
     @cached_property
     def paths(self) -> int:

@@ -7,7 +7,8 @@
 Equal sub-plans are one operator of the graph: this is common-subexpression elimination. The hash
 also names the state of the operator, so a state directory stays valid when other views are added,
 dropped or reordered. It is the same in every process and Python version, because it is computed
-from a canonical text of the values. It does not depend on names of columns.
+from a canonical text of the values. It does not depend on names of columns, nor on the order of the
+inputs of a commutative node, as of a UNION ALL.
 
 A hash, not a tuple of Python values, because Python calls values equal that are not: ``0.0`` and
 ``-0.0``, ``1`` and ``True``; and NaN differs from itself.
@@ -86,7 +87,8 @@ def structural_hash(plan: Plan, inputs: Sequence[str], references: Sequence[str]
     >>> structural_hash(Negate(e), ("1f",)) == structural_hash(Negate(Negate(e)), ("1f",))
     True
     """
-    return hash_values(type(plan).__name__, plan.key(), tuple(inputs), tuple(references))
+    ordered = sorted(inputs) if plan.is_commutative else inputs
+    return hash_values(type(plan).__name__, plan.key(), tuple(ordered), tuple(references))
 
 
 def hash_values(*values: object) -> str:

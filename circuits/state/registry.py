@@ -16,7 +16,7 @@ decide which arrangements a relation has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from circuits.errors import SnapshotError
@@ -86,6 +86,11 @@ class StateRegistry:
         # The plans of the joins when `plans` was last read, and its value.
         self._planned: Sequence[object] = [None] * len(self._queries)
         self._plans: dict[str, Any] = {"formula": str(formula), "joins": {}}
+
+    @property
+    def joins(self) -> Collection[str]:
+        """The names of the joins, by which `plans` contains their plans."""
+        return self._queries.keys()
 
     @property
     def tables(self) -> dict[str, Interner]:

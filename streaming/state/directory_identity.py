@@ -24,7 +24,7 @@ from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_man
 
 __all__ = ["FORMAT", "DirectoryIdentity", "identified", "identity_of"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # since 2 operators' state is named by structural hashes
 NAME: Final = "state.json"
 
 log = logging.getLogger(__name__)
@@ -138,11 +138,9 @@ def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
 def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
     columns = _of(circuit, "").inputs
     mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
-    if list(mine.items()) == list(theirs.items()):
+    if mine == theirs:
         return
     differences = []
-    if mine == theirs:
-        differences.append(f"the order was ({', '.join(theirs)}) and is ({', '.join(mine)})")
     for name in sorted({*mine, *theirs}):
         if name not in theirs:
             differences.append(f"{name} is new")
@@ -157,6 +155,6 @@ def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
             )
     raise StateMismatchError(
         f"state directory {files.location} belongs to another circuit: {'; '.join(differences)}. "
-        "Use the views, schemas and rules that it was made with, in their order (formula and "
-        "threads may change), or give the new circuit a new state directory and a new checkpoint"
+        "Use the views, schemas and rules that it was made with (their order, formula and threads "
+        "may change), or give the new circuit a new state directory and a new checkpoint"
     )

@@ -9,19 +9,14 @@ of a relation, or of a view, is the sum of what all cells give for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
 from circuits.plan.nodes import (
     Fields,
-    Filter,
     Map,
-    Negate,
-    PartialAggregate,
     Plan,
-    RowIdDecode,
     Scan,
     columns,
 )
@@ -144,13 +139,11 @@ def _numbered(plan: Plan) -> Map:
 
 def over(plan: Plan, source: Plan) -> Plan:
     """A linear plan over another source."""
-    match plan:
-        case Scan(relation) if relation == SOURCE:
-            return source
-        case Filter() | Map() | Negate() | PartialAggregate() | RowIdDecode():
-            return replace(plan, input=over(plan.input, source))
-        case _:
-            return plan
+    if isinstance(plan, Scan) and plan.relation == SOURCE:
+        return source
+    if plan.is_linear and len(plan.inputs) == 1:
+        return plan.with_inputs([over(plan.inputs[0], source)])
+    return plan
 
 
 def added_up(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:

@@ -140,7 +140,8 @@ def stages_of(graph: Graph) -> Stages:
     [1]
     """
     cutting = _Cutting(graph)
-    outputs = {name: cutting.pieces(number) for name, number in graph.views.items()}
+    # The numbers of stages name state, so they do not depend on the order of the views.
+    outputs = {name: cutting.pieces(number) for name, number in sorted(graph.views.items())}
     return Stages(tuple(cutting.stages), outputs)
 
 

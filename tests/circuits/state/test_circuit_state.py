@@ -233,6 +233,12 @@ LINK = {"link": EDGE}
 RULES = "reached(b) :- link(a, b). both(a, b) :- link(a, b), reached(a)."
 
 
+_REGISTRY = compile_datalog(RULES, LINK)._graph.registry
+# The names of the state of the only join, and of the relation with two columns that it reads.
+JOIN = next(iter(_REGISTRY.joins))
+READ = next(n for n, t in _REGISTRY.traces.items() if n.startswith("relation") and t.arity == 2)
+
+
 def loaded_state() -> State:
     circuit, store = compile_datalog(RULES, LINK), Store()
     stored(circuit, store, {"link": edges((1, 2))})
@@ -274,14 +280,14 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(
                 s,
                 traces={
-                    n: {(0,): next(iter(t.values()))} if n == "relation #3" else t
+                    n: {(0,): next(iter(t.values()))} if n == READ else t
                     for n, t in s.traces.items()
                 },
             ),
-            r"trace 'relation #3': order \(0,\) is not a permutation",
+            rf"trace '{READ}': order \(0,\) is not a permutation",
         ),
         (
-            lambda s: replace(s, plans={"formula": "collapsed", "joins": {"#5": {"again": 1}}}),
+            lambda s: replace(s, plans={"formula": "collapsed", "joins": {JOIN: {"again": 1}}}),
             "the plans of the joins cannot be read",
         ),
     ],
