@@ -1,4 +1,5 @@
 # make demo        live triangle counts on a real message stream (installs what is missing)
+# make check       lint, types, import contracts and the fast tests (under two minutes)
 # make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow, and all property tests with ten times their examples
 # make bench       the benchmarks and the tables in README.md (about forty minutes)
@@ -27,7 +28,7 @@ WORKERS ?= 2
 EXAMPLES ?= 10
 PACKAGE ?=
 
-.PHONY: help demo test test-slow lint bench docs package package-all clean
+.PHONY: help demo check test test-slow lint bench docs package package-all clean
 .DELETE_ON_ERROR:
 
 help:
@@ -36,11 +37,16 @@ help:
 demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)
 
+check: lint $(VENV)/.kernel
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --quick -q \
+		dbsp_wcoj circuits tests/dbsp_wcoj tests/circuits tests/streaming $(PYTEST)
+
 test: lint $(VENV)/.java $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
-	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) $(PYTEST)
+	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) \
+		--spark-memory 6g $(PYTEST)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -48,7 +54,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-docs: $(VENV)/.test
+docs: $(VENV)/.docs
 	$(BIN)/python -m docs.drawing
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file .mkdocs.yml --strict --quiet
 	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
@@ -104,6 +110,10 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.test: EXTRAS = demo,test,bench,docs
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(install)
+
+$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.bench: EXTRAS = demo,bench

@@ -53,7 +53,7 @@ class Chart:
         kind: Lines, or bars over values of ``x`` that are no numbers.
         marks: Levels to compare with.
         stopped: A column and how its text begins in a row whose ``y`` is a lower bound.
-        face: Whether README.md shows the chart, too.
+        on_page: docs/benchmarks.md shows the chart, too.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Chart:
     kind: Literal["lines", "bars"] = "lines"
     marks: tuple[Mark, ...] = ()
     stopped: tuple[str, str] | None = None
-    face: bool = False
+    on_page: bool = False
 
     @property
     def x_label(self) -> str:
@@ -125,7 +125,7 @@ CHARTS: tuple[Chart, ...] = (
         "live-rate",
         "live",
         "LIVE",
-        "Edges that a live count of triangles takes in, one thread",
+        "Edges per CPU second that a maintained count of triangles accepts, one thread",
         ("batch", "edges in a step"),
         {
             "edges/CPU s": "dbsp-wcoj",
@@ -135,7 +135,7 @@ CHARTS: tuple[Chart, ...] = (
         panel=("graph",),
         where={"change": ("insert",)},
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "live-latency",
@@ -168,7 +168,7 @@ CHARTS: tuple[Chart, ...] = (
         "peers-live",
         "peers",
         "LIVE",
-        "Edges that a maintained count takes in",
+        "Edges per second that a maintained count accepts",
         ("batch", "edges in a step"),
         {"edges/s": ""},
         "edges per second",
@@ -176,7 +176,7 @@ CHARTS: tuple[Chart, ...] = (
         panel=("query", "graph"),
         where={"change": ("insert",)},
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "peers-lsqb",
@@ -194,14 +194,14 @@ CHARTS: tuple[Chart, ...] = (
     Chart(
         "formulas",
         "formulas",
-        "Steps",
+        "Times by atoms",
         "A step in which all relations change, 100 rows, skewed data, by the number of atoms",
         ("n", "atoms"),
         {"ms/step p50": ""},
         "milliseconds",
         lines=("formula",),
         panel=("shape",),
-        where={"changed": ("all",), "batch": (100,), "data": ("skewed",), "stopped": (False,)},
+        where={"data": ("skewed",), "stopped": (False,)},
         log="y",
     ),
     Chart(
@@ -215,7 +215,7 @@ CHARTS: tuple[Chart, ...] = (
         lines=("graph", "batch"),
         legend="graph, rows in a step",
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "growth-memory",
@@ -277,19 +277,19 @@ CHARTS: tuple[Chart, ...] = (
         "recursion",
         "recursion",
         "Asked again",
-        "Which class depends on which: a median step, and asking again",
+        "The closure of Kafka's imports: a median step, and recomputing it",
         ("until", "commits of Kafka's history"),
         {"CPU s": ""},
         "CPU seconds",
         lines=("system",),
         log="y",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "recursion-state",
         "recursion",
         "State of the closure",
-        "What the closure holds",
+        "State of the closure of Kafka's imports",
         ("until", "commits of Kafka's history"),
         {"pairs": "pairs", "derivations": "rows that derive them", "rows held": "rows held"},
         "rows",
@@ -299,7 +299,7 @@ CHARTS: tuple[Chart, ...] = (
         "scale-speed-up",
         "scale",
         "Speed-up, simulated",
-        "One engine's work by that of the cell with most, counted for every cell",
+        "Work of one engine divided by the work of the busiest cell, counted",
         ("cells", "cells"),
         {
             "speed-up": "heavy values spread",
@@ -309,13 +309,13 @@ CHARTS: tuple[Chart, ...] = (
         "times faster",
         panel=("query", "graph"),
         log="xy",
-        face=True,
+        on_page=True,
     ),
     Chart(
         "scale-bytes",
         "scale",
         "Bytes shuffled for a changed row",
-        "What is shuffled for a changed row",
+        "Bytes shuffled for a changed row",
         ("cells", "cells or workers"),
         {
             "HyperCube": "HyperCube",
@@ -332,7 +332,7 @@ CHARTS: tuple[Chart, ...] = (
         "Overhead of a durable sink",
         "A micro-batch through the durable sink",
         ("rows/batch", "rows in a micro-batch"),
-        {"sink ms": "durable sink", "bare ms": "rows fetched only", "bar ms": "bar"},
+        {"sink ms": "durable sink", "bare ms": "rows fetched only", "target ms": "target"},
         "milliseconds",
         panel=("view keeps",),
         panel_title="the view keeps {} of the rows",
@@ -343,7 +343,7 @@ CHARTS: tuple[Chart, ...] = (
         "sink-restart",
         "sink",
         "Restart",
-        "Back to work after a restart",
+        "Time until the first micro-batch after a restart is done",
         ("rows", "rows of state"),
         {"with a first micro-batch s": "restart", "rebuild s": "rebuild from the rows"},
         "seconds",

@@ -34,11 +34,12 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery
 
 CLAIM = (
-    "LIVE, the count of triangles maintained by one thread; the bar is 10 times the edges per CPU "
-    "second of dogsdogsdogs at every batch size and graph of its figures, placed by Kùzu"
+    "LIVE: one thread maintains the count of triangles. Target: 10 times the edges per CPU second "
+    "of dogsdogsdogs at every batch size and graph of its published figures, which Kùzu, measured "
+    "in both places, brings to this machine"
 )
 
-_BAR = 10.0
+_TARGET = 10.0
 
 _LEAST_STEPS = 20
 
@@ -189,8 +190,8 @@ def _row(
         "deletes by inserts": deletes,
         "dogsdogsdogs here": here,
         "times faster": None if here is None else phase.cpu_rate / here,
-        "bar": None if here is None else _BAR,
-        "within": None if here is None else phase.cpu_rate / here >= _BAR,
+        "target": None if here is None else _TARGET,
+        "met": None if here is None else phase.cpu_rate / here >= _TARGET,
     }
 
 

@@ -1,4 +1,4 @@
-"""Plots of charts: an SVG for light pages, one for dark pages, and a PNG.
+"""Plots of charts: an SVG for light pages and one for dark pages.
 
 `benchmarks.styles` says how each line and bar looks. The same data gives the same bytes: no date,
 fixed ids. Each SVG names the digest of what it shows, so whether it is up to date is known without
@@ -33,7 +33,6 @@ _BAR_WIDTH = 0.36  # inches
 _WIDEST = 13.0
 _DECADES = 300  # a larger range has a tick for each power of ten only
 LOWER_BOUND_HATCH: Final = "///"
-_PNG_DPI = 140
 _TITLE_LETTERS = 10.5  # to the inch, of the title
 _LEGEND_LETTERS = 11.5  # of the legend, with its marks
 
@@ -49,9 +48,9 @@ _LIGHT = _Theme("#1f2328", "#d8dee4", "#ffffff")
 _DARK = _Theme("#e6edf3", "#30363d", "#0d1117")
 
 
-def names(chart: Chart) -> tuple[str, str, str]:
-    """The files of a chart: for light pages, for dark ones, and the PNG."""
-    return f"{chart.name}.svg", f"{chart.name}-dark.svg", f"{chart.name}.png"
+def names(chart: Chart) -> tuple[str, str]:
+    """The files of a chart: for light pages and for dark ones."""
+    return f"{chart.name}.svg", f"{chart.name}-dark.svg"
 
 
 def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
@@ -60,9 +59,7 @@ def is_drawn(chart: Chart, results: Mapping[str, Result], folder: Path) -> bool:
     files = [folder / name for name in names(chart)]
     if not all(path.is_file() for path in files):
         return False
-    return all(digest in path.read_text() for path in files[:2]) and digest.encode() in (
-        files[2].read_bytes()
-    )
+    return all(digest in path.read_text() for path in files)
 
 
 def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
@@ -70,16 +67,11 @@ def draw(chart: Chart, results: Mapping[str, Result], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     panels = chart.panels(results)
     digest = _digest(chart, panels)
-    light, dark, png = names(chart)
-    for name, theme in ((light, _LIGHT), (dark, _DARK), (png, _LIGHT)):
-        with rc_context(_settings(theme, digest)):
-            figure = _figure(chart, panels)
-            metadata = {"Description": digest}
-            if name != png:
-                metadata |= {"Date": None, "Creator": None}
-            figure.savefig(folder / name, metadata=metadata, dpi=_PNG_DPI)
-    for name in (light, dark):
+    for name, theme in zip(names(chart), (_LIGHT, _DARK), strict=True):
         path = folder / name
+        with rc_context(_settings(theme, digest)):
+            metadata = {"Description": digest, "Date": None, "Creator": None}
+            _figure(chart, panels).savefig(path, metadata=metadata)
         path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
 
 

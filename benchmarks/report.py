@@ -1,9 +1,9 @@
-"""README.md and benchmarks/README.md, rendered from ``results/*.json``; no figure is ever typed.
+"""Tables and plots of the documentation, rendered from ``results/*.json``; no figure is ever typed.
 
-README.md gets the tables that decide (`benchmarks.face`), benchmarks/README.md every table and the
-plots (`benchmarks.charts`). The text between two markers is replaced; ``--check`` changes nothing
-and exits with status 1 when a file is not what the result files say. Plots are not drawn again for
-that: each names the data that it was drawn from.
+README.md gets one plot and one table, docs/benchmarks.md the tables of `benchmarks.selections`, and
+benchmarks/README.md every table and every plot (`benchmarks.charts`). The text between two markers
+is replaced. ``--check`` changes nothing and exits with status 1 if a file differs from the result
+files. It does not draw the plots again: each contains a digest of its data.
 """
 
 from __future__ import annotations
@@ -15,106 +15,123 @@ from typing import Annotated
 import typer
 
 from benchmarks.charts import CHARTS, Chart
-from benchmarks.face import FACES, SECTIONS, Face
 from benchmarks.plots import draw, is_drawn, names
 from benchmarks.result import Cell, Result, Row, terminal, text
+from benchmarks.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
 
+PLOTS = Path("docs") / "pictures" / "benchmarks"
 BEGIN = "<!-- benchmarks: begin (python -m benchmarks.report) -->"
 END = "<!-- benchmarks: end -->"
 
 _HERE = Path(__file__).parent
-_LONG = 12  # rows of a table that is folded
-_MOST = 1_000  # rows of a table that is shown at all
+_FOLDED_ROWS = 12  # rows of a table that is folded
+_MAX_ROWS = 1_000  # rows of a table that is shown at all
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
-_SHOWN = ("commit", "date", "processor", "cores", "memory GB")
+_FACTS = ("commit", "date", "processor", "cores", "memory GB")
 
 
 class MarkerError(Exception):
-    """A README has no place for the tables."""
+    """A page has no place for the tables."""
 
 
 def main(
     root: Annotated[Path, typer.Option(help="The checkout.")] = _HERE.parent,
     check: Annotated[bool, typer.Option(help="Only compare.")] = False,
 ) -> None:
-    """Render the result files into README.md, benchmarks/README.md and the plots."""
-    results = everything(root / "benchmarks" / "results")
-    plots = root / "benchmarks" / "results" / "plots"
+    """Render the result files into the pages and the plots."""
+    results = read_results(root / "benchmarks" / "results")
+    plots = root / PLOTS
     console = terminal()
-    stale = [chart for chart in present(results) if not is_drawn(chart, results, plots)]
-    unknown = unwanted(results, plots)
+    stale = [chart for chart in charts_with_data(results) if not is_drawn(chart, results, plots)]
+    obsolete = obsolete_plots(results, plots)
     texts = {
-        root / "README.md": face(results),
-        root / "benchmarks" / "README.md": full(results),
+        root / "README.md": readme_section(results),
+        root / "docs" / "benchmarks.md": page_tables(results),
+        root / "benchmarks" / "README.md": all_tables(results),
     }
     changed = {
         path: after
         for path, tables in texts.items()
-        if (after := replaced(path.read_text(), tables, path.name)) != path.read_text()
+        if (after := with_tables(path.read_text(), tables, path.name)) != path.read_text()
     }
     if check:
-        for path in [*changed, *(plots / chart.name for chart in stale), *unknown]:
-            console.print(f"not what the result files say: {path.relative_to(root)}")
-        raise typer.Exit(int(bool(changed or stale or unknown)))
+        for path in [*changed, *(plots / chart.name for chart in stale), *obsolete]:
+            console.print(f"differs from the result files: {path.relative_to(root)}")
+        raise typer.Exit(int(bool(changed or stale or obsolete)))
     for chart in stale:
         draw(chart, results, plots)
         console.print(f"drew {chart.name}")
-    for path in unknown:
+    for path in obsolete:
         path.unlink()
     for path, after in changed.items():
         path.write_text(after)
         console.print(f"changed {path.relative_to(root)}")
-    for one in (one for one in FACES if one.result in results and not one.rows(results)):
+    for one in (one for one in PAGE_TABLES if one.result in results and not one.rows(results)):
         console.print(f"[yellow]nothing to show[/] of {one.result}: {one.table}")
 
 
-def everything(folder: Path) -> dict[str, Result]:
+def read_results(folder: Path) -> dict[str, Result]:
     """The results of a folder by the names of their files, in the order of the sections."""
     found = {path.stem: Result.read(path) for path in sorted(folder.glob("*.json"))}
     order = [name for name in SECTIONS if name in found]
     return {name: found[name] for name in [*order, *(n for n in found if n not in order)]}
 
 
-def present(results: Mapping[str, Result]) -> list[Chart]:
+def charts_with_data(results: Mapping[str, Result]) -> list[Chart]:
     """The charts that have something to show."""
     return [chart for chart in CHARTS if chart.panels(results)]
 
 
-def unwanted(results: Mapping[str, Result], folder: Path) -> list[Path]:
+def obsolete_plots(results: Mapping[str, Result], folder: Path) -> list[Path]:
     """Plots of what is not there any more."""
-    wanted = {name for chart in present(results) for name in names(chart)}
+    wanted = {name for chart in charts_with_data(results) for name in names(chart)}
     return [path for path in sorted(folder.glob("*.*")) if path.name not in wanted]
 
 
-def face(results: Mapping[str, Result]) -> str:
-    """The tables that decide, and the plots beside them."""
-    lines: list[str] = []
-    for name in dict.fromkeys(one.result for one in FACES):
-        tables = [one for one in FACES if one.result == name and one.rows(results)]
-        if tables:
-            lines += [f"**{SECTIONS[name]}.** {_claim(results[name])}", ""]
-            for chart in present(results):
-                if chart.result == name and chart.face:
-                    lines += [_picture(chart, "benchmarks/results/plots"), ""]
-            lines += [_shown(one, results) for one in tables]
-    shown = [
-        results[name] for name in dict.fromkeys(one.result for one in FACES if one.rows(results))
+def readme_section(results: Mapping[str, Result]) -> str:
+    """One plot and one table: the section of README.md."""
+    rows = [row for one in HEADLINES for row in one.rows(results)]
+    shown = dict.fromkeys(one.result for one in HEADLINES if one.rows(results))
+    lines = [
+        line
+        for chart in charts_with_data(results)
+        if chart.name == README_CHART
+        for line in (_picture(chart, PLOTS.as_posix()), "")
     ]
-    return "\n".join([*lines, *_places(shown)])
+    lines += [_table(rows)] if rows else []
+    return "\n".join([*lines, *_machines([results[name] for name in shown])])
 
 
-def full(results: Mapping[str, Result]) -> str:
+def page_tables(results: Mapping[str, Result]) -> str:
+    """The tables that decide, and the plots beside them: the page docs/benchmarks.md."""
+    lines: list[str] = []
+    for name in dict.fromkeys(one.result for one in PAGE_TABLES):
+        tables = [one for one in PAGE_TABLES if one.result == name and one.rows(results)]
+        if tables:
+            lines += [f"## {SECTIONS[name]}", "", _claim(results[name]), ""]
+            for chart in charts_with_data(results):
+                if chart.result == name and chart.on_page:
+                    lines += [_picture(chart, "pictures/benchmarks"), ""]
+            lines += [_captioned(one, results) for one in tables]
+    shown = [
+        results[name]
+        for name in dict.fromkeys(one.result for one in PAGE_TABLES if one.rows(results))
+    ]
+    return "\n".join([*lines, *_machines(shown)])
+
+
+def all_tables(results: Mapping[str, Result]) -> str:
     """Every result: its claim, conditions, plots and tables."""
     return "\n".join(_section(name, result, results) for name, result in results.items())
 
 
-def replaced(readme: str, tables: str, name: str = "README.md") -> str:
+def with_tables(readme: str, tables: str, name: str = "README.md") -> str:
     """The text with what stands between the markers replaced.
 
     Raises:
         MarkerError: A marker is missing, or they are in the wrong order.
 
-    >>> replaced(f"above {BEGIN} old {END} below", "new") == f"above {BEGIN}\\nnew\\n{END} below"
+    >>> with_tables(f"above {BEGIN} old {END} below", "new") == f"above {BEGIN}\\nnew\\n{END} below"
     True
     """
     above, begin, rest = readme.partition(BEGIN)
@@ -124,22 +141,22 @@ def replaced(readme: str, tables: str, name: str = "README.md") -> str:
     return f"{above}{BEGIN}\n{tables}\n{END}{below}"
 
 
-def _shown(one: Face, results: Mapping[str, Result]) -> str:
+def _captioned(one: Selection, results: Mapping[str, Result]) -> str:
     return f"{one.caption}:\n\n{_table(one.rows(results))}"
 
 
 def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
     lines = [f"### {SECTIONS.get(name, name)}", "", _claim(result), ""]
-    for chart in present(results):
+    for chart in charts_with_data(results):
         if chart.result == name:
-            lines += [_picture(chart, "results/plots"), ""]
+            lines += [_picture(chart, "../docs/pictures/benchmarks"), ""]
     for title, rows in result.tables.items():
         if rows:
-            lines += _folded(title, rows)
+            lines += _table_or_fold(title, rows)
     return "\n".join([*lines, *_conditions(name, result)])
 
 
-def _places(results: list[Result]) -> Iterator[str]:
+def _machines(results: list[Result]) -> Iterator[str]:
     """On which machines, and from when to when."""
     machines = [tuple(one.machine.get(fact) for fact in _MACHINE) for one in results]
     for machine in dict.fromkeys(machines):
@@ -165,7 +182,7 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     machine = result.machine
     command = machine.get("command") or f"python -m benchmarks.{result.benchmark}"
     yield f"`{command}`"
-    facts = [f"{name} {text(machine[name])}" for name in _SHOWN if machine.get(name) is not None]
+    facts = [f"{name} {text(machine[name])}" for name in _FACTS if machine.get(name) is not None]
     facts += _origins(machine)
     run = machine.get("run seconds")
     if run is not None:
@@ -190,17 +207,17 @@ def _origins(machine: Mapping[str, Cell]) -> list[str]:
 
 def _picture(chart: Chart, folder: str) -> str:
     """The plot, light or dark as the reader's page is."""
-    light, dark, _ = names(chart)
+    light, dark = names(chart)
     return (
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="{folder}/{dark}">'
         f'<img alt="{chart.title}" src="{folder}/{light}"></picture>'
     )
 
 
-def _folded(title: str, rows: list[Row]) -> list[str]:
-    if len(rows) <= _LONG:
+def _table_or_fold(title: str, rows: list[Row]) -> list[str]:
+    if len(rows) <= _FOLDED_ROWS:
         return [f"**{title}**", "", _table(rows)]
-    if len(rows) > _MOST:
+    if len(rows) > _MAX_ROWS:
         return [f"**{title}**: {len(rows):,} rows, in the result file only.", ""]
     summary = f"<details><summary><b>{title}</b>, {len(rows)} rows</summary>"
     return [summary, "", _table(rows), "</details>", ""]

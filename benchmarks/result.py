@@ -1,9 +1,9 @@
 """Result: what a benchmark found, as tables of plain rows; written as JSON, shown by rich.
 
-One schema for all benchmarks: the terminal, the JSON file, the Markdown of the two READMEs and the
-plots are renderings of the same rows, so no figure is ever typed. A file says where its figures
-come from: machine, load, versions, date, the command as it was given, how long it ran, and the
-commit, with a mark when the sources had changed since (what the reports write is no source).
+One schema for all benchmarks: the terminal, the JSON file, the Markdown pages and the plots are
+renderings of the same rows, so no figure is ever typed. A file says where its figures come from:
+machine, load, versions, date, the command as it was given, how long it ran, and the commit, with a
+mark if the sources had changed since (rendered files are no sources).
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -42,7 +44,14 @@ _PACKAGES = (
     ),
 )
 _ROOT = Path(__file__).parents[1]
-_RENDERED = (":!benchmarks/results", ":!README.md", ":!benchmarks/README.md")
+_ROW_DEPTH = 2  # fields, tables, table; what is deeper is a row
+_RENDERED = (
+    ":!benchmarks/results",
+    ":!README.md",
+    ":!benchmarks/README.md",
+    ":!docs/benchmarks.md",
+    ":!docs/pictures/benchmarks",
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,7 @@ class Result:
             "machine": machine,
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n")
+        path.write_text(as_json(fields))
 
     @classmethod
     def read(cls, path: Path) -> Result:
@@ -81,6 +90,39 @@ class Result:
                 for row in rows:
                     table.add_row(*(text(cell) for cell in row.values()))
                 console.print(table)
+
+
+def as_json(fields: Mapping[str, Any]) -> str:
+    """The fields of a result as JSON, a line for each row of a table.
+
+    >>> tables = {"Times": [{"n": 1}, {"n": 2}], "Sizes": []}
+    >>> print(as_json({"benchmark": "race", "tables": tables}))
+    {
+     "benchmark": "race",
+     "tables": {
+      "Times": [
+       {"n": 1},
+       {"n": 2}
+      ],
+      "Sizes": []
+     }
+    }
+    <BLANKLINE>
+    """
+
+    def encode(value: object, depth: int) -> str:
+        if not value or not isinstance(value, dict | list) or depth > _ROW_DEPTH:
+            return json.dumps(value, ensure_ascii=False)
+        items = (
+            [f"{json.dumps(name)}: {encode(one, depth + 1)}" for name, one in value.items()]
+            if isinstance(value, dict)
+            else [encode(one, depth + 1) for one in value]
+        )
+        opening, closing = "{}" if isinstance(value, dict) else "[]"
+        indent = "\n" + " " * depth
+        return f"{opening}{indent} {f',{indent} '.join(items)}{indent}{closing}"
+
+    return encode(fields, 0) + "\n"
 
 
 def keep(result: Result, before: Result) -> None:
@@ -126,7 +168,7 @@ def conditions() -> dict[str, Cell]:
 def commit(root: Path = _ROOT) -> str | None:
     """The commit that is checked out, "+ changes" if a source differs; None without a repository.
 
-    Result files and the READMEs are left out, or of several benchmarks only the first were clean.
+    Result files, pages and plots are left out, or of several benchmarks only the first were clean.
     """
     name = _git(root, "describe", "--always", "--tags", "--abbrev=10")
     if name is None:

@@ -40,10 +40,10 @@ from benchmarks.verdict import Verdict
 from streaming import start_session
 
 CLAIM = (
-    "HyperCube: with 8 cells none has more than 1.3 times the mean load on the real graph, and "
-    "where half of all edges leave one node never more than twice; rows are sent as often as "
-    "theory says within 5 %; a micro-batch without rows takes at most 0.4 s with 2 cells; "
-    "distributed views give out what embedded ones do"
+    "HyperCube: with 8 cells, no cell has more than 1.3 times the mean load on the real graph, nor "
+    "more than twice the mean load where half of all edges leave one node. Rows are sent as often "
+    "as theory says, within 5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. "
+    "Distributed views publish what embedded ones do"
 )
 CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"

@@ -33,8 +33,8 @@ from streaming.distributed.planning.load_balance import loads_of
 from streaming.distributed.planning.stages import Stage, stages_of
 from streaming.state.files import LocalFiles
 
-IDLE_BAR = 0.4
-IDLE_BARRED = 2  # cells
+IDLE_TARGET = 0.4
+IDLE_TARGET_CELLS = 2  # cells
 SETTLED = 0.5  # seconds until Spark has counted what it did
 SCHEMA = pa.schema([pa.field("src", pa.int64(), False), pa.field("dst", pa.int64(), False)])
 
@@ -194,7 +194,7 @@ def _row(
     stages: tuple[Stage, ...],
 ) -> Row:
     seconds, idle = statistics.median(turn.full), statistics.median(turn.idle)
-    bar = IDLE_BAR if turn.cells == IDLE_BARRED else None
+    target = IDLE_TARGET if turn.cells == IDLE_TARGET_CELLS else None
     return {
         "query": pattern.name,
         "graph": graph.name,
@@ -207,8 +207,8 @@ def _row(
         "by embedded": seconds / statistics.median(embedded.full),
         "one row s": statistics.median(turn.one),
         "idle s": idle,
-        "bar s": bar,
-        "within": None if bar is None else idle <= bar,
+        "target s": target,
+        "met": None if target is None else idle <= target,
     }
 
 

@@ -17,13 +17,13 @@ from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
 from streaming.distributed.execution.placement import Integers, hashed, placed, wanted
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 from streaming.distributed.planning.skew import counts_of, grid_of
 
-BAR = 1.3  # of real graphs, with so many cells:
-BARRED = 8
-HUB_BAR = 2.0  # of graphs with a hub of half of all edges, spread
-COPIES_BAR = 5.0  # per cent
+TARGET = 1.3  # of real graphs, with so many cells:
+TARGET_CELLS = 8
+HUB_TARGET = 2.0  # of graphs with a hub of half of all edges, spread
+COPIES_TARGET = 5.0  # per cent
 SAMPLE = 50_000
 _CHUNK = 1 << 16
 
@@ -36,9 +36,9 @@ class Pattern:
     edges: tuple[str, ...]
 
     @property
-    def atoms(self) -> list[Atom]:
+    def atoms(self) -> list[JoinInput]:
         """Over the one relation ``e``."""
-        return [Atom("e", {x: 0, y: 1}) for x, y in self.edges]
+        return [JoinInput("e", {x: 0, y: 1}) for x, y in self.edges]
 
     @property
     def query(self) -> str:
@@ -81,7 +81,7 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
         pattern: The join.
         graph: Its edges.
         cells: How many cells there may be.
-        kind: Of the graph: "real" and "hub" have bars.
+        kind: Of the graph: "real" and "hub" have targets.
         seed: Of the sample.
     """
     rows: list[Row] = []
@@ -92,9 +92,9 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
         theory = expected_copies(grid, sample)
         off = 100 * abs(measured / theory - 1)
         uneven = float(load.max() / load.mean())
-        bar = BAR if kind == "real" and cells == BARRED else None
+        target = TARGET if kind == "real" and cells == TARGET_CELLS else None
         if kind == "hub" and way == "spread":
-            bar = HUB_BAR
+            target = HUB_TARGET
         rows.append(
             {
                 "query": pattern.name,
@@ -105,12 +105,12 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
                 "values spread": sum(len(heavy.hashes) for heavy in grid.heavy),
                 "rows/cell": float(load.mean()),
                 "max/mean": uneven,
-                "bar": bar,
-                "within": None if bar is None else uneven <= bar,
+                "target": target,
+                "met": None if target is None else uneven <= target,
                 "copies": measured,
                 "theory": theory,
                 "off %": off,
-                "copies within": off <= COPIES_BAR,
+                "copies met": off <= COPIES_TARGET,
             }
         )
     return rows

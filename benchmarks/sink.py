@@ -39,9 +39,9 @@ from benchmarks.verdict import Verdict
 from streaming import start_session
 
 CLAIM = (
-    "The durable sink: at most 1.5 times a function that only fetches the rows, plus 30 ms; "
-    "10 million rows of state are back, and the next micro-batch done, in under 2 seconds; at most "
-    "12 bytes are written for a byte of change"
+    "The durable sink takes at most 1.5 times as long as a function that only fetches the rows, "
+    "plus 30 ms. It restores 10 million rows of state and completes the next micro-batch in under "
+    "2 seconds. It writes at most 12 bytes for a byte of change"
 )
 OVERHEAD, STREAM = "Overhead of a durable sink", "Triangles of a stream, durably"
 RESTART, WRITES = "Restart", "Bytes written for a byte of change"
@@ -62,7 +62,7 @@ class Sizes:
     restart: tuple[int, ...]
     texts: int
     writes: dict[int, int]  # rows of a micro-batch: micro-batches
-    barred: int
+    target_rows: int
 
 
 FULL = Sizes(
@@ -73,7 +73,7 @@ FULL = Sizes(
     restart=(100_000, 1_000_000, 10_000_000),
     texts=1_000_000,
     writes={1_000: 1_000, 100: 1_000, 10: 1_000},
-    barred=1_000,
+    target_rows=1_000,
 )
 QUICK = Sizes(
     overhead={0: 2, 100: 2},
@@ -83,7 +83,7 @@ QUICK = Sizes(
     restart=(2_000,),
     texts=500,
     writes={40: 12, 4: 6},
-    barred=40,
+    target_rows=40,
 )
 
 
@@ -137,13 +137,13 @@ def measure(
     if "writes" in part:
         for rows, batches in sizes.writes.items():
             progress.print(f"writes, {batches:,} micro-batches of {rows:,} rows ...")
-            barred = rows == sizes.barred
+            has_target = rows == sizes.target_rows
             tables[WRITES] += writes(
                 folder / f"writes-{rows}",
                 rows=rows,
                 batches=batches,
-                deletes=barred,
-                bar=barred,
+                deletes=has_target,
+                target=has_target,
                 seed=seed,
                 verdict=verdict,
             )

@@ -6,7 +6,7 @@ has its own state directory and gets ids of its own, 0, 1, 2 ... The view keeps 
 or every second one, and has no state: what is measured is the way in and out, and the files.
 
 Both times of a micro-batch are shown: the function alone, and Spark's whole trigger around it. The
-bar is for the function, where nothing of Spark's own work hides the sink's.
+target is for the function, where nothing of Spark's own work hides the sink's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("timestamp", pa.timestamp("us", tz="UTC")), ("value", pa.in
 #: What a view keeps: every so many-th row.
 EVERY = {"1 %": 100, "50 %": 2}
 PHASES = ("read", "decode", "step", "write", "publish")
-FACTOR, MILLISECONDS = 1.5, 30.0  # the bar
+FACTOR, MILLISECONDS = 1.5, 30.0  # the target
 
 
 @dataclass
@@ -137,8 +137,8 @@ def _row(rows: int, bare: Turn, turn: Turn, triggers: list[float], number: int, 
     assert turn.sink is not None
     metrics = list(turn.sink.metrics)[warm:]
     mine, other = _median(turn.seconds[warm:]), _median(bare.seconds[warm:])
-    # A function of one's own is a job of Spark's, whose time is not the sink's: no bar.
-    bar = None if turn.on_delta else FACTOR * other + MILLISECONDS
+    # A function of one's own is a job of Spark's, whose time is not the sink's: no target.
+    target = None if turn.on_delta else FACTOR * other + MILLISECONDS
     return {
         "rows/batch": rows,
         "view keeps": turn.name,
@@ -147,8 +147,8 @@ def _row(rows: int, bare: Turn, turn: Turn, triggers: list[float], number: int, 
         "bare ms": other,
         "sink ms": mine,
         "times": mine / other,
-        "bar ms": bar,
-        "within": None if bar is None else mine <= bar,
+        "target ms": target,
+        "met": None if target is None else mine <= target,
         **{
             f"{phase} ms": _median([one.seconds.get(phase, 0.0) for one in metrics])
             for phase in PHASES

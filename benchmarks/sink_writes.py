@@ -29,7 +29,7 @@ from streaming import ViewSink
 from streaming.state.files import Bytes, LocalFiles
 
 ROW_BYTES = 24
-BAR = 12.0
+TARGET = 12.0
 
 
 class CountedFiles:
@@ -52,7 +52,14 @@ class CountedFiles:
 
 
 def writes(
-    folder: Path, *, rows: int, batches: int, deletes: bool, bar: bool, seed: int, verdict: Verdict
+    folder: Path,
+    *,
+    rows: int,
+    batches: int,
+    deletes: bool,
+    target: bool,
+    seed: int,
+    verdict: Verdict,
 ) -> list[Row]:
     """A row for the inserts, and with ``deletes`` one for the mix that follows them."""
     # As many edges as are inserted in all, and some for the duplicates and loops that are dropped.
@@ -81,7 +88,7 @@ def writes(
         what = f"triangles after {batches:,} micro-batches of {rows:,} rows, {kind}"
         verdict.truth(what, count(source[live], target[live]))
         verdict.compare("the sum of the deltas", what, found)
-        results.append(_row(kind, rows, batches, list(sink.metrics), files.written, bar))
+        results.append(_row(kind, rows, batches, list(sink.metrics), files.written, target))
     sink.close()
     return results
 
@@ -119,7 +126,7 @@ def _mix(
 
 
 def _row(
-    kind: str, rows: int, batches: int, metrics: Sequence[Any], written: Counter[str], bar: bool
+    kind: str, rows: int, batches: int, metrics: Sequence[Any], written: Counter[str], target: bool
 ) -> Row:
     given = rows * batches * ROW_BYTES
     factor = sum(written.values()) / given
@@ -132,8 +139,8 @@ def _row(
         "MB in": given / 1e6,
         "MB written": sum(written.values()) / 1e6,
         "times": factor,
-        "bar": BAR if bar else None,
-        "within": factor <= BAR if bar else None,
+        "target": TARGET if target else None,
+        "met": factor <= TARGET if target else None,
         **{part: written[part] / given for part in ("data", "outputs", "manifests", "other")},
         "step ms": statistics.median(one["step"] for one in seconds) * 1000,
         "write ms": statistics.median(one["write"] for one in seconds) * 1000,

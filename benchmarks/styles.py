@@ -6,6 +6,7 @@ labels of a plot have the same style.
 
 Most colours are those of Okabe and Ito, which people with any colour vision tell apart; two more
 are needed for the peers. The hatch ``///`` is not used here: it marks a bar that is a lower bound.
+Hatches are lines: an SVG describes each dot or circle of a hatch by itself, which makes it large.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Style(NamedTuple):
 
 
 _OURS: Final = Style(_BLUE, "o", _SOLID)
-_DUCKDB: Final = Style(_VERMILION, "v", _DASHED, "...")
+_DUCKDB: Final = Style(_VERMILION, "v", _DASHED, "---")
 _IGRAPH: Final = Style(_SKY, "P", _DASHED)
 _KUZU: Final = Style(_GREEN, "^", _SOLID)
 _LADYBUG: Final = Style(_PINK, "<", _DASHED)
@@ -62,7 +63,7 @@ SYSTEMS: Final[dict[str, Style]] = {
     "dbsp-wcoj": _OURS,
     "dbsp-wcoj, step": _OURS,
     "this engine, kept live: a step": _OURS,
-    "dbsp_wcoj-binary": Style(_BLUE, "p", _DOTTED, "..."),
+    "dbsp_wcoj-binary": Style(_BLUE, "p", _DOTTED, "---"),
     "this engine, a new view": Style(_BLUE, "d", _DASHED, "xxx"),
     "this engine, a query": Style(_BLUE, "h", _DASH_DOT, "+++"),
     "duckdb": _DUCKDB,
@@ -72,14 +73,14 @@ SYSTEMS: Final[dict[str, Style]] = {
     "duckdb-delta": Style(_VERMILION, "s", _SOLID),
     "kuzu": _KUZU,
     "kuzu-recompute": _KUZU,
-    "kuzu-binary": Style(_GREEN, ">", _DOTTED, "..."),
+    "kuzu-binary": Style(_GREEN, ">", _DOTTED, "---"),
     "ladybug": _LADYBUG,
     "ladybug-recompute": _LADYBUG,
-    "ladybug-binary": Style(_PINK, "H", _DOTTED, "..."),
+    "ladybug-binary": Style(_PINK, "H", _DOTTED, "---"),
     "pathway": Style(_VIOLET, "D", _DASH_DOT),
     "pydbsp": Style(_BROWN, "*", _TWO_DOTS),
     "spark-delta": Style(_ORANGE, "^", _SOLID),
-    "spark-recompute": Style(_ORANGE, "v", _DOTTED, "..."),
+    "spark-recompute": Style(_ORANGE, "v", _DOTTED, "---"),
     "spark-streams": Style(_ORANGE, "<", _DASH_DOT, "xxx"),
     "igraph": _IGRAPH,
     "igraph-live": _IGRAPH,
@@ -92,7 +93,7 @@ SYSTEMS: Final[dict[str, Style]] = {
 _COLOURS: Final = (_BLUE, _VERMILION, _GREEN, _PINK, _ORANGE, _SKY, _GREY)
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: Final = (_SOLID, _DASHED, _DASH_DOT, _DOTTED, _LONG, _TWO_DOTS, _FINE)
-_HATCHES: Final = ("", "...", "xxx", "+++", "ooo")
+_HATCHES: Final = ("", "---", "xxx", "+++", "|||")
 
 
 def styles_of(labels: Iterable[str]) -> dict[str, Style]:

@@ -9,7 +9,7 @@ relational core, and no Spark; it does no I/O.
     text  -> sql, datalog      the front ends: a text to plans, one per view
           -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
           -> lowering          plans as they run: one N-way join per SELECT or rule
-          -> graph, operators  the circuit: operators, each in its two forms
+          -> graph, operators  the circuit: each operator in non-incremental and incremental form
           -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
     rows  -> tables            frames, RecordBatches and dicts become Arrow tables
           -> inputs            upserts, strict deletes and retention become plain changes of rows
@@ -26,7 +26,7 @@ relational core, and no Spark; it does no I/O.
 =================================  ===============================================================
 """
 
-from circuits.circuit import Circuit
+from circuits.circuit import Circuit, CircuitStep
 from circuits.circuit_spec import CircuitSpec
 from circuits.compile import compile_datalog, compile_sql
 from circuits.errors import (
@@ -52,13 +52,15 @@ from circuits.errors import (
     UpsertError,
 )
 from circuits.inputs import InputOptions, RejectedRows, Retention
-from circuits.runtime.circuit_step import CircuitStep
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, StateStep
 from circuits.state.snapshot import Snapshot
 from dbsp_wcoj.limits import StepLimits
+
+#: The owner of this package; other distributions have a package of this name.
+__distribution__ = "dbsp-wcoj"
 
 __all__ = [
     "BrokenCircuitError",

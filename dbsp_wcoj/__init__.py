@@ -10,7 +10,6 @@ input or output, no clock, no threads of its own, no randomness.
 """
 
 from dbsp_wcoj.delta_query import DeltaQuery, PreparedStep, Stats
-from dbsp_wcoj.dictionary import Dictionary, Encoded
 from dbsp_wcoj.errors import (
     ArgumentTypeError,
     ArityError,
@@ -25,7 +24,7 @@ from dbsp_wcoj.errors import (
     WeightError,
     WeightOverflowError,
 )
-from dbsp_wcoj.formulas import Formula
+from dbsp_wcoj.formulas import CustomFormula, Formula, Term
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
@@ -39,10 +38,9 @@ __all__ = [
     "ArityError",
     "Budget",
     "ColumnTypeError",
+    "CustomFormula",
     "DbspWcojError",
     "DeltaQuery",
-    "Dictionary",
-    "Encoded",
     "Formula",
     "FormulaError",
     "LimitError",
@@ -53,6 +51,7 @@ __all__ = [
     "RelationsStep",
     "Stats",
     "StepLimits",
+    "Term",
     "Trace",
     "UnknownRelationError",
     "UnsafeVariableError",

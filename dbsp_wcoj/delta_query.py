@@ -18,7 +18,7 @@ intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -26,17 +26,16 @@ from typing import Any
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.execution.bound_term import Partial
-from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
-from dbsp_wcoj.formulas import Formula
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, query_of
+from dbsp_wcoj.formulas import Formula, Term
+from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, parse_query
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.explain import explain
-from dbsp_wcoj.planning.formula_candidates import FormulaName, formula_of
-from dbsp_wcoj.planning.planner import body_of, check_constants
+from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
+from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
@@ -93,7 +92,8 @@ class DeltaQuery:
     Args:
         query: The query, or its text.
         formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
-            by what it counts (`dbsp_wcoj.planning.formula_candidates`).
+            by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms, which is
+            accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
         executor: Where parts of large steps run at the same time; the engine makes no threads.
         parts: How many parts a large step is cut into; a few per thread balance the load.
         relations: Traces that the view shares with others; it is then evaluated by `evaluate`
@@ -102,40 +102,43 @@ class DeltaQuery:
     Raises:
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
         ColumnTypeError: A constant of the query is not an int64.
-        FormulaError: There is no such formula.
+        FormulaError: There is no such formula, or the terms do not add up to the delta.
 
     >>> view = DeltaQuery("tri(a, b, c) :- e(a, b), e(b, c), e(a, c)")
     >>> view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
     ZSet({(1, 2, 3): 1})
     >>> view.step({"e": ZSet.from_rows([(1, 2)], [-1])})
     ZSet({(1, 2, 3): -1})
+    >>> path = DeltaQuery("q(a, c) :- e(a, b), f(b, c)", formula=["D2 += d1 N2", "D2 += O1 d2"])
+    >>> path.step({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.from_rows([(2, 3)])})
+    ZSet({(1, 3): 1})
     """
 
     def __init__(
         self,
         query: Query | str,
         *,
-        formula: FormulaName | str = Formula.collapsed,
+        formula: FormulaName | str | Sequence[Term | str] = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
         relations: Relations | None = None,
     ) -> None:
         check_type("parts", parts, int, "a number of parts")
-        self.query = query_of(query)
-        self.formula = formula_of(formula)
+        self.query = parse_query(query)
+        self.formula = parse_formula(formula)
         check_constants(self.query)
-        body = body_of(self.query)
-        self._never = body.never
+        body = normalize_body(self.query)
+        self._is_never_true = body.is_never_true
         self._executor = executor
         self._parts = parts
         self._joins = 0
         self._shared = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
-        self._schedule = PlanCache(self.query, body, self.formula, self._relations)
+        self._plan_cache = PlanCache(self.query, body, self.formula, self._relations)
         self._small = None
-        if not (self._shared or self._never or self.query.head):
-            self._small = SmallSteps(self._schedule, self._relations)
+        if not (self._shared or self._is_never_true or self.query.head):
+            self._small = SmallSteps(self._plan_cache, self._relations)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -242,20 +245,25 @@ class DeltaQuery:
             traces: The relations to describe, by name; by default those that the view reads now,
                 which is for the thread that makes its steps.
         """
-        schedule = self._schedule
-        known = schedule.traces if traces is None else {n: traces[n] for n in schedule.traces}
-        return explain(self.query, schedule.formula, schedule.terms, known)
+        plan_cache = self._plan_cache
+        known = plan_cache.traces if traces is None else {n: traces[n] for n in plan_cache.traces}
+        return explain(self.query, plan_cache.formula, plan_cache.terms, known)
+
+    @property
+    def terms(self) -> tuple[BoundTerm, ...]:
+        """The terms planned so far, for observers; any thread may ask while another one plans."""
+        return self._plan_cache.terms
 
     @property
     def stats(self) -> Stats:
         """Counters since the view was made, and the state that it holds now."""
-        counted = self._schedule.retired.copy()
-        for term in self._schedule.terms:
-            counted += term.product.counters.sum(axis=0)
+        counted = self._plan_cache.retired_counters.copy()
+        for term in self._plan_cache.terms:
+            counted += term.physical.counters.sum(axis=0)
         proposals, intersections = counted.tolist()
         rows = {}
         size = 0
-        for name, trace in self._schedule.traces.items():
+        for name, trace in self._plan_cache.traces.items():
             for arrangement in trace.arrangements:
                 columns = ",".join(map(str, arrangement.order))
                 rows[f"{name}[{columns}]"] = tuple(run.rows for run in arrangement.spine.runs)
@@ -274,7 +282,7 @@ class DeltaQuery:
 
         The same object until a term is planned anew. For `resume`.
         """
-        return self._schedule.plans
+        return self._plan_cache.plans
 
     def resume(self, plans: dict[str, Any] | None) -> None:
         """Go on after the shared relations have been loaded (`dbsp_wcoj.storage.trace.Trace.load`).
@@ -286,7 +294,7 @@ class DeltaQuery:
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
         """
-        self._schedule.resume(plans)
+        self._plan_cache.resume(plans)
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shared:
@@ -310,29 +318,29 @@ class DeltaQuery:
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row."""
-        if self._never:
+        if self._is_never_true:
             return 0
-        batch = self._schedule.ready(steps)
+        batch = self._plan_cache.ready(steps)
         # The call that runs all terms at once does not pause for a look at the time.
         at_once = budget is None or not budget.has_deadline
         if batch.is_sum and at_once and (self._parts == 1 or not _is_large(steps)):
             found = batch.total()
             if found is not None:
                 self._joins += found[1]
-                self._schedule.learn()
+                self._plan_cache.learn()
                 return found[0]
         products = self._products(batch, steps, budget)
-        return sum([product.total(ranges, pool, budget) for product, ranges, pool in products])
+        return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in products])
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
     ) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""
-        if self._never:
+        if self._is_never_true:
             return
-        batch = self._schedule.ready(steps)
-        for product, ranges, executor in self._products(batch, steps, budget, parallel=parallel):
-            yield from product.chunks(ranges, executor, budget)
+        batch = self._plan_cache.ready(steps)
+        for physical, ranges, executor in self._products(batch, steps, budget, parallel=parallel):
+            yield from physical.chunks(ranges, executor, budget)
 
     def _products(
         self,
@@ -358,10 +366,12 @@ class DeltaQuery:
             if term.is_zero(steps, partial):
                 continue
             self._joins += term.joins
-            product = term.product
+            physical = term.physical
             ranges, executor = WHOLE, None
             if term.partial is not None and partial is not None:
-                self._schedule.deltas[term.partial] = partial.address(product.plan.factors[0].order)
+                self._plan_cache.deltas[term.partial] = partial.address(
+                    physical.plan.factors[0].order
+                )
             elif parallel and self._parts > 1 and term.split is not None:
                 name, order = term.split
                 run = steps[name].run(order)
@@ -369,13 +379,13 @@ class DeltaQuery:
                     parts = min(self._parts, -(-run.rows // PARALLEL_MINIMUM))
                     ranges, executor = value_ranges(run, parts), self._executor
             if target == atoms:
-                yield product, ranges, executor
-            elif product.plan.head:
-                partials.setdefault(target, []).extend(product.chunks(ranges, executor, budget))
+                yield physical, ranges, executor
+            elif physical.plan.head:
+                partials.setdefault(target, []).extend(physical.chunks(ranges, executor, budget))
             else:
-                total = ZSet.scalar(product.total(ranges, executor, budget))
+                total = ZSet.scalar(physical.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
-        self._schedule.learn()
+        self._plan_cache.learn()
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:

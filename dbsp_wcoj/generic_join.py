@@ -24,18 +24,24 @@ from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.kernels.join.program import PROPOSALS
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.planning.planner import TermPlan, body_of, check_constants, check_order, plan_term
+from dbsp_wcoj.planning.planner import (
+    TermPlan,
+    check_constants,
+    check_order,
+    normalize_body,
+    plan_term,
+)
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.join import reference_join
 from dbsp_wcoj.storage.run import WHOLE, Ranges, Run, value_ranges
-from dbsp_wcoj.storage.trace import ColumnOrder, Trace, run_in_order
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
 from dbsp_wcoj.zset import (
     LIMIT,
     Int64Array,
     ZSet,
     accumulate,
     consolidated_rows,
-    stored,
+    to_storable,
 )
 
 __all__ = [
@@ -43,8 +49,8 @@ __all__ = [
     "Views",
     "generic_join",
     "generic_join_chunks",
-    "plain",
-    "query_of",
+    "parse_query",
+    "view_to_zset",
 ]
 
 View = ZSet | Trace
@@ -108,7 +114,7 @@ def generic_join(
     >>> generic_join("n() :- e(a, b), e(b, c)", [edges, edges]).to_dict()
     {(): 3}
     """
-    query = query_of(query)
+    query = parse_query(query)
     given = _per_atom(query, views)
     check_type("engine", engine, str, "'compiled' or 'reference'")
     check_type("parts", parts, int, "a number of parts")
@@ -136,7 +142,7 @@ def generic_join_chunks(
     >>> sum(len(chunk) for chunk in chunks)
     1000000
     """
-    query = query_of(query)
+    query = parse_query(query)
     join = _OneShot(query, _per_atom(query, views), order)
     if not query.head:
         yield join.total(None, 1, None)
@@ -144,7 +150,7 @@ def generic_join_chunks(
         yield from join.chunks(None, 1, None)
 
 
-def query_of(query: Query | str) -> Query:
+def parse_query(query: Query | str) -> Query:
     """A query, or that of a text.
 
     Raises:
@@ -160,10 +166,10 @@ class _OneShot:
     def __init__(self, query: Query, views: Sequence[View], order: Sequence[str] | None) -> None:
         check_constants(query)
         check_order(query, order)
-        body = body_of(query)
+        body = normalize_body(query)
         self.arity = len(query.head)
-        self.product: PhysicalTerm | None = None
-        if body.never or any(_is_empty(view) for view in views):
+        self.physical: PhysicalTerm | None = None
+        if body.is_never_true or any(_is_empty(view) for view in views):
             return
         plan: TermPlan = plan_term(
             body.columns,
@@ -181,29 +187,29 @@ class _OneShot:
                 continue
             key = (id(view), factor.order)
             if key not in self._runs:
-                zset = view.to_zset() if isinstance(view, Trace) else stored(view)
-                self._runs[key] = run_in_order(zset, factor.order)
+                zset = view.to_zset() if isinstance(view, Trace) else to_storable(view)
+                self._runs[key] = build_run(zset, factor.order)
             deltas[index] = self._runs[key].address
             sources.append((None, index))
         self._views = views
-        self.product = product = PhysicalTerm(plan, sources, deltas, JoinBuffers())
-        moving = product.closing
+        self.physical = physical = PhysicalTerm(plan, sources, deltas, JoinBuffers())
+        moving = physical.closing_factor
         if moving is not None and deltas[moving]:
-            product.pack(self._runs[id(views[moving]), plan.factors[moving].order])
+            physical.pack_closing_run(self._runs[id(views[moving]), plan.factors[moving].order])
 
     def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
-        if self.product is None:
+        if self.physical is None:
             return ZSet.empty(0)
-        total = self.product.total
+        total = self.physical.total
         return ZSet.scalar(sum(total(*share, budget) for share in self._shares(executor, parts)))
 
     def chunks(
         self, executor: Executor | None, parts: int, budget: Budget | None
     ) -> Iterator[ZSet]:
-        if self.product is None:
+        if self.physical is None:
             return
         for share in self._shares(executor, parts):
-            yield from self.product.chunks(*share, budget)
+            yield from self.physical.chunks(*share, budget)
 
     def _shares(
         self, executor: Executor | None, parts: int
@@ -212,8 +218,8 @@ class _OneShot:
 
         The first share is small. By what it proposed, the rest is cut into parts or is not.
         """
-        assert self.product is not None
-        product, plan = self.product, self.product.plan
+        assert self.physical is not None
+        physical, plan = self.physical, self.physical.plan
         candidates = [
             self._runs[id(view), factor.order]
             for view, factor in zip(self._views, plan.factors, strict=True)
@@ -228,9 +234,9 @@ class _OneShot:
             yield value_ranges(smallest, min(parts, pieces)), None
             return
         low, high = value_ranges(smallest, pieces)[0]
-        before = product.counters[:, PROPOSALS].sum()
+        before = physical.counters[:, PROPOSALS].sum()
         yield [(low, high)], None
-        proposed = pieces * int(product.counters[:, PROPOSALS].sum() - before)
+        proposed = pieces * int(physical.counters[:, PROPOSALS].sum() - before)
         last = WHOLE[0][1]
         if high == last:
             return
@@ -248,7 +254,7 @@ def _is_empty(view: View) -> bool:
     return len(view) == 0
 
 
-def plain(view: View, arity: int) -> ZSet:
+def view_to_zset(view: View, arity: int) -> ZSet:
     """The rows of a view; a trace keeps those without columns with one."""
     if isinstance(view, ZSet):
         return view
@@ -282,7 +288,7 @@ def _per_atom(query: Query, views: Views) -> list[View]:
 
 
 def _reference(query: Query, views: Sequence[View], order: Sequence[str] | None) -> ZSet:
-    given = [plain(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
+    given = [view_to_zset(view, atom.arity) for view, atom in zip(views, query.body, strict=True)]
     result = reference_join(query, [view.to_dict() for view in given], order=order)
     for row, weight in result.items():
         if abs(weight) > LIMIT:

@@ -98,13 +98,13 @@ class Budget:
         clock: Returns a time in seconds; without a clock ``max_seconds`` is not checked.
 
     Attributes:
-        operator: The number of the running operator, for error messages; the caller of `begin`
-            chooses the numbers.
+        operator: The number of the running operator, for error messages; the caller of
+            `start_operator` chooses the numbers.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
-    >>> budget.give(rows=50, columns=2)
-    >>> budget.grow(150, 2)
-    >>> budget.grow(1, 2)
+    >>> budget.add_input_rows(rows=50, columns=2)
+    >>> budget.add_rows(150, 2)
+    >>> budget.add_rows(1, 2)
     Traceback (most recent call last):
     ...
     dbsp_wcoj.errors.LimitError: 151 rows of one result, and max_step_rows=100 allows 150 for a \
@@ -141,13 +141,13 @@ step of 50 rows
         self._start = clock() if clock is not None else 0.0
         self.operator: int | None = None
 
-    def give(self, rows: int, columns: int) -> None:
+    def add_input_rows(self, rows: int, columns: int) -> None:
         """Count input rows of the step, which it may hold in addition to its limits."""
         self._given_rows += rows
         self._max_rows += rows
         self._max_bytes += WORD_BYTES * rows * (columns + 1)
 
-    def begin(self, operator: int | None, rows: int = 0) -> None:
+    def start_operator(self, operator: int | None, rows: int = 0) -> None:
         """Start to count for an operator.
 
         Args:
@@ -163,7 +163,7 @@ step of 50 rows
         if self.has_deadline:
             self.check_time()
 
-    def grow(self, rows: int, columns: int) -> None:
+    def add_rows(self, rows: int, columns: int) -> None:
         """Count rows that the running operator has just produced; called once per chunk.
 
         Raises:
@@ -176,7 +176,7 @@ step of 50 rows
         if self.has_deadline:
             self.check_time()
 
-    def hold(self, size: int) -> None:
+    def add_bytes(self, size: int) -> None:
         """Count bytes of values that the running operator has produced.
 
         Raises:
@@ -186,13 +186,13 @@ step of 50 rows
             self._growing_bytes += size
             self._check()
 
-    def end(self, rows: int, columns: int, added: int | None = None) -> None:
+    def finish_operator(self, rows: int, columns: int, added: int | None = None) -> None:
         """Finish counting for the running operator, which now holds only its result.
 
         Args:
             rows: All rows that it has produced in the step.
             columns: The number of columns of these rows.
-            added: The number of these rows that are new since `begin`; by default all.
+            added: The number of these rows that are new since `start_operator`; by default all.
 
         Raises:
             LimitError: A limit is exceeded.

@@ -22,23 +22,37 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, QuerySyntaxError, UnsafeVariableError
+from dbsp_wcoj.grammar import (
+    COMPARISON_OPERATOR,
+    ESCAPES,
+    RELATION_NAME,
+    TERMINAL_NAMES,
+    TERMINALS,
+    SyntaxFault,
+    UnknownEscapeFault,
+    describe_unexpected,
+    parse_tree,
+    unquote,
+)
+from dbsp_wcoj.text_position import point_at
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
 
-__all__ = ["Atom", "Comparison", "Constant", "Query", "Variable"]
+__all__ = ["Atom", "Comparison", "Constant", "Query", "SyntaxNode", "Term", "Variable"]
 
-# The same rule thrice: LALR(1) would else offer what may follow a term in its other places.
-GRAMMAR: Final = r"""
+# Three rules for one thing: with a single rule, the parser would offer the followers of a term in
+# all of its places.
+GRAMMAR: Final = (
+    r"""
 start: head _IMPLIES item ("," item)* "."?
 head: RELATION "(" [VARIABLE ("," VARIABLE)*] ")"
 ?item: atom | comparison
@@ -48,33 +62,23 @@ _term: VARIABLE | INTEGER | STRING
 _left: VARIABLE | INTEGER | STRING
 _right: VARIABLE | INTEGER | STRING
 
-RELATION.2: /[$A-Za-z_][A-Za-z0-9_.\/-]*(?=\s*\()/
-VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
-INTEGER: /-?[0-9]+/
-STRING: /"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'/
-_IMPLIES: ":-"
-OPERATOR: /<=|>=|==|!=|<|>|=/
-%ignore /\s+/
 """
+    rf"""
+RELATION.2: /{RELATION_NAME}(?=\s*\()/
+INTEGER: /-?[0-9]+/
+OPERATOR: /{COMPARISON_OPERATOR}/
+{TERMINALS}"""
+)
 
-# What each terminal of the grammar is called in an error message.
+# The name of each terminal in an error message.
 EXPECTED: Final[Mapping[str, str]] = {
+    **TERMINAL_NAMES,
     "RELATION": "a relation name before '('",
-    "VARIABLE": "a variable",
     "INTEGER": "an integer",
-    "STRING": "a quoted string",
     "OPERATOR": "one of < <= > >= == !=",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "COMMA": "','",
-    "DOT": "'.'",
-    "_IMPLIES": "':-'",
-    "DIGITS": "an integer of fewer digits",
-    "ESCAPE": "one of the escapes \\\\ \\\" \\' \\n \\t \\r \\b \\f \\uXXXX",
     "$END": "the end of the query",
 }
-ESCAPES: Final[Mapping[str, str]] = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-EXCERPT_WIDTH: Final = 72
+WHOLE: Final = "a query"
 OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -86,7 +90,25 @@ OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class SyntaxNode:
+    """A part of a rule, with the offset ``at`` in the text that it was read from.
+
+    Equality and ``repr`` ignore the offset.
+    """
+
+    at: int = field(default=0, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Term(SyntaxNode):
+    """A term of an atom or a comparison.
+
+    A `Query` has variables and constants only. Datalog adds kinds of its own.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Term):
     """A join variable.
 
     >>> str(Variable("a")), str(Variable("last-name"))
@@ -100,7 +122,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Term):
     """A fixed value; query text has integers and strings, Python code any ordered value.
 
     >>> str(Constant(-3)), str(Constant("Ada"))
@@ -116,7 +138,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(SyntaxNode):
     """A relation applied to terms.
 
     >>> atom = Atom("e", (Variable("x"), Constant(7), Variable("x")))
@@ -125,7 +147,7 @@ class Atom:
     """
 
     relation: str
-    terms: tuple[Variable | Constant, ...]
+    terms: tuple[Term, ...]
 
     @property
     def arity(self) -> int:
@@ -142,13 +164,13 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """``left op right`` between bound variables and constants.
+class Comparison(SyntaxNode):
+    """``left op right`` between bound terms.
 
     Args:
-        left: A variable or a constant.
+        left: A variable or a constant; in Datalog any term.
         op: One of ``< <= > >= == !=``.
-        right: A variable or a constant.
+        right: Likewise.
 
     Raises:
         QuerySyntaxError: ``op`` is none of the six.
@@ -158,9 +180,9 @@ class Comparison:
     ('a < 5', ('a',), True)
     """
 
-    left: Variable | Constant
+    left: Term
     op: str
-    right: Variable | Constant
+    right: Term
 
     def __post_init__(self) -> None:
         if self.op not in OPERATORS:
@@ -196,7 +218,7 @@ class Query:
         comparisons: Conditions on the bound variables.
 
     Raises:
-        QuerySyntaxError: The body has no atom.
+        QuerySyntaxError: The body has no atom, or a term is no variable and no constant.
         UnsafeVariableError: A variable of the head or of a comparison is in no atom.
         ArityError: A relation is used with two arities.
 
@@ -215,6 +237,9 @@ class Query:
     def __post_init__(self) -> None:
         if not self.body:
             raise QuerySyntaxError(f"query {self.name!r} has 0 atoms; give it at least 1")
+        for term in self._terms():
+            if not isinstance(term, Variable | Constant):
+                raise QuerySyntaxError(f"term {term!r} is no Variable and no Constant; use these")
         bound = self.variables
         known = ", ".join(bound) or "none"
         for variable in self.head:
@@ -267,20 +292,14 @@ class Query:
                            ^
         """
         check_type("query", text, str, "a text, as in 'q(a) :- e(a, b)'")
-        from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
-
         try:
-            tree = _parser().parse(text)
-        except UnexpectedToken as error:
-            names = error.accepts or error.expected
-            if error.token.type == "$END":
-                raise _syntax_error(text, len(text.rstrip()), names) from None
-            raise _syntax_error(text, cast(int, error.token.start_pos), names) from None
-        except UnexpectedCharacters as error:
-            raise _syntax_error(text, cast(int, error.pos_in_stream), error.allowed or ()) from None
-        except UnexpectedInput as error:
-            raise _syntax_error(text, error.pos_in_stream or 0, ()) from None
-        return _query(text, tree)
+            return _query(text, parse_tree(_parser(), text, EXPECTED, WHOLE))
+        except UnknownEscapeFault as fault:
+            expected = (f"one of the escapes {ESCAPES}",)
+            found = f"escape '{fault.escape}'"
+            raise _unexpected(text, fault.offset, expected, found) from None
+        except SyntaxFault as fault:
+            raise _syntax_error(text, fault.offset, fault.message) from None
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -291,6 +310,12 @@ class Query:
     def relations(self) -> dict[str, int]:
         """Arity of each relation of the body, in order of first occurrence."""
         return {atom.relation: atom.arity for atom in self.body}
+
+    def _terms(self) -> Iterator[Term]:
+        for atom in self.body:
+            yield from atom.terms
+        for comparison in self.comparisons:
+            yield from (comparison.left, comparison.right)
 
     def __str__(self) -> str:
         head = ", ".join(str(Variable(name)) for name in self.head)
@@ -320,7 +345,7 @@ def _query(text: str, tree: Tree[Token]) -> Query:
             spelled = "==" if op == "=" else str(op)
             comparisons.append(Comparison(_term(text, first), spelled, _term(text, right)))
     if not atoms:
-        raise _syntax_error(text, len(text.rstrip()), ("RELATION",))
+        raise _unexpected(text, len(text.rstrip()), (EXPECTED["RELATION"],))
     name, *variables = (str(token) for token in cast("list[Token]", head.children))
     return Query(name, tuple(v.lstrip("?") for v in variables), tuple(atoms), tuple(comparisons))
 
@@ -334,44 +359,24 @@ def _fresh_names(used: set[str]) -> Iterator[str]:
 
 
 def _term(text: str, token: Token) -> Variable | Constant:
-    if token.type == "VARIABLE":
-        return Variable(token.removeprefix("?"))
     start = cast(int, token.start_pos)
+    if token.type == "VARIABLE":
+        return Variable(token.removeprefix("?"), at=start)
     if token.type == "STRING":
-        return Constant(_unquoted(text, token, start))
+        return Constant(unquote(token, start), at=start)
     try:
-        return Constant(int(token))
+        return Constant(int(token), at=start)
     except ValueError:  # Python refuses to read integers of thousands of digits
-        raise _syntax_error(text, start, ("DIGITS",), f"{len(token)} digits") from None
+        expected = ("an integer of fewer digits",)
+        raise _unexpected(text, start, expected, f"{len(token)} digits") from None
 
 
-def _unquoted(text: str, token: str, start: int) -> str:
-    def character(escape: re.Match[str]) -> str:
-        code = escape[1]
-        if len(code) == 5:
-            return chr(int(code[1:], 16))
-        if code.isalnum() and code not in ESCAPES:
-            at = start + 1 + escape.start()
-            raise _syntax_error(text, at, ("ESCAPE",), f"escape '\\{code}'")
-        return ESCAPES.get(code, code)
-
-    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, token[1:-1])
-
-
-def _syntax_error(
-    text: str, at: int, expected: Iterable[str], found: str | None = None
+def _unexpected(
+    text: str, offset: int, expected: Iterable[str], found: str | None = None
 ) -> QuerySyntaxError:
-    """The error at offset ``at``, with the line of the text and a caret below the fault."""
-    start = text.rfind("\n", 0, at) + 1
-    line, column = text.count("\n", 0, at) + 1, at - start + 1
-    if found is None:
-        word = re.compile(r"\w+|.|$", re.DOTALL).match(text, at)
-        found = repr(word[0]) if word and text[at:].strip() else "the end of the text"
-    ways = sorted(EXPECTED.get(name, name) for name in expected)
-    wanted = ", ".join([*ways[:-2], " or ".join(ways[-2:])]) or "a query"
-    # A long line is cut to a window around the fault; what stands before it keeps its tabs.
-    cut = max(0, at - start - EXCERPT_WIDTH // 2)
-    excerpt = text[start:].partition("\n")[0][cut : cut + EXCERPT_WIDTH]
-    caret = "".join("\t" if c == "\t" else " " for c in excerpt[: at - start - cut]) + "^"
-    message = f"line {line}, column {column}: found {found}, expected {wanted}"
-    return QuerySyntaxError(f"{message}\n  {excerpt}\n  {caret}", line=line, column=column)
+    return _syntax_error(text, offset, describe_unexpected(text, offset, expected, WHOLE, found))
+
+
+def _syntax_error(text: str, offset: int, fault: str) -> QuerySyntaxError:
+    message, line, column = point_at(text, offset, fault)
+    return QuerySyntaxError(message, line=line, column=column)

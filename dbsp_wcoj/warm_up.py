@@ -21,7 +21,7 @@ from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_s
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.storage.trace import Trace, run_in_order
+from dbsp_wcoj.storage.trace import Trace, build_run
 from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.zset import ZSet
 
@@ -51,7 +51,7 @@ def _joins() -> None:
     trace.update(rows)
     trace.weights_of(rows)
     trace.to_zset()
-    run = run_in_order(rows, (1, 0))
+    run = build_run(rows, (1, 0))
     Merge(run, run).work()
     Run.merged(run, run)
     Run.sum_of([run, run])

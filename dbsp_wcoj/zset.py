@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.sort import FEW, OVERFLOW, SCRATCH, consolidate
-from dbsp_wcoj.storage.parallel_sort import halves
+from dbsp_wcoj.storage.parallel_sort import split_rows
 
 __all__ = [
     "LIMIT",
@@ -32,7 +32,7 @@ __all__ = [
     "accumulate",
     "consolidated_rows",
     "sort_scratch",
-    "stored",
+    "to_storable",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -156,7 +156,7 @@ class ZSet:
         given = None if weights is None else _weights(weights)
         if given is not None and len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
-        if executor is not None and (cut := halves(arrays, given)) is not None:
+        if executor is not None and (cut := split_rows(arrays, given)) is not None:
             found = cut.sorted(executor)
             if found is None:
                 raise _overflow(given)
@@ -292,7 +292,7 @@ def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
     return stack[0] if stack else ZSet.empty(arity)
 
 
-def stored(zset: ZSet) -> ZSet:
+def to_storable(zset: ZSet) -> ZSet:
     """The Z-set as runs hold it: rows without columns get one that is always 0."""
     if zset.arity:
         return zset
@@ -317,7 +317,7 @@ def _integers(values: Any, column: int) -> Int64Array:
     if np.ma.isMaskedArray(values):
         raise ColumnTypeError(
             f"{what} is a masked array, and a Z-set has no NULL; drop the masked rows, "
-            f"or encode them with dbsp_wcoj.Dictionary"
+            f"or give NULL an integer code"
         )
     try:
         array = np.asarray(values)
@@ -334,7 +334,7 @@ def _integers(values: Any, column: int) -> Int64Array:
         kind = "integers beyond int64" if _all_integers(array) else f"dtype {array.dtype}"
         raise ColumnTypeError(
             f"{what} has {kind} (first value {array[0]!r}); columns are int64, "
-            f"encode other values with dbsp_wcoj.Dictionary"
+            f"encode other values as integers, or use circuits, which encodes Arrow columns"
         )
     return array.astype(np.int64)
 

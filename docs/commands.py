@@ -1,27 +1,31 @@
-"""The command line as Markdown, for the reference: made of the words that the commands are given.
+"""Pages that are made from other files when mkdocs builds the site.
 
-A page has the marker ``::: dbsp-wcoj``; in its place comes a section for each sub-command, with its
-sentence, its example and a table of its arguments and options. So the reference says what
-``--help`` says, and neither can be behind the program.
+A page with the marker ``::: dbsp-wcoj`` gets a section for each command of the command line: its
+description, its example and a table of its arguments and options, as ``--help`` prints them. A page
+with the marker ``::: changelog`` gets CHANGELOG.md. So neither page can differ from its source.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 __all__ = ["commands", "on_page_markdown"]
 
-MARKER = "::: dbsp-wcoj"
+CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the commands where a page has the marker; a hook of mkdocs."""
-    return markdown.replace(MARKER, commands()) if MARKER in markdown else markdown
+    """Replace the markers of a page; a hook of mkdocs."""
+    for marker, text in {"::: dbsp-wcoj": commands, "::: changelog": CHANGELOG.read_text}.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, text())
+    return markdown
 
 
 def commands() -> str:
-    """A section for each sub-command."""
+    """A section for each command."""
     import typer
 
     from streaming.cli.app import EXAMPLES, app
@@ -33,8 +37,8 @@ def commands() -> str:
 
 
 def _section(name: str, command: Any, example: str) -> str:
-    said = re.sub(r"\s*\n\s+", "\n", (command.help or "").strip())
-    lines = [f"## {name}", "", said, "", "```sh", example, "```", ""]
+    description = re.sub(r"\s*\n\s+", "\n", (command.help or "").strip())
+    lines = [f"## {name}", "", description, "", "```sh", example, "```", ""]
     rows = [_row(one) for one in command.params if not getattr(one, "hidden", False)]
     if rows:
         lines += ["| | |", "| --- | --- |", *rows, ""]
@@ -43,15 +47,15 @@ def _section(name: str, command: Any, example: str) -> str:
 
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        words = f"`{parameter.metavar or parameter.name.upper()}`"
+        usage = f"`{parameter.metavar or parameter.name.upper()}`"
     else:
         kind = parameter.metavar or ("N" if isinstance(parameter.default, int) else "TEXT")
         metavar = "" if getattr(parameter, "is_flag", False) else f" {kind}"
-        words = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
-    said = (parameter.help or "").strip()
+        usage = ", ".join(f"`{option}{metavar}`" for option in parameter.opts)
+    description = (parameter.help or "").strip()
     default = parameter.default
     if parameter.required:
-        said += " Needed."
+        description += " Required."
     elif default not in (None, False, "", ()) and not callable(default):
-        said += f" `{default}` when not given."
-    return f"| {words.replace('|', chr(92) + '|')} | {said.replace('|', chr(92) + '|')} |"
+        description += f" `{default}` by default."
+    return f"| {usage.replace('|', chr(92) + '|')} | {description.replace('|', chr(92) + '|')} |"

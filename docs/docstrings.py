@@ -1,8 +1,8 @@
 """The docstrings of the packages as Markdown, for the reference.
 
-They are written to be read as they stand: examples with prompts, drawings and tables as text after
-``::`` or between rules. Markdown would run these together, so each becomes a fenced block. What a
-section ``Raises`` says in a sentence, and not by naming an error, becomes a section ``Errors``.
+Docstrings contain examples with prompts, and drawings and tables as text after ``::`` or between
+rules. Markdown would join their lines, so each becomes a fenced block. Sentences of a section
+``Raises`` that name no error become a section ``Errors``.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 
 import griffe
 
-__all__ = ["Fenced", "markdown"]
+__all__ = ["FencedBlocks", "markdown"]
 
 RULE = re.compile(r"=+( +=+)+")
 ERROR = re.compile(r"[A-Z]\w*(, [A-Z]\w*)*:")
 
 
-class Fenced(griffe.Extension):
-    """Makes docstrings Markdown when the packages have been read."""
+class FencedBlocks(griffe.Extension):
+    """Converts the docstrings of the packages to Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Change the docstring of an object, before it is parsed."""
+        """Convert the docstring of an object before it is parsed."""
         if obj.docstring is not None:
             obj.docstring.value = markdown(obj.docstring.value)
 
 
 def markdown(text: str) -> str:
-    """A docstring as Markdown."""
+    """Convert a docstring to Markdown."""
     out: list[str] = []
     lines = text.splitlines()
     at = 0
@@ -47,8 +47,8 @@ def markdown(text: str) -> str:
                 not lines[end].strip() or lines[end].startswith(indent + "    ")
             ):
                 end += 1
-            said = line.rstrip()[:-2]
-            out += [f"{said}:", ""] if said.strip() else []
+            lead = line.rstrip()[:-2]
+            out += [f"{lead}:", ""] if lead.strip() else []
             body = [one[len(indent) + 4 :] for one in lines[at + 1 : end]]
             while body and not body[0].strip():
                 body.pop(0)
@@ -79,7 +79,7 @@ def _end(lines: list[str], begin: int) -> int:
 
 
 def _raises(lines: list[str], indent: str) -> list[str]:
-    """The section with what names errors, and one with what does not."""
+    """Split the section into items that name errors and items that do not."""
     items: list[list[str]] = []
     for line in lines:
         if line.startswith(indent + "     ") and items:
@@ -87,8 +87,11 @@ def _raises(lines: list[str], indent: str) -> list[str]:
         else:
             items.append([line])
     named = [item for item in items if ERROR.match(item[0].strip())]
-    told = [item for item in items if item not in named]
+    other = [item for item in items if item not in named]
     out = [f"{indent}Raises:", *(line for item in named for line in item)] if named else []
-    if told:
-        out += [""] * bool(named) + [f"{indent}Errors:", *(line for item in told for line in item)]
+    if other:
+        out += [""] * bool(named) + [
+            f"{indent}Errors:",
+            *(line for item in other for line in item),
+        ]
     return out

@@ -1,6 +1,6 @@
 """A table in a lake that follows a stream, through a crash: Delta Lake, or Parquet without it.
 
-Sales come as files; the view is the turnover of each shop. It is given out by key (`upsert`): as a
+Sales come as files; the view is the turnover of each shop. It is written in mode ``upsert``: as a
 Delta table it is merged, so anybody reads the shops as they are now; as Parquet it is a log of
 upserts. After some micro-batches the job breaks down inside ``foreachBatch``; it is started again
 on the same state directory and checkpoint, and nothing is lost or counted twice.
@@ -26,7 +26,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import compile_sql
-from streaming import DeltaTarget, ParquetTarget, ViewSink, start_session, upsert
+from streaming import DeltaTarget, Output, ParquetTarget, ViewSink, start_session
 
 SHOPS = ["Aachen", "Basel", "Ghent", "Lyon", "Turin"]
 FILES, BROKEN = 12, 7
@@ -61,10 +61,10 @@ def run(spark: SparkSession, directory: Path, break_at: int | None = None) -> No
     )
     delta = importlib.util.find_spec("deltalake") is not None
     place = str(directory / "lake")
+    target = DeltaTarget(place) if delta else ParquetTarget(place)
     sink = ViewSink(
         circuit,
-        DeltaTarget(place) if delta else ParquetTarget(place),
-        outputs={"turnover": upsert("shop")},
+        [Output("turnover", target, mode="upsert", keys=["shop"])],
         state_dir=directory / "state",
     )
 

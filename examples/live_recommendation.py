@@ -52,7 +52,7 @@ def main(minutes: int = 180) -> None:
     circuit = compile_sql(
         VIEWS,
         SCHEMAS,
-        rules={"likes": InputOptions(retain=Retention("ts", HOUR, on_expiry="retract"))},
+        input_options={"likes": InputOptions(retain=Retention("ts", HOUR, on_expiry="retract"))},
         outputs=["recommended"],
         materialize=["recommended"],
     )

@@ -44,7 +44,7 @@ def main() -> None:
     circuit = compile_sql(
         VIEW,
         {"messages": pa.schema(columns)},
-        rules={"messages": InputOptions(retain=Retention("ts", WEEK, on_expiry="retract"))},
+        input_options={"messages": InputOptions(retain=Retention("ts", WEEK, on_expiry="retract"))},
         outputs=["triangles"],
     )
     target = MemoryTarget()

@@ -87,7 +87,7 @@ def main() -> None:
     circuit = compile_datalog(
         "\n".join(map(ring_rule, LENGTHS)),
         {"pay": PAY},
-        rules={"pay": InputOptions(retain=Retention("ts", 2 * DAY, on_expiry="retract"))},
+        input_options={"pay": InputOptions(retain=Retention("ts", 2 * DAY, on_expiry="retract"))},
     )
     alerts = Alerts()
     spark = start_session("payment rings")

@@ -73,7 +73,7 @@ class Books:
 
 def main(days: int = 30, orders: int = 400) -> None:
     """Live through a month of trade; print each fifth day, and the story of one order."""
-    circuit = compile_sql(VIEWS, SCHEMAS, rules=RULES, materialize=["match", "totals"])
+    circuit = compile_sql(VIEWS, SCHEMAS, input_options=RULES, materialize=["match", "totals"])
     diary = trade(days, orders)
     books = Books()
     story: dict[int, list[str]] = defaultdict(list)

@@ -8,14 +8,15 @@ what it finds becomes an ``@example`` or a test of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from pyspark.sql import SparkSession
 
-from streaming import start_session
-from streaming.demo.command import QUICK
 from tests.support.databases import database, postgres, postgres_server
+
+if TYPE_CHECKING:  # the tests of dbsp_wcoj and circuits run without Spark
+    from pyspark.sql import SparkSession
 
 __all__ = ["database", "postgres", "postgres_server"]  # fixtures of all modules
 
@@ -31,6 +32,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="draw N times as many examples in each property test, from random seeds",
     )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="draw a tenth of the examples and leave out tests marked spark or thorough",
+    )
+    parser.addoption(
+        "--spark-memory",
+        default="1g",
+        metavar="SIZE",
+        help="heap of the JVM of Spark; the slow tests of values of 10 MB need 6g",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     factor = config.getoption("examples")
+    if config.getoption("quick"):
+        factor = 0.1
+        left_out = [i for i in items if any(map(i.get_closest_marker, ("spark", "thorough")))]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     done: set[object] = set()  # the items of a parametrized test share its function
     for item in items if factor else []:
         function = getattr(item, "obj", None)
@@ -46,13 +63,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = getattr(function, "_hypothesis_internal_use_settings", None)
         if own is not None and function not in done:
             done.add(function)
-            more = settings(own, max_examples=factor * own.max_examples)
+            more = settings(own, max_examples=max(1, round(factor * own.max_examples)))
             function._hypothesis_internal_use_settings = more
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SparkSession]:
+    from streaming import start_session
+    from streaming.demo.command import QUICK
+
     log = tmp_path_factory.mktemp("spark") / "spark.log"
-    session = start_session("tests", cores=2, memory="1g", log=log, settings=QUICK)
+    session = start_session(
+        "tests", cores=2, memory=request.config.getoption("spark_memory"), log=log, settings=QUICK
+    )
     yield session
     session.stop()

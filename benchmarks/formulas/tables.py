@@ -159,7 +159,7 @@ def worst_choices(rows: Sequence[Row], most: int = 10) -> list[Row]:
                 "auto ms": row["ms/step p50"],
                 "auto runs": _as(contest),
                 "auto by the best": by,
-                "within": by is not None and float(by) <= WITHIN,
+                "met": by is not None and float(by) <= WITHIN,
             }
         )
     found.sort(key=lambda row: -float(row["auto by the best"] or 1e9))

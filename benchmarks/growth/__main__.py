@@ -23,8 +23,8 @@ from benchmarks.result import Result, Row, terminal
 from benchmarks.verdict import Verdict
 
 CLAIM = (
-    "Growth: at a fixed delta and degree a step takes at most twice as long over 10⁸ rows of state "
-    "as over 10⁶"
+    "At a fixed delta and degree, a step takes at most twice as long over 10⁸ rows of state as "
+    "over 10⁶"
 )
 STATE, DELTA, SKEW, VIEWS, THREADS = "State", "Delta", "Skew", "Views", "Threads"
 EXPONENTS = "Growth exponents"

@@ -16,7 +16,7 @@ from benchmarks.growth.held import Held, Steps, peak
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
-BAR: Final = 2.0
+TARGET: Final = 2.0
 # The state that others are compared with, and the largest that is counted independently.
 BASE: Final = 1_000_000
 COUNTED: Final = 1_000_000
@@ -68,7 +68,7 @@ def by_state(
             if size == BASE:
                 base[batch] = middle
             growth = middle / base[batch] if batch in base else None
-            bar = BAR if skew == 0.0 and size > BASE else None
+            target = TARGET if skew == 0.0 and size > BASE else None
             rows.append(
                 {
                     "graph": graph,
@@ -80,8 +80,8 @@ def by_state(
                     "largest ms": there.quantile(1.0),
                     "mean CPU ms": 1000 * there.cpu / len(there.seconds),
                     "growth": growth,
-                    "bar": bar,
-                    "within": None if bar is None or growth is None else growth <= bar,
+                    "target": target,
+                    "met": None if target is None or growth is None else growth <= target,
                     **_bound(there),
                     **_memory(held, size),
                     "load s": seconds,

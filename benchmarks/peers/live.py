@@ -34,9 +34,9 @@ from benchmarks.peers.truth import truth
 from benchmarks.result import Row
 from benchmarks.verdict import Verdict
 
-BARS = {"pathway": 100.0, "pydbsp": 1000.0, "spark-delta": 1000.0}
-BAR_BATCH = 100
-BAR_PATTERNS = ("triangles", "4-cliques")
+TARGETS = {"pathway": 100.0, "pydbsp": 1000.0, "spark-delta": 1000.0}
+TARGET_BATCH = 100
+TARGET_PATTERNS = ("triangles", "4-cliques")
 STEPS = 2_000
 AGAIN = 5  # runs of the engine on a peer's steps
 CHANGES = ("insert", "delete", "update")
@@ -238,8 +238,8 @@ def _rows(
         if key in engine and ended.failure.startswith("stopped"):  # while it took back its inserts
             bound = replace(engine[key], wall=ended.cost.wall, cpu=ended.cost.cpu)
         row = _row(stream, system, threads, key, bound, engine.get(key), ended.failure)
-        if bound and row["within"] is False:
-            row["within"] = None  # it was stopped before the bar was reached
+        if bound and row["met"] is False:
+            row["met"] = None  # it was stopped before the target was reached
         rows.append(row | dict.fromkeys(("edges/s", "edges/CPU s", "p50 ms", "p99 ms")))
     return rows
 
@@ -254,8 +254,8 @@ def _row(
     note: str | None = None,
 ) -> Row:
     batch, change = key
-    barred = batch == BAR_BATCH and stream.pattern.name in BAR_PATTERNS
-    bar = BARS.get(system.name) if barred else None
+    has_target = batch == TARGET_BATCH and stream.pattern.name in TARGET_PATTERNS
+    target = TARGETS.get(system.name) if has_target else None
     faster = phase.wall / engine.wall if phase and engine else None
     return {
         "graph": stream.graph.name,
@@ -274,7 +274,7 @@ def _row(
         "engine edges/s": engine.rows / engine.wall if engine else None,
         "times faster": faster,
         "by CPU": phase.cpu / engine.cpu if phase and engine and engine.cpu else None,
-        "bar": bar,
-        "within": None if bar is None or faster is None else faster >= bar,
+        "target": target,
+        "met": None if target is None or faster is None else faster >= target,
         "note": note,
     }

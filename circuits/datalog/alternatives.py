@@ -18,6 +18,7 @@ from circuits.datalog.program import (
     Atom,
     Comparison,
     Condition,
+    Equation,
     Item,
     Items,
     Not,
@@ -102,7 +103,7 @@ def _has_atoms(item: Item) -> bool:
 
 def is_condition(item: Item, known: Collection[str]) -> bool:
     """Whether an item only tests variables that are ``known``, by comparisons and functions."""
-    if not isinstance(item, Comparison | Condition | Not | Or):
+    if not isinstance(item, Comparison | Equation | Condition | Not | Or):
         return False
     if _has_atoms(item):
         return False

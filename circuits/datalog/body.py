@@ -31,12 +31,13 @@ from circuits.datalog.program import (
     Atom,
     Comparison,
     Condition,
-    Constant,
+    Equation,
     Item,
     Items,
     Not,
     Or,
     Term,
+    TypedConstant,
     Variable,
     variables_of,
 )
@@ -162,7 +163,7 @@ class Bodies:
         plans = [p for branch in item.alternatives for p in self.plans(branch, names)]
         maps = [(p.plan, [p.variables[name] for name in names]) for p in plans]
         union = united(maps, names, self.source, item.at)
-        return _Part(union, tuple(Variable(name, item.at) for name in names), item.at)
+        return _Part(union, tuple(Variable(name, at=item.at) for name in names), item.at)
 
     def _context(
         self, items: Items, parts: Sequence[_Part], outer: Scope, left: Plan
@@ -199,7 +200,7 @@ class Bodies:
                         function = "same" if part.context else "eq"
                         sides = [outer[term.name], column]
                         conditions.append(apply(function, sides, self.source, term.at))
-                elif isinstance(term, Constant):
+                elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
                     conditions.append(self._equal(column, literal, term.at))
                 elif isinstance(term, Apply):
@@ -227,12 +228,12 @@ class Bodies:
         return rest
 
     def _equal(self, left: Expression, right: Expression, at: int) -> Expression:
-        return compared("=", left, right, self.source, at)
+        return compared("==", left, right, self.source, at)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """An item without atoms as a boolean expression."""
         match item:
-            case Comparison():
+            case Comparison() | Equation():
                 left = expression(item.left, scope, self.source)
                 right = expression(item.right, scope, self.source)
                 return compared(item.op, left, right, self.source, item.at)

@@ -37,7 +37,6 @@ from circuits.datalog.program import (
     Apply,
     Atom,
     Comparison,
-    Constant,
     HeadTerm,
     Item,
     Items,
@@ -45,6 +44,7 @@ from circuits.datalog.program import (
     Program,
     Rule,
     Term,
+    TypedConstant,
     Variable,
     Wildcard,
     variables_of,
@@ -268,7 +268,7 @@ def _scaled(function: str, arguments: Sequence[Term], directions: Sequence[Direc
 
 def _sign(term: Term) -> int | None:
     match term:
-        case Constant(value=value) if isinstance(value, int | float) and value == value:
+        case TypedConstant(value=value) if isinstance(value, int | float) and value == value:
             return (value > 0) - (value < 0)
         case Apply(function="negate", arguments=(inner,)):
             sign = _sign(inner)

@@ -22,9 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from dbsp_wcoj.grammar import COMPARISON_OPERATOR, RELATION_NAME, TERMINAL_NAMES, TERMINALS
+
 __all__ = ["EXPECTED", "GRAMMAR"]
 
-GRAMMAR: Final = r"""
+GRAMMAR: Final = (
+    r"""
 start: rule ("." rule)* "."?
 rule: head [_IMPLIES body]
 head: NAME "(" [head_term ("," head_term)*] ")"
@@ -62,44 +65,43 @@ literal: INTEGER | DECIMAL | FLOAT | STRING | TRUE | FALSE | NULL
     | DATE STRING -> date
     | TIMESTAMP STRING -> timestamp
 
-_IMPLIES: ":-"
 _NOT.4: /not(?![A-Za-z0-9_.\/?-])/
 _AND.4: /and(?=\s*\()/
 _OR.4: /or(?=\s*\()/
-NAME.3: /[$A-Za-z_][A-Za-z0-9_.\/-]*\??(?=\s*\()/
 FUNCTION.3: /(count-distinct|re-find|[A-Za-z_][A-Za-z0-9_]*\??)(?=\s*\()/
 TRUE.2: /true(?![A-Za-z0-9_])/
 FALSE.2: /false(?![A-Za-z0-9_])/
 NULL.2: /null(?![A-Za-z0-9_])/
 DATE.2: /date(?=\s*["'])/
 TIMESTAMP.2: /timestamp(?=\s*["'])/
-VARIABLE: /\?[A-Za-z_][A-Za-z0-9_-]*|[A-Za-z_][A-Za-z0-9_]*/
 ALIAS: /\??[A-Za-z_][A-Za-z0-9_]*/
 FLOAT.2: /[0-9]+(\.[0-9]+)?[eE][+-]?[0-9]+/
 DECIMAL.1: /[0-9]+\.[0-9]+/
 INTEGER: /[0-9]+/
-STRING: /"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'/
 PATTERN: /\/(\\.|[^\/\\\n*])(\\.|[^\/\\\n])*\//
-OPERATOR: /<=|>=|==|!=|<>|:=|<|>|=/
 PLUS: "+"
 MINUS: "-"
 STAR: "*"
 SLASH: "/"
 COMMENT: /(%|\/\/)[^\n]*|\/\*(.|\n)*?\*\//
 %ignore COMMENT
-%ignore /\s+/
-"""
 
-# What each terminal of the grammar is called in an error message.
+"""
+    rf"""
+NAME.3: /{RELATION_NAME}\??(?=\s*\()/
+OPERATOR: /<>|:=|{COMPARISON_OPERATOR}/
+{TERMINALS}"""
+)
+
+# The name of each terminal in an error message.
 EXPECTED: Final[Mapping[str, str]] = {
+    **TERMINAL_NAMES,
     "NAME": "a relation name before '('",
     "FUNCTION": "a function before '('",
-    "VARIABLE": "a variable",
     "ALIAS": "a column name",
     "INTEGER": "a number",
     "DECIMAL": "a number",
     "FLOAT": "a number",
-    "STRING": "a quoted string",
     "TRUE": "a constant",
     "FALSE": "a constant",
     "NULL": "a constant",
@@ -111,13 +113,8 @@ EXPECTED: Final[Mapping[str, str]] = {
     "MINUS": "'-'",
     "STAR": "'*'",
     "SLASH": "'/'",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "COMMA": "','",
-    "DOT": "'.'",
     "SEMICOLON": "';'",
     "AS": "'as'",
-    "_IMPLIES": "':-'",
     "_NOT": "'not'",
     "_AND": "'and('",
     "_OR": "'or('",

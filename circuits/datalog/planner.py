@@ -31,10 +31,10 @@ from circuits.datalog.extremes import candidates, cuts_of
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
     Apply,
-    Constant,
     HeadTerm,
     Rule,
     Term,
+    TypedConstant,
     Variable,
     variables_of,
     walk,
@@ -136,12 +136,12 @@ def _derived(rules: Sequence[Rule], bodies: Bodies, first: Rule) -> Plan:
 
 
 def _is_fact(rule: Rule) -> bool:
-    return not rule.body and all(isinstance(term.term, Constant) for term in rule.terms)
+    return not rule.body and all(isinstance(term.term, TypedConstant) for term in rule.terms)
 
 
 def _facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
     """Facts as constant rows, each column in the type common to all."""
-    rows = [[cast(Constant, term.term) for term in rule.terms] for rule in rules]
+    rows = [[cast(TypedConstant, term.term) for term in rule.terms] for rule in rules]
     fields, lists = [], []
     for place, name in enumerate(names):
         constants = [row[place] for row in rows]
@@ -176,7 +176,7 @@ def _aggregated(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Express
     bindings = Distinct(united(maps, names, source, rule.at))
     scope = dict(zip(names, columns(bindings), strict=True))
     keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
-    keys = [key for key in keys if not isinstance(key, Constant)]
+    keys = [key for key in keys if not isinstance(key, TypedConstant)]
     calls = list(dict.fromkeys(
         node
         for term in rule.terms
@@ -229,7 +229,7 @@ def _over_groups(
     if (column := known.get(term)) is not None:
         return column
     match term:
-        case Constant():
+        case TypedConstant():
             return Literal(term.value, term.type)
         case Apply():
             arguments = [_over_groups(a, known, rule, source) for a in term.arguments]

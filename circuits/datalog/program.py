@@ -1,42 +1,47 @@
-"""A Datalog program as values: terms, body items, rules.
+"""The syntax tree of a Datalog program: terms, body items, rules.
 
 ::
 
     big(x, k + 1, count() as n) :- e(x, y), k = y * 2, not ban(x), or(p(y) ; and(q(y), x < y)).
 
-Every node is frozen and knows the offset ``at`` in the text that it was read from, which equality
-ignores. ``parts`` gives the children of any node, so that walks need no visitor; the parser bounds
-the nesting (``DEPTH``), so that they may recurse.
+Variables, atoms and comparisons are those of `dbsp_wcoj.query`. Datalog adds wildcards, typed
+constants, functions, equations, negation, ``or`` and ``and``.
+
+Every node is frozen and has the offset ``at`` in the text that it was read from; equality ignores
+the offset. ``parts`` returns the children of any node, so that walks need no visitor. The parser
+limits the nesting (``MAX_NESTING_DEPTH``), so that later passes may recurse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
 from circuits.datalog.source import DatalogSource
+from dbsp_wcoj.query import Atom, Comparison, Constant, SyntaxNode, Term, Variable
 
 __all__ = [
-    "DEPTH",
+    "MAX_NESTING_DEPTH",
     "And",
     "Apply",
     "Atom",
     "Comparison",
     "Condition",
-    "Constant",
+    "Equation",
     "HeadTerm",
     "Item",
     "Items",
-    "Node",
     "Not",
     "Or",
     "Pattern",
     "Program",
     "Rule",
+    "SyntaxNode",
     "Term",
+    "TypedConstant",
     "Variable",
     "Wildcard",
     "parts",
@@ -44,125 +49,100 @@ __all__ = [
     "walk",
 ]
 
-DEPTH: Final = 80
+MAX_NESTING_DEPTH: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable, without its question mark."""
-
-    name: str
-    at: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Wildcard:
+class Wildcard(Term):
     """``_``: some value, a different one at each place."""
 
-    at: int = field(default=0, compare=False)
-
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class TypedConstant(Constant):
     """A value with its Arrow type; ``None`` is NULL."""
 
-    value: Any
     type: pa.DataType
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Term):
     """A regular expression, as in ``re-find(/an/, name)``."""
 
     text: str
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Term):
     """A function of terms; ``x + 1`` is ``add`` of two. In heads also an aggregate."""
 
     function: str
     arguments: tuple[Term, ...]
-    at: int = field(default=0, compare=False)
-
-
-Term = Variable | Wildcard | Constant | Pattern | Apply
 
 
 @dataclass(frozen=True, slots=True)
-class Atom:
-    """``relation(terms)``; read as a `Condition` where a function has that name, no relation."""
+class Equation(SyntaxNode):
+    """``left = right``: compares, and binds a variable whose other side is known.
 
-    relation: str
-    terms: tuple[Term, ...]
-    at: int = field(default=0, compare=False)
+    ``left == right`` only compares; it is a `Comparison`.
+    """
 
+    op: ClassVar[str] = "=="
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """``left op right``, op one of ``= == != < <= > >=``; ``=`` can bind a variable."""
-
-    op: str
     left: Term
     right: Term
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A function that must be true, as ``starts_with(name, "A")``; made by the resolver."""
+class Condition(SyntaxNode):
+    """A function that must be true, as ``starts_with(name, "A")``.
+
+    The parser reads it as an atom; `circuits.datalog.safety` makes it a condition if a function
+    has that name and no relation has.
+    """
 
     term: Apply
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class Not(SyntaxNode):
     """The items do not hold together."""
 
     items: Items
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
-    """Some alternative holds; each is a conjunction."""
+class Or(SyntaxNode):
+    """At least one alternative holds; each is a conjunction."""
 
     alternatives: tuple[Items, ...]
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """All items hold; of use inside or and not."""
+class And(SyntaxNode):
+    """All items hold; written inside an ``or`` or a ``not``."""
 
     items: Items
-    at: int = field(default=0, compare=False)
 
 
-Item = Atom | Comparison | Condition | Not | Or | And
+Item = Atom | Comparison | Equation | Condition | Not | Or | And
 Items = tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HeadTerm:
+class HeadTerm(SyntaxNode):
     """A column of a head, with the name that ``as`` gives it."""
 
     term: Term
     alias: str | None = None
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(SyntaxNode):
     """``head(terms) :- body``; a fact has an empty body."""
 
     head: str
     terms: tuple[HeadTerm, ...]
     body: Items
-    at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,24 +154,21 @@ class Program:
 
     @property
     def heads(self) -> dict[str, list[Rule]]:
-        """The rules of each head, in order of first occurrence."""
+        """Rules of each head, in order of first occurrence."""
         heads: dict[str, list[Rule]] = {}
         for rule in self.rules:
             heads.setdefault(rule.head, []).append(rule)
         return heads
 
 
-Node = Term | Item | HeadTerm | Rule
-
-
-def parts(node: Node) -> tuple[Node, ...]:
-    """The children of a node."""
+def parts(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
+    """Return the children of a node."""
     match node:
         case Apply():
             return node.arguments
         case Atom():
             return node.terms
-        case Comparison():
+        case Comparison() | Equation():
             return (node.left, node.right)
         case Not() | And():
             return node.items
@@ -205,8 +182,8 @@ def parts(node: Node) -> tuple[Node, ...]:
             return ()
 
 
-def walk(*nodes: Node) -> Iterator[Node]:
-    """The nodes and all below them, each before its children, in the order of the text."""
+def walk(*nodes: SyntaxNode) -> Iterator[SyntaxNode]:
+    """Yield the nodes and all below them, each before its children, in the order of the text."""
     stack = list(reversed(nodes))
     while stack:
         node = stack.pop()
@@ -214,8 +191,8 @@ def walk(*nodes: Node) -> Iterator[Node]:
         stack.extend(reversed(parts(node)))
 
 
-def variables_of(*nodes: Node) -> dict[str, Variable]:
-    """The first occurrence of each variable below the nodes, in the order of the text."""
+def variables_of(*nodes: SyntaxNode) -> dict[str, Variable]:
+    """Return the first occurrence of each variable below the nodes, in the order of the text."""
     found: dict[str, Variable] = {}
     for node in walk(*nodes):
         if isinstance(node, Variable):

@@ -25,14 +25,15 @@ from circuits.datalog.program import (
     Atom,
     Comparison,
     Condition,
+    Equation,
     Item,
     Items,
-    Node,
     Not,
     Or,
     Pattern,
     Program,
     Rule,
+    SyntaxNode,
     Variable,
     Wildcard,
     parts,
@@ -110,7 +111,7 @@ def _atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource) -> Item
             atom.at,
         )
     if is_function(atom.relation):
-        return Condition(Apply(atom.relation, atom.terms, atom.at), atom.at)
+        return Condition(Apply(atom.relation, atom.terms, at=atom.at), at=atom.at)
     close = get_close_matches(atom.relation, arities, 1)
     hint = (
         f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(arities)) or 'none'}"
@@ -144,7 +145,7 @@ def _check(items: Items, known: frozenset[str], rule: Rule, source: DatalogSourc
                     _check(alternative, known | bound(alternative, known), rule, source)
             case Not():
                 _check_negation(item, known, rule, source)
-            case Atom() | Comparison() | Condition():
+            case Atom() | Comparison() | Equation() | Condition():
                 for variable in variables_of(item).values():
                     if variable.name not in known:
                         raise _unsafe(variable, rule, source)
@@ -183,7 +184,9 @@ def _unsafe(variable: Variable, rule: Rule, source: DatalogSource, where: str = 
 def _check_places(rule: Rule, source: DatalogSource) -> None:
     """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
 
-    def check(node: Node, parent: Node | None, head: bool, aggregate: str | None) -> None:
+    def check(
+        node: SyntaxNode, parent: SyntaxNode | None, head: bool, aggregate: str | None
+    ) -> None:
         if isinstance(node, Wildcard) and not isinstance(parent, Atom):
             message = (
                 f"_ in a rule of {rule.head!r} has no value here; it stands in body atoms only"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar, cast
+from typing import cast
 
 from circuits.datalog.program import (
     And,
@@ -20,6 +20,7 @@ from circuits.datalog.program import (
     Atom,
     Comparison,
     Condition,
+    Equation,
     Item,
     Items,
     Not,
@@ -30,8 +31,6 @@ from circuits.datalog.program import (
 )
 
 __all__ = ["assignment", "bound", "flatten", "hygienic"]
-
-Node = TypeVar("Node", Item, Term)
 
 
 def flatten(items: Items) -> Items:
@@ -61,7 +60,7 @@ def assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | No
     >>> assignment(rule.body[1], {"x"})[0].name, assignment(rule.body[1], {"x", "y"})
     ('y', None)
     """
-    if isinstance(item, Comparison) and item.op == "=":
+    if isinstance(item, Equation):
         for variable, term in ((item.left, item.right), (item.right, item.left)):
             if isinstance(variable, Variable) and variable.name not in known:
                 used = variables_of(term)
@@ -112,7 +111,7 @@ def _hygienic(items: Items, known: frozenset[str], numbers: Iterator[int]) -> It
     def scoped(inner: Items) -> Items:
         local = [name for name in variables_of(*inner) if name not in known]
         names = {name: f"{name.partition('#')[0]}#{next(numbers)}" for name in local}
-        return _hygienic(tuple(_renamed(item, names) for item in inner), known, numbers)
+        return _hygienic(tuple(_rename_item(item, names) for item in inner), known, numbers)
 
     result: list[Item] = []
     for item in items:
@@ -124,24 +123,28 @@ def _hygienic(items: Items, known: frozenset[str], numbers: Iterator[int]) -> It
     return tuple(result)
 
 
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """The node with variables renamed."""
-    match node:
-        case Variable():
-            return replace(node, name=names.get(node.name, node.name))
-        case Apply():
-            return replace(node, arguments=tuple(_renamed(a, names) for a in node.arguments))
+def _rename_item(item: Item, names: Mapping[str, str]) -> Item:
+    """Return the item with variables renamed."""
+    match item:
         case Atom():
-            return replace(node, terms=tuple(_renamed(term, names) for term in node.terms))
-        case Comparison():
-            left, right = _renamed(node.left, names), _renamed(node.right, names)
-            return replace(node, left=left, right=right)
+            return replace(item, terms=tuple(_rename_term(term, names) for term in item.terms))
+        case Comparison() | Equation():
+            left, right = _rename_term(item.left, names), _rename_term(item.right, names)
+            return replace(item, left=left, right=right)
         case Condition():
-            return replace(node, term=cast(Apply, _renamed(node.term, names)))
+            return replace(item, term=cast(Apply, _rename_term(item.term, names)))
         case Not() | And():
-            return replace(node, items=tuple(_renamed(item, names) for item in node.items))
+            return replace(item, items=tuple(_rename_item(part, names) for part in item.items))
         case Or():
-            renamed = (tuple(_renamed(item, names) for item in a) for a in node.alternatives)
-            return replace(node, alternatives=tuple(renamed))
+            renamed = (tuple(_rename_item(part, names) for part in a) for a in item.alternatives)
+            return replace(item, alternatives=tuple(renamed))
+
+
+def _rename_term(term: Term, names: Mapping[str, str]) -> Term:
+    match term:
+        case Variable():
+            return replace(term, name=names.get(term.name, term.name))
+        case Apply():
+            return replace(term, arguments=tuple(_rename_term(a, names) for a in term.arguments))
         case _:
-            return node
+            return term

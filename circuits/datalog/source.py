@@ -1,19 +1,17 @@
-"""The text of a program, and the errors that point into it.
+"""The text of a Datalog program, and errors that point into it.
 
-Everything that is read from a text keeps the offset it starts at; a fault is that offset and a
-sentence, and becomes a `DatalogError` with line, column, excerpt and caret here.
+Every node of the syntax tree keeps the offset that it starts at. A fault is an offset and a
+message; `DatalogSource.error` makes a `DatalogError` of it, with line, column, excerpt and caret.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from circuits.errors import DatalogError
+from dbsp_wcoj.text_position import point_at
 
 __all__ = ["DatalogSource"]
-
-EXCERPT_WIDTH: Final = 72
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +27,5 @@ class DatalogSource:
     text: str
 
     def error(self, message: str, at: int) -> DatalogError:
-        """The error at offset ``at``: the message, then the line of the text and a caret.
-
-        A long line is cut to a window around the fault; tabs before it are kept.
-        """
-        at = min(max(at, 0), len(self.text))
-        start = self.text.rfind("\n", 0, at) + 1
-        line, column = self.text.count("\n", 0, at) + 1, at - start + 1
-        cut = max(0, at - start - EXCERPT_WIDTH // 2)
-        excerpt = self.text[start:].partition("\n")[0][cut : cut + EXCERPT_WIDTH]
-        caret = "".join("\t" if c == "\t" else " " for c in excerpt[: at - start - cut]) + "^"
-        full = f"line {line}, column {column}: {message}\n  {excerpt}\n  {caret}"
-        return DatalogError(full, line, column)
+        """Return the error at an offset: the message, then the line of the text and a caret."""
+        return DatalogError(*point_at(self.text, at, message))

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from circuits.datalog.program import Apply, Constant, Pattern, Term, Variable
+from circuits.datalog.program import Apply, Pattern, Term, TypedConstant, Variable
 from circuits.datalog.source import DatalogSource
 from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Expression, Literal
@@ -43,7 +43,6 @@ ALIASES: Final[Mapping[str, str]] = {
     "mod": "modulo",
 }
 COMPARISONS: Final[Mapping[str, str]] = {
-    "=": "eq",
     "==": "eq",
     "!=": "ne",
     "<": "lt",
@@ -78,7 +77,7 @@ def expression(
     match term:
         case Variable():
             return variables[term.name]
-        case Constant():
+        case TypedConstant():
             return Literal(term.value, term.type)
         case Apply(function="re-find"):
             return _found(term, variables, source)

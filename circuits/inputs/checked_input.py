@@ -88,7 +88,7 @@ class CheckedInput:
         relations: Relations,
         groups: Sequence[Expression] = (),
     ) -> None:
-        self.rules = rules
+        self.options = rules
         self._schema = schema
         self._codecs = codecs
         self._keyed = UpsertInput(schema, rules, codecs) if rules.keys else None
@@ -105,7 +105,7 @@ class CheckedInput:
         orders = orders or list(self.trace.orders[:1]) or [tuple(range(self.trace.arity))]
         for order in orders:
             self.trace.arrange(order)
-        relations.read_by(lambda: {schema.relation: orders})
+        relations.add_reader(lambda: {schema.relation: orders})
 
     def read(self, table: pa.Table) -> tuple[ZSet, int | None]:
         """The rows of a table, or their events, and the horizon that they move to.
@@ -116,7 +116,7 @@ class CheckedInput:
         """
         retained, keyed = self._retained, self._keyed
         if keyed is not None:
-            also = retained.place if retained is not None and self.rules.strict else None
+            also = retained.place if retained is not None and self.options.strict else None
             events = keyed.events(table, also)
             if retained is None:
                 return events, None
@@ -189,10 +189,10 @@ class CheckedInput:
         first = first_row(table)
         asked = int(table.column(WEIGHT)[0].as_py())
         del first[WEIGHT]
-        relation, retain = self._schema.relation, self.rules.retain
+        relation, retain = self._schema.relation, self.options.retain
         many = f"{len(table)} rows" if len(table) > 1 else "a row"
         if refused.reason == MISSING and self._keyed is not None:
-            key = {name: first[name] for name in self.rules.keys}
+            key = {name: first[name] for name in self.options.keys}
             many = f"{len(table)} keys, the first is" if len(table) > 1 else "key"
             message = f"delete {many} {key}, and strict: no row has it"
             message += " (any more)" if retain is not None else ""
@@ -245,7 +245,7 @@ class CheckedInput:
 
     def _weighted(self, given: ZSet, refused: list[RejectedCodes]) -> ZSet:
         """The rows that a Z-set gets or loses."""
-        if not self.rules.strict:
+        if not self.options.strict:
             return given
         short, had = shortage(given, self.trace)
         if not len(short):
@@ -264,7 +264,7 @@ class CheckedInput:
         if not events.shape[1]:
             return ZSet.empty(self._schema.arity)
         changes = keyed.changes(events, self.trace)
-        if self.rules.strict and len(changes.unknown):
+        if self.options.strict and len(changes.unknown):
             unknown = events[:, changes.unknown]
             expired = np.zeros(unknown.shape[1], np.bool_)
             if self._retained is not None:

@@ -265,15 +265,15 @@ class InputOptions:
 
 
 def check_options(
-    rules: Mapping[str, InputOptions], inputs: Collection[str]
+    input_options: Mapping[str, InputOptions], inputs: Collection[str]
 ) -> dict[str, InputOptions]:
     """The rules of the inputs that have any, in the order of the inputs.
 
     Raises:
         InputOptionsError: Rules of what is no input, or what are no rules.
     """
-    check_type("rules", rules, Mapping, '{"name of the input": InputOptions(...)}')
-    for name, given in rules.items():
+    check_type("input_options", input_options, Mapping, '{"name of the input": InputOptions(...)}')
+    for name, given in input_options.items():
         if name not in inputs:
             raise InputOptionsError(
                 f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
@@ -281,7 +281,7 @@ def check_options(
             )
         if not isinstance(given, InputOptions):
             raise InputOptionsError(f"rules of {name!r} are {given!r}: give InputOptions(...)")
-    return {name: rules[name] for name in inputs if rules.get(name)}
+    return {name: input_options[name] for name in inputs if input_options.get(name)}
 
 
 def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timedelta:

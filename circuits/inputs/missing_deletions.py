@@ -35,7 +35,7 @@ from circuits.plan.nodes import Filter, Map, Plan, RowIdEncode, Scan
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.zset import stored
+from dbsp_wcoj.zset import to_storable
 
 __all__ = ["DeletionWitnesses", "missing_rows"]
 
@@ -124,7 +124,7 @@ def missing_rows(delta: ZSet, trace: Trace) -> int:
     if not len(deleted) or not trace.orders:
         return 0
     rows = ZSet(np.ascontiguousarray(delta._rows[:, deleted]), delta._weights[deleted])
-    had = trace.weights_of(stored(rows))
+    had = trace.weights_of(to_storable(rows))
     # Only a weight that is not negative is added to, so that the sum cannot leave int64.
     left = np.maximum(had, 0) + rows._weights
     return int(np.count_nonzero((had < 0) | (left < 0)))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.zset import Int64Array, stored
+from dbsp_wcoj.zset import Int64Array, to_storable
 
 __all__ = ["shortage"]
 
@@ -38,7 +38,7 @@ def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
     if not len(taken):
         return ZSet.empty(delta.arity), np.empty(0, np.int64)
     rows = ZSet(np.ascontiguousarray(delta._rows[:, taken]), delta._weights[taken])
-    had = trace.weights_of(stored(rows))
+    had = trace.weights_of(to_storable(rows))
     # No weight of a strict relation is below zero, so this sum cannot leave int64.
     left = had + rows._weights
     short = np.flatnonzero(left < 0)

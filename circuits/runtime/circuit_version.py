@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
-from dbsp_wcoj.storage.trace_version import TraceVersion
+from dbsp_wcoj.storage.trace import TraceVersion
 from dbsp_wcoj.values.overlay import InternerOverlay
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class CircuitVersion:
         self.rows = graph.rows
         self.seconds = graph.seconds
         self.traces = traces
-        self._rearranged = graph.relations.rearranged
+        self._rearranged = graph.relations.arrangement_drops
 
     @staticmethod
     def of(graph: Graph) -> CircuitVersion:
@@ -86,7 +86,7 @@ class CircuitVersion:
             for change in prepared.changes:
                 trace = change.trace
                 traces[names[id(trace)]] = TraceVersion(trace)
-        if graph.relations.rearranged != self._rearranged:
+        if graph.relations.arrangement_drops != self._rearranged:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)

@@ -40,9 +40,9 @@ from circuits.runtime.publication import published
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
-from dbsp_wcoj.generic_join import plain
+from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 
 __all__ = ["Graph", "GraphStep", "watermark_of"]
 
@@ -98,7 +98,7 @@ class Graph:
         relations: The traces that joins share.
         steps: The number of committed steps.
         marks: The watermark of each input with retention, by `watermark_of`.
-        rules: The inputs that check their rows, by name.
+        checked_inputs: The inputs that check their rows, by name.
         retained: The positions of integrals of materialized inputs whose expired rows are deleted
             without being published.
         rows: The number of rows that each node has emitted in all steps; empty before the first. A
@@ -116,7 +116,7 @@ class Graph:
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
     marks: Mapping[str, int] = field(default_factory=dict)
-    rules: dict[str, CheckedInput] = field(default_factory=dict)
+    checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
@@ -144,9 +144,9 @@ class Graph:
             self._inputs[name] = self._append(node)
         return self._inputs[name]
 
-    def add_rules(self, name: str, ruled: CheckedInput) -> None:
+    def add_checked_input(self, name: str, checked: CheckedInput) -> None:
         """Check the rows of an input; the check reads the trace of its relation."""
-        self.rules[name] = ruled
+        self.checked_inputs[name] = checked
         self.nodes[self._inputs[name]].is_arranged = True
 
     def add_view(self, name: str, plan: Plan) -> int:
@@ -225,7 +225,7 @@ class Graph:
             own = hash_values("RecursiveReference", hash, name)
             self._references[name] = self._append_new(own, reference, (), None)
         references = tuple(self._references.values())
-        circuit = NestedCircuit(plan.names, references, self.joining.iterations, self.views)
+        circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
         bodies = zip(plan.bodies, plan.modes, strict=True)
         results = [self.add(rewrite_plan(iterated(body, mode))) for body, mode in bodies]
         circuit.close(self.nodes, results)
@@ -319,10 +319,10 @@ class Graph:
                     delta = self._prepare_recursion(number, deltas, context, recursions)
                 else:
                     given = inputs.get(node.name)
-                    ruled = self.rules.get(node.name)
-                    if ruled is not None and (given is not None or node.name in moved):
+                    checked = self.checked_inputs.get(node.name)
+                    if checked is not None and (given is not None or node.name in moved):
                         mark, move = watermark_of(node.name), moved.get(node.name)
-                        found = ruled.prepare(given, self.marks.get(mark), move)
+                        found = checked.prepare(given, self.marks.get(mark), move)
                         given = found.delta
                         if found.published is not None:
                             unexpired[number] = found.published
@@ -331,7 +331,7 @@ class Graph:
                         if found.horizon is not None and move is not None:
                             marks[mark] = found.horizon
                     delta = node.empty if given is None else given
-                    budget.give(len(delta), delta.arity)
+                    budget.add_input_rows(len(delta), delta.arity)
                 if node.is_arranged and len(delta):
                     shared.add(node.name, delta)
             deltas.append(delta)
@@ -376,7 +376,7 @@ class Graph:
     def _witnesses(self) -> DeletionWitnesses:
         """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
-            keyed = [name for name, ruled in self.rules.items() if ruled.rules.keys]
+            keyed = [name for name, one in self.checked_inputs.items() if one.options.keys]
             self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._found_witnesses
 
@@ -415,7 +415,7 @@ class Graph:
         recursions: dict[int, Sequence[ZSet]] = {}
 
         def whole(number: int) -> ZSet:
-            return plain(values[number], len(self.nodes[number].plan.fields))
+            return view_to_zset(values[number], len(self.nodes[number].plan.fields))
 
         for number, node in enumerate(self.nodes):
             if node.is_nested:
@@ -423,10 +423,12 @@ class Graph:
                 continue
             if node.operator is None and number not in self._nested:
                 given = inputs.get(node.name, node.empty)
-                budget.give(given.rows if isinstance(given, Trace) else len(given), given.arity)
+                budget.add_input_rows(
+                    given.rows if isinstance(given, Trace) else len(given), given.arity
+                )
                 values.append(given)
                 continue
-            budget.begin(number)
+            budget.start_operator(number)
             if node.operator is None:
                 circuit = self._nested[number]
                 if id(circuit) not in recursions:
@@ -437,11 +439,11 @@ class Graph:
                 value = node.operator.evaluate([values[i] for i in node.inputs], budget)
             else:
                 value = node.operator.evaluate([whole(i) for i in node.inputs])
-            budget.end(len(value), value.arity)
+            budget.finish_operator(len(value), value.arity)
             values.append(value)
         found = {}
         for name, number in self.views.items():
-            budget.begin(number)
+            budget.start_operator(number)
             found[name] = whole(number)
         return found
 
@@ -465,7 +467,7 @@ class Graph:
         if self._registry is None or self._size != size:
             self._size = size
             self._registry = StateRegistry(
-                self.nodes, self.relations, self.codecs, formula_of(self.joining.formula)
+                self.nodes, self.relations, self.codecs, parse_formula(self.joining.formula)
             )
         return self._registry
 

@@ -58,10 +58,10 @@ def prepare_node(
     """
     assert node.operator is not None
     budget = context.budget
-    budget.begin(number, rows)
+    budget.start_operator(number, rows)
     delta, staged = node.operator.prepare(deltas, context)
     size = len(delta)
-    budget.end(rows + size, delta.arity, size)
+    budget.finish_operator(rows + size, delta.arity, size)
     if node.is_arranged and size:
         context.shared.add(node.name, delta)
     return delta, staged

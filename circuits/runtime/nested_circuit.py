@@ -47,7 +47,7 @@ from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.runtime.operators.recursive_distinct import first_of_equal
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.storage.trace import Overlaid, TraceStep
+from dbsp_wcoj.storage.trace import PoppedOverlay, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 __all__ = ["NestedCircuit", "NestedCircuitStep"]
@@ -223,7 +223,7 @@ class NestedCircuit:
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
             f"{', '.join(map(repr, changing or self.names))} after {self.max_iterations:,} "
             "iterations; nothing was changed: bound it in the query (a depth, a limit of a sum), "
-            "or allow more by iterations="
+            "or allow more by max_iterations="
         )
 
 
@@ -288,7 +288,7 @@ class _Run:
             self._overlaid.setdefault(id(step.trace), (step.trace, None))
             step.trace.push_overlay(step)
 
-    def pop_overlays(self) -> list[tuple[str | None, Overlaid]]:
+    def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:
         """Restore all traces; return the overlays of this circuit with their relations' names."""
         for trace in self._borrowed:
             trace.pop_overlay()

@@ -6,21 +6,15 @@ is what is materialized, and inputs that a join of the circuit reads whole.
 
 A query leaves nothing behind: no arrangement, and no code, for it has codecs of its own over those
 of the version (`circuits.runtime.circuit_version`).
-
-The reference engine answers one Datalog rule by nested prefix extenders (`circuits.datalog
-.extenders`) over rows of Python values. It shares no join with the compiled one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
 
 import pyarrow as pa
 
 from circuits.datalog import plan_datalog
-from circuits.datalog.extenders import answers
-from circuits.errors import CircuitError
 from circuits.language import is_datalog
 from circuits.limits import bounded
 from circuits.plan.nodes import Fields
@@ -30,12 +24,9 @@ from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
-from dbsp_wcoj.generic_join import plain
 from dbsp_wcoj.limits import Budget
 
-__all__ = ["Engine", "Kept", "answered"]
-
-Engine = Literal["compiled", "reference"]
+__all__ = ["Kept", "answered"]
 
 # The columns and the rows of each relation that can be asked for.
 Kept = Mapping[str, tuple[Fields, Trace]]
@@ -47,7 +38,6 @@ def answered(
     codecs: Codecs,
     *,
     dialect: str,
-    engine: Engine,
     joining: JoinOptions,
     budget: Budget,
 ) -> pa.Table:
@@ -58,34 +48,20 @@ def answered(
         kept: Traces that nobody changes.
         codecs: For this query only.
         dialect: The dialect of a SELECT.
-        engine: What evaluates it.
         joining: How the joins within recursions are made.
         budget: What the query may use.
     """
     fields = {name: columns for name, (columns, _) in kept.items()}
-    datalog = is_datalog(text)
-    if datalog:
+    if is_datalog(text):
         plans = plan_datalog(text, fields)
     else:
         plans = plan_sql(text, fields, name=_unlike(fields), dialect=dialect)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
-    if engine == "compiled":
-        graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
-        with bounded(graph, budget):
-            rows = graph.evaluate({name: trace for name, (_, trace) in kept.items()}, budget)[name]
-            return schema.to_table(rows, codecs)
-    if engine != "reference" or not datalog:
-        raise CircuitError(
-            f"no engine {engine!r} for this text; 'compiled' takes all, 'reference' a Datalog rule"
-        )
-    found = sorted(answers(text, {n: _listed(n, kept, codecs) for n in kept}), key=repr)
-    columns = [
-        pa.array([row[place] for row in found], field.type)
-        for place, field in enumerate(plan.fields)
-    ]
-    ones = pa.array([1] * len(found), pa.int64())
-    return pa.Table.from_arrays([*columns, ones], schema=schema.arrow)
+    graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
+    with bounded(graph, budget):
+        rows = graph.evaluate({name: trace for name, (_, trace) in kept.items()}, budget)[name]
+        return schema.to_table(rows, codecs)
 
 
 def _unlike(names: Collection[str]) -> str:
@@ -98,12 +74,3 @@ def _unlike(names: Collection[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _listed(name: str, kept: Kept, codecs: Codecs) -> list[tuple[object, ...]]:
-    """The rows of a relation as tuples of Python values, those of positive weight."""
-    fields, trace = kept[name]
-    table = Schema(name, fields).to_table(plain(trace, len(fields)), codecs)
-    *columns, weights = (column.to_pylist() for column in table.columns)
-    rows = zip(*columns, strict=True) if columns else [()] * len(weights)
-    return [row for row, weight in zip(rows, weights, strict=True) if weight > 0]

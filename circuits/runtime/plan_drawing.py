@@ -57,8 +57,8 @@ def label(graph: Graph, node: Node) -> str:
     if isinstance(node.operator, JoinOperator):
         return str(node.operator.query)
     found = node.plan.label()
-    if isinstance(node.plan, Scan) and node.plan.relation in graph.rules:
-        return f"{found} with {graph.rules[node.plan.relation].rules}"
+    if isinstance(node.plan, Scan) and node.plan.relation in graph.checked_inputs:
+        return f"{found} with {graph.checked_inputs[node.plan.relation].options}"
     return found
 
 

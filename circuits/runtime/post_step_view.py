@@ -20,7 +20,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import ColumnOrder
-from dbsp_wcoj.zset import Int64Array, consolidated_rows, stored
+from dbsp_wcoj.zset import Int64Array, consolidated_rows, to_storable
 
 __all__ = ["PostStepView"]
 
@@ -62,7 +62,7 @@ class PostStepView:
         prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64))._rows
         order = _by(columns, self._schema.arity)
         trace = self._integral.trace
-        step = trace.prepare(stored(self._delta)) if len(self._delta) else None
+        step = trace.prepare(to_storable(self._delta)) if len(self._delta) else None
         rows = np.empty((self._schema.arity, prefixes.shape[1]), np.int64)
         if len(columns) == self._schema.arity:
             rows[list(order)] = prefixes

@@ -15,17 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from circuits.plan.nodes import Filter, Plan, Semijoin, Union
 from circuits.sql import subqueries
+from circuits.sql.rows import Rows
 from circuits.sql.scope import is_correlated
 from circuits.types.functions import call
-
-if TYPE_CHECKING:
-    from circuits.sql.rows import Rows
 
 __all__ = ["divided", "has_membership"]
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from sqlglot import exp
 
 from circuits.plan.nodes import Map, Plan, Scan, columns
 from circuits.sql.parsing import WRITTEN
+from circuits.sql.scope import Scope
 from circuits.sql.source import SqlSource
-
-if TYPE_CHECKING:
-    from circuits.sql.rows import Rows
-    from circuits.sql.scope import Scope
-    from circuits.sql.select import Selection
 
 __all__ = [
     "NO_RANKS",
@@ -28,6 +24,7 @@ __all__ = [
     "Common",
     "Derived",
     "Environment",
+    "QueryPlanner",
     "Ranks",
     "check_ranks",
     "renamed",
@@ -61,27 +58,18 @@ class Derived:
         return self.plan
 
 
-class Queries(Protocol):
-    """How queries are read; the module `circuits.sql.query`."""
+class QueryPlanner(Protocol):
+    """The part of the module `circuits.sql.query` that plans queries without rows around them.
+
+    It is handed down in the environment, because queries contain queries: imports stay acyclic.
+    `circuits.sql.rows.QueryReader` is the whole of it.
+    """
 
     def recursive(self, common: Common) -> Derived:
         """The plan of a WITH query that names itself."""
 
     def plan(self, environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:
         """The plan of a query that stands alone."""
-
-    def opened(
-        self, environment: Environment, node: exp.Select, parent: Scope | None = None
-    ) -> Rows:
-        """FROM and WHERE of a SELECT that may name the columns of the scope around it."""
-
-    def selected(
-        self, environment: Environment, node: exp.Select, parent: Scope | None = None
-    ) -> Selection:
-        """All of such a SELECT up to its list."""
-
-    def finished(self, selection: Selection) -> Derived:
-        """What follows the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +99,7 @@ class Environment:
 
     source: SqlSource
     relations: Mapping[str, Scan]
-    queries: Queries
+    queries: QueryPlanner
     commons: Mapping[str, Common] = field(default_factory=dict)
     hidden: Scope | None = None
 

@@ -10,7 +10,7 @@ over that plan: what equals a key becomes the key's column, from the top of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -26,11 +26,9 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
+from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer, shifted
 from circuits.types import functions
-
-if TYPE_CHECKING:
-    from circuits.sql.rows import Rows
 
 __all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
 
@@ -228,7 +226,7 @@ class Grouping:
     def _scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """A subquery of one value for all groups; it stands beside them."""
         apart = self.rows.environment.behind(self.rows.scope)
-        alone = type(self.rows)(apart, ONE_ROW)
+        alone = Rows(apart, ONE_ROW)
         value = alone.value(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)

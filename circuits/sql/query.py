@@ -12,9 +12,10 @@ from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks
 from circuits.sql.recursion import recursive
 from circuits.sql.select import finished, opened, selected
 from circuits.sql.setops import limited, set_operation
+from circuits.sql.subqueries import scalar
 from circuits.sql.values import read_values
 
-__all__ = ["finished", "opened", "plan", "recursive", "selected"]
+__all__ = ["finished", "opened", "plan", "recursive", "scalar", "selected"]
 
 
 def plan(environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:

@@ -10,18 +10,17 @@ Below an outer, semi or anti join a bound in WHERE says something else, and is n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
 from circuits.sql.environment import Bounds, Environment, Ranks
 from circuits.sql.expressions import Clause
-from circuits.sql.ordering import Sorted, read_order
+from circuits.sql.ordering import read_order
 from circuits.sql.rows import parts_of
+from circuits.sql.selection import Rank
 
-__all__ = ["UNBOUNDED", "Rank", "bounded", "is_rank", "rank_of", "wanted"]
+__all__ = ["UNBOUNDED", "bounded", "is_rank", "rank_of", "wanted"]
 
 UNBOUNDED: Final = (
     "row_number() is, where QUALIFY or the WHERE around a "
@@ -34,15 +33,6 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.LT: exp.GT,
     exp.LTE: exp.GTE,
 }
-
-
-@dataclass(frozen=True)
-class Rank:
-    """A bounded row_number(): the keys of the groups, the order in them, and the bounds."""
-
-    keys: tuple[Expression, ...]
-    order: tuple[Sorted, ...]
-    bounds: Bounds
 
 
 def is_rank(node: exp.Expr) -> bool:

@@ -1,29 +1,50 @@
 """Rows: a plan that grows while a SELECT is read, and the names of its columns.
 
-FROM makes it, conditions wrap it: each part of a conjunction is a Filter, EXISTS and IN are a Semi,
-and a scalar subquery is joined so that its value is one more column on the right. What has been
-read stays valid, because columns are only ever added at the end.
+FROM makes the first plan. Conditions wrap it (`circuits.sql.conditions`). A scalar subquery is
+joined, so that its value is one more column on the right. Expressions that have been read stay
+valid, because columns are only ever added at the end.
 
-A condition that names columns of the enclosing query cannot be applied here. It is kept in
-``correlated`` for the one who reads the subquery (`circuits.sql.subqueries`).
+A condition that names columns of the enclosing query cannot be applied here. ``correlated`` keeps
+it for the reader of the subquery (`circuits.sql.subqueries`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from typing import Protocol, cast
 
 from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.nodes import Filter, Plan
-from circuits.sql import alternatives, subqueries
-from circuits.sql.environment import Environment
+from circuits.sql.environment import Derived, Environment, QueryPlanner
 from circuits.sql.expressions import Clause
 from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
+from circuits.sql.selection import Selection
 from circuits.types import functions
 
-__all__ = ["Rows", "add_alias", "factored", "parts_of"]
+__all__ = ["QueryReader", "Rows", "add_alias", "factored", "parts_of"]
+
+
+class QueryReader(QueryPlanner, Protocol):
+    """The module `circuits.sql.query`: reads the subqueries of the query that some rows are of."""
+
+    def opened(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> Rows:
+        """FROM and WHERE of a SELECT that may name the columns of the scope around it."""
+
+    def selected(
+        self, environment: Environment, node: exp.Select, parent: Scope | None = None
+    ) -> Selection:
+        """All of such a SELECT up to its list."""
+
+    def finished(self, selection: Selection) -> Derived:
+        """Everything after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+
+    def scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+        """The rows with a scalar subquery beside them, and its value there."""
 
 
 class Rows:
@@ -51,6 +72,11 @@ class Rows:
         self.correlated: list[tuple[exp.Expr, Expression]] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
         self._open: set[int] = set()  # aliases that are being read: none is made of itself
+
+    @property
+    def queries(self) -> QueryReader:
+        """The reader of subqueries."""
+        return cast(QueryReader, self.environment.queries)
 
     @property
     def scope(self) -> Scope:
@@ -83,21 +109,6 @@ class Rows:
         finally:
             self._open.remove(id(alias))
 
-    def restrict(self, condition: exp.Expr, name: str, done: frozenset[int] = frozenset()) -> None:
-        """Keep the rows for which a condition of clause ``name`` is true.
-
-        Conditions without subqueries come first; parts whose ``id`` is in ``done`` are left out.
-        """
-        parts = [part for part in parts_of(condition) if id(part) not in done]
-        plain = [part for part in parts if not _has_query(part)]
-        for part in plain + [part for part in parts if _has_query(part)]:
-            if subqueries.is_membership(part):
-                self.plan = subqueries.semi(self, self.clause(name), part)
-            elif _has_query(part) and alternatives.has_membership(part):
-                self.plan = alternatives.divided(self, name, part)
-            else:
-                self.keep(part, self.clause(name).predicate(part))
-
     def keep(self, node: exp.Expr, condition: Expression) -> None:
         """Keep the rows for which a condition that has been read is true."""
         for part in conjuncts([factored(condition)]):
@@ -118,7 +129,7 @@ class Rows:
 
     def value(self, clause: Clause, node: exp.Expr) -> Expression:
         """The value of a scalar subquery, which is joined to the rows."""
-        self.plan, value = subqueries.scalar(self, node)
+        self.plan, value = self.queries.scalar(self, node)
         return value
 
 
@@ -149,10 +160,6 @@ def parts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
             todo.append(part.this)
         else:
             yield part
-
-
-def _has_query(node: exp.Expr) -> bool:
-    return any(isinstance(part, exp.Query) for part in node.walk())
 
 
 def factored(condition: Expression) -> Expression:

@@ -21,41 +21,24 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
 from circuits.sql import ranks
+from circuits.sql.conditions import restrict
 from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ranks
 from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
 from circuits.sql.ordering import Limit, Sorted, orders, read_limit, read_order
 from circuits.sql.rows import Rows, add_alias, factored, parts_of
 from circuits.sql.scope import Scope, is_correlated
-from circuits.sql.source import SqlSource
+from circuits.sql.selection import Rank, Selection
 from circuits.sql.subqueries import is_membership, keyed
 from circuits.sql.tables import read_from
 
-__all__ = ["Selection", "finished", "opened", "selected"]
+__all__ = ["finished", "opened", "selected"]
 
 PARTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
     *("order", "limit", "offset", "with_"),
 )
 CORRELATED: Final = "name the columns of the enclosing query in WHERE only"
-
-
-@dataclass
-class Selection:
-    """A SELECT up to its list, and what is to follow.
-
-    All expressions are over ``plan`` and, if the query is correlated, over the columns around.
-    """
-
-    node: exp.Select
-    source: SqlSource
-    plan: Plan
-    names: tuple[str, ...]
-    outputs: tuple[Expression, ...]
-    conditions: tuple[Expression, ...]
-    rank: ranks.Rank | None
-    order: tuple[Sorted, ...]
-    refusals: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ def opened(environment: Environment, node: exp.Select, parent: Scope | None = No
         rows.scope.matches(column)
     if where is not None:
         environment.source.only(where, "this")
-        rows.restrict(where.this, "WHERE", frozenset(done))
+        restrict(rows, where.this, "WHERE", frozenset(done))
     return rows
 
 
@@ -309,7 +292,7 @@ class _Select:
     def _placed_sorted(self, key: Sorted) -> Sorted:
         return replace(key, expression=self._placed(self.node, key.expression))
 
-    def _placed_rank(self, rank: ranks.Rank) -> ranks.Rank:
+    def _placed_rank(self, rank: Rank) -> Rank:
         keys = tuple(self._placed(self.node, key) for key in rank.keys)
         return replace(rank, keys=keys, order=tuple(map(self._placed_sorted, rank.order)))
 

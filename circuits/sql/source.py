@@ -23,10 +23,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
 from circuits.sql.parsing import WRITTEN, parse
+from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
 
-EXCERPT_WIDTH: Final = 72
 #: Characters of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
 
@@ -327,15 +327,7 @@ class SqlSource:
         return self.at(token.start if token else end, f"syntax error{found}: {message}")
 
     def _at(self, offset: int, message: str, error: type[Error]) -> Error:
-        offset = min(max(offset, 0), len(self.text))
-        start = self.text.rfind("\n", 0, offset) + 1
-        line, column = self.text.count("\n", 0, offset) + 1, offset - start + 1
-        # A long line is cut to a window around the fault; what stands before it keeps its tabs.
-        cut = max(0, offset - start - EXCERPT_WIDTH // 2)
-        excerpt = self.text[start:].partition("\n")[0][cut : cut + EXCERPT_WIDTH]
-        caret = "".join("\t" if c == "\t" else " " for c in excerpt[: offset - start - cut]) + "^"
-        text = f"line {line}, column {column}: {message}\n  {excerpt}\n  {caret}"
-        return error(text, line, column)
+        return error(*point_at(self.text, offset, message))
 
 
 def _keyword(name: str, value: object) -> str:

@@ -10,6 +10,7 @@ from sqlglot import exp
 from circuits.plan.nodes import Field, Plan, Scan
 from circuits.sql import dates, predicates, query, scalars
 from circuits.sql.environment import Environment, renamed
+from circuits.sql.rows import QueryReader
 from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]
@@ -55,12 +56,13 @@ def plan_sql(
     source = SqlSource(text, dialect)
     scans = {relation: Scan(relation, fields) for relation, fields in relations.items()}
     plans: dict[str, Plan] = {}
+    queries: QueryReader = query
     try:
         trees = source.statements()
         if not trees:
             raise source.at(0, "the text has no statement; write a SELECT")
         for number, tree in enumerate(trees):
-            environment = Environment(source, scans, query)
+            environment = Environment(source, scans, queries)
             view, plan = _statement(environment, tree, name, number)
             source.check_read(tree)
             if isinstance(tree, exp.Create) or number + 1 == len(trees):

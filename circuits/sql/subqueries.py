@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
@@ -39,10 +39,8 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.expressions import Clause, integer
 from circuits.sql.grouping import Grouping, is_grouped
+from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer
-
-if TYPE_CHECKING:
-    from circuits.sql.rows import Rows
 
 __all__ = ["is_membership", "keyed", "scalar", "semi", "single_row"]
 
@@ -228,7 +226,7 @@ def _aggregated(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Ex
     """A single aggregate, grouped by what ties it to the rows around."""
     source = rows.source
     source.only(query, "expressions", "from_", "joins", "where")
-    inner = rows.environment.queries.opened(rows.environment, query, rows.scope)
+    inner = rows.queries.opened(rows.environment, query, rows.scope)
     item = query.expressions[0]
     if isinstance(item, exp.Alias):
         source.only(item, "this", "alias")
@@ -281,9 +279,9 @@ def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
         apart = environment.behind(rows.scope)
         plan = apart.queries.plan(apart, query).complete(rows.source, query)
         return _Inner(plan, columns(plan))
-    selection = environment.queries.selected(environment, query, rows.scope)
+    selection = rows.queries.selected(environment, query, rows.scope)
     if not selection.conditions and not any(map(is_correlated, selection.outputs)):
-        plan = environment.queries.finished(selection).complete(rows.source, query)
+        plan = rows.queries.finished(selection).complete(rows.source, query)
         return _Inner(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, Plan, Semijoin, columns
+from circuits.sql.conditions import restrict
 from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, check_ranks, renamed
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
@@ -202,7 +203,7 @@ class _Tables:
             for condition in equal:
                 joined.plan = Filter(joined.plan, condition)
             if on is not None:
-                joined.restrict(on, "JOIN ... ON")
+                restrict(joined, on, "JOIN ... ON")
             joined.slots = slots
             return joined
         if joined.correlated and (what in ("right", "full") or right.correlated):

@@ -114,7 +114,7 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
         name = names[id(change.trace)]
         # An arrangement may have come after the step was prepared.
         runs[name] = {order: change.run(order) for order in change.trace.orders}
-        if change.compact:
+        if change.must_compact:
             compacted.add(name)
     return StateStep(
         steps=graph.steps + 1,

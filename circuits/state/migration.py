@@ -33,9 +33,9 @@ from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
 from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, tabled
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.generic_join import plain
-from dbsp_wcoj.storage.trace import run_in_order
-from dbsp_wcoj.zset import consolidated_rows, stored
+from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.storage.trace import build_run
+from dbsp_wcoj.zset import consolidated_rows, to_storable
 
 __all__ = [
     "OperatorState",
@@ -58,7 +58,7 @@ def operator_of(circuit: Circuit) -> int:
     Raises:
         SnapshotError: There are several, or none.
     """
-    nodes = circuit._graph.nodes
+    nodes = circuit.graph.nodes
     found = [
         number
         for number, node in enumerate(nodes)
@@ -79,7 +79,7 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
     Complexity:
         O(rows).
     """
-    graph = circuit._graph
+    graph = circuit.graph
     node = graph.nodes[number]
     if isinstance(node.operator, JoinOperator):
         return tuple(_relation_rows(circuit, graph.nodes[below]) for below in node.inputs)
@@ -89,13 +89,13 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
 
 def relation_of(circuit: Circuit, name: str) -> pa.Table | None:
     """The rows of an input that its rules, or joins, keep; None if nobody does."""
-    (node,) = (n for n in circuit._graph.nodes if n.operator is None and n.name == name)
+    (node,) = (n for n in circuit.graph.nodes if n.operator is None and n.name == name)
     return _relation_rows(circuit, node)
 
 
 def tables_of(circuit: Circuit) -> dict[str, Strings]:
     """The values of the codecs' tables, in the order of their codes."""
-    interners = circuit._codecs.interners
+    interners = circuit.codecs.interners
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
@@ -107,12 +107,12 @@ def import_states(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
     """Of each trace of an operator the columns whose codes are those of a table."""
-    node = circuit._graph.nodes[number]
+    node = circuit.graph.nodes[number]
     found = getattr(node.operator, "coded", None)
     if found is not None:
         return tuple(found)
     # Distinct and the like keep rows as they are.
-    return (tabled([circuit._codecs.codec(field.type) for field in node.plan.fields]),)
+    return (tabled([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
 
 
 class StateImport:
@@ -132,7 +132,7 @@ class StateImport:
 
     @property
     def _graph(self) -> Graph:
-        return self._circuit._graph
+        return self._circuit.graph
 
     def give(self, number: int, state: OperatorState) -> None:
         """Take the state of an operator, as `state_of` gives that of one like it.
@@ -176,7 +176,7 @@ class StateImport:
             zset = self._traces.get(name)
             some = zset is not None and len(zset) and self._graph.traces[name].orders
             order = tuple(range(self._graph.traces[name].arity))
-            traces[name] = {order: [run_in_order(zset, order)]} if some and zset else {}
+            traces[name] = {order: [build_run(zset, order)]} if some and zset else {}
         tables = {
             name: [table.arena()]
             for name, table in self._graph.registry.tables.items()
@@ -193,10 +193,10 @@ class StateImport:
         packed = isinstance(operator, RowIdEncodeOperator)
         fields = self._graph.nodes[node.inputs[0]].plan.fields if packed else node.plan.fields
         schema = _schema(fields)
-        zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit._codecs)
+        zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit.codecs)
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
-        zset = stored(zset)
+        zset = to_storable(zset)
         known = self._traces.setdefault(name, zset)
         if known is not zset and known != zset:
             raise SnapshotError(
@@ -210,16 +210,16 @@ def _traces_of(node: Node) -> tuple[Trace, ...]:
 
 
 def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
-    graph = circuit._graph
+    graph = circuit.graph
     trace = graph.traces.get(relation_trace(node.state_name))
     if trace is None or not trace.orders:
         return None
-    zset, fields = plain(trace, len(node.plan.fields)), node.plan.fields
+    zset, fields = view_to_zset(trace, len(node.plan.fields)), node.plan.fields
     if isinstance(node.operator, RowIdEncodeOperator):
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1
         zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).evaluate([zset])
-    return _schema(fields).to_table(zset, circuit._codecs)
+    return _schema(fields).to_table(zset, circuit.codecs)
 
 
 def _schema(fields: Fields) -> Schema:

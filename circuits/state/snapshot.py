@@ -16,7 +16,7 @@ from circuits.errors import SnapshotError
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.state.circuit_state import State, Strings
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.storage.trace import run_in_order
+from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["Snapshot", "restored", "taken"]
@@ -56,7 +56,7 @@ class Snapshot:
         for name, (rows, weights) in self.traces.items():
             order = tuple(range(len(rows)))
             some = len(weights) > 0
-            traces[name] = {order: [run_in_order(ZSet(rows, weights), order)]} if some else {}
+            traces[name] = {order: [build_run(ZSet(rows, weights), order)]} if some else {}
         tables = {name: [strings] for name, strings in self.tables.items()}
         return State(self.steps, traces, tables, self.marks)
 

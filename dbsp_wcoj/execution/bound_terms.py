@@ -1,65 +1,126 @@
-"""A batch: the terms of one kind of step, that is of one set of changed relations, ready to run.
+"""Bound terms: the terms of one kind of step, planned and bound to the runs that they read.
 
-Where all that is asked for is a weight, and no term is a partial delta's, one call runs all of
-them (`dbsp_wcoj.kernels.join.small_batch`).
+`dbsp_wcoj.execution.plan_cache` builds one `BoundTerms` for each set of changed relations and each
+formula; a step skips each `BoundTerm` that is zero and runs the others in order.
+
+If the view has an empty head and no term reads a partial delta, the result is one weight, and one
+call runs all terms (`dbsp_wcoj.kernels.join.small_batch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dbsp_wcoj.execution.bound_term import BoundTerm
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
+from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.formulas import Term
 from dbsp_wcoj.kernels.join.small_batch import join_totals
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.spine import Spine
+from dbsp_wcoj.storage.trace import ColumnOrder, build_run
+from dbsp_wcoj.zset import Int64Array, ZSet, to_storable
 
-__all__ = ["BoundTerms"]
+__all__ = ["BoundTerm", "BoundTerms", "Partial"]
+
+
+class Partial:
+    """A complete partial delta ``D_i`` of a recursion, arranged as its terms ask for."""
+
+    def __init__(self, rows: ZSet) -> None:
+        """Store the rows, whose columns are those of `TermPlanner.partial_columns`."""
+        self.rows = rows
+        self._runs: dict[ColumnOrder, Run] = {}
+
+    def address(self, order: ColumnOrder) -> int:
+        """The address of the run in a column order; this object keeps the run alive."""
+        if order not in self._runs:
+            self._runs[order] = build_run(to_storable(self.rows), order)
+        return self._runs[order].address
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundTerm:
+    """A term and everything that is needed to run it.
+
+    Attributes:
+        term: The term.
+        physical: Its plan, bound to runs.
+        target: The partial delta that it adds to.
+        joins: Binary joins of the product.
+        old: Spines of old factors; if one is empty, the product is zero.
+        new: Spines of new factors with their relation; if one is empty and its relation does not
+            change in the step, the product is zero.
+        partial: The slot of the partial delta's address, if the term reads one.
+        split: Relation and column order of the delta by which the work can be split.
+    """
+
+    term: Term
+    physical: PhysicalTerm
+    target: int
+    joins: int
+    old: tuple[Spine, ...]
+    new: tuple[tuple[Spine, str], ...]
+    partial: int | None
+    split: tuple[str, ColumnOrder] | None
+
+    def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
+        """Whether a factor is empty."""
+        for spine in self.old:
+            if spine.is_empty:
+                return True
+        for spine, name in self.new:
+            if spine.is_empty and name not in changed:
+                return True
+        return self.partial is not None and (partial is None or not len(partial.rows))
 
 
 class BoundTerms:
-    """Terms in the order to run them in.
+    """Bound terms in the order in which they run.
 
     Attributes:
-        address: Of the words that kernels know it by.
+        address: The address of the words that describe the terms to the kernels.
         terms: The terms.
-        is_sum: Whether the view's delta is just the sum of their totals.
+        is_sum: Whether the view's delta is the sum of the terms' totals, a single weight.
     """
 
-    __slots__ = ("_stack", "_words", "address", "is_sum", "terms")
+    __slots__ = ("_buffers", "_words", "address", "is_sum", "terms")
 
-    def __init__(self, terms: Sequence[BoundTerm], deltas: Int64Array, stack: JoinBuffers) -> None:
-        """Take bound terms.
+    def __init__(
+        self, terms: Sequence[BoundTerm], deltas: Int64Array, buffers: JoinBuffers
+    ) -> None:
+        """Store bound terms.
 
         Args:
             terms: The terms.
             deltas: Addresses of the step's delta runs.
-            stack: Where the terms run.
+            buffers: The memory that the terms write to.
         """
         self.terms = tuple(terms)
-        self.is_sum = not any(term.partial is not None or term.product.plan.head for term in terms)
+        self.is_sum = not any(term.partial is not None or term.physical.plan.head for term in terms)
         self.is_sum &= len({term.target for term in terms}) <= 1
         words = [len(terms), address_of(deltas)]
         for term in terms:
-            words += [*term.product.addresses[:2], len(term.product.plan.factors), term.joins]
-            words += term.product.addresses[2:]
-        # The kernel gets its address: the array is kept because it reads it.
+            words += [*term.physical.addresses[:2], len(term.physical.plan.factors), term.joins]
+            words += term.physical.addresses[2:]
+        # The kernel reads the array by its address; this reference keeps it alive.
         self._words = np.array(words, np.int64)
         self.address = address_of(self._words)
-        self._stack = stack
+        self._buffers = buffers
 
     @property
     def arguments(self) -> tuple[int, int, int, int]:
-        """What the terms run with (`JoinBuffers.arguments`)."""
-        return self._stack.arguments
+        """The kernel arguments of the buffers (`JoinBuffers.arguments`)."""
+        return self._buffers.arguments
 
     def total(self) -> tuple[int, int] | None:
         """The weight of the empty row and the number of joins; None if a weight leaves int64.
 
-        Only where `is_sum` holds.
+        Valid only if `is_sum`.
         """
-        state, _, marks, sums = self._stack.arguments
+        state, _, marks, sums = self._buffers.arguments
         total, joins = join_totals(self.address, state, marks, sums)
         return None if total == OVERFLOWED else (total, joins)

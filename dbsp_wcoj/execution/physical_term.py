@@ -1,11 +1,12 @@
-"""A product: one planned term bound to the runs that it reads, ready to be run by the kernel.
+"""A physical term: one planned term bound to the runs that it reads, ready for the join kernel.
 
-A product is built once per term and kept. What changes from step to step is data that it holds the
-address of: the tables of the spines (old), and the addresses of the step's delta runs. Its result
-leaves in chunks of at most `CHUNK` rows, because one inserted row can match millions.
+A physical term is built once per term and kept. Everything that changes from step to step is data
+whose address it holds: the tables of the spines (old), and the addresses of the step's delta runs.
+It returns its result in chunks of at most `CHUNK_ROWS` rows, because one inserted row can match
+millions.
 
-Where an executor is given, the ranges of a term run at the same time, each with a stack of its own.
-All of them have ended when a method returns or raises, because they read the step's runs.
+With an executor, the ranges of a term run in parallel, each with its own buffers. All of them have
+ended when a method returns or raises, because they read the step's runs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
-from dbsp_wcoj.execution.join_buffers import CHUNK, JoinBuffers, address_of
+from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
 from dbsp_wcoj.execution.program_compiler import compile_program
 from dbsp_wcoj.kernels.join import program as words
 from dbsp_wcoj.kernels.join.join import join
@@ -32,7 +33,7 @@ from dbsp_wcoj.zset import LIMIT, Int64Array, ZSet, consolidated_rows
 
 __all__ = ["PhysicalTerm", "Source"]
 
-# (the spine to read or None, the place of the delta to read or -1)
+# (the spine to read or None, the slot of the delta to read or -1)
 Source = tuple[Spine | None, int]
 Result = TypeVar("Result")
 
@@ -40,20 +41,24 @@ Result = TypeVar("Result")
 class PhysicalTerm:
     """One term: a plan, its program, and the sources of its factors.
 
-    ``counters`` holds proposals and intersections since it was built, a row for each level of the
-    plan.
+    Attributes:
+        plan: The plan.
+        counters: Proposals and intersections since it was built, one row per level of the plan.
+        buffers: The memory that the join writes to.
+        sources: Three words per factor (the address of the spine's table or 0, whether it reads a
+            delta, the delta's slot), the delta addresses by slot, and the spines.
     """
 
     __slots__ = (
         "_arguments",
         "_call",
         "_count",
-        "_kept",
         "_program",
         "_runs",
-        "_stack",
+        "buffers",
         "counters",
         "plan",
+        "sources",
     )
 
     def __init__(
@@ -61,7 +66,7 @@ class PhysicalTerm:
         plan: TermPlan,
         sources: Sequence[Source],
         deltas: Int64Array,
-        stack: JoinBuffers,
+        buffers: JoinBuffers,
         *,
         driven_by: Sequence[int] = (),
     ) -> None:
@@ -71,34 +76,35 @@ class PhysicalTerm:
             plan: The plan.
             sources: One per factor.
             deltas: Addresses of the step's delta runs, written by the owner before each run.
-            stack: Where the product runs, one at a time with others that share it.
-            driven_by: Factors that are deltas, whose rows are looked up one after the other.
+            buffers: The memory that the join writes to; one of the terms that share it runs at a
+                time.
+            driven_by: Factors that are deltas; the rows of one of them may drive the join.
         """
         self.plan = plan
-        self.counters: Int64Array = _zeros(plan)
+        self.counters: Int64Array = _zero_counters(plan)
         self._runs: Int64Array = np.zeros(1, np.int64)
         self._program = compile_program(plan, driven_by)
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
         views = np.array(flat, np.int64)
-        # The kernel gets addresses: these objects are kept because it reads them.
-        self._kept = (views, deltas, [spine for spine, _ in sources])
+        # The kernel reads these objects by their addresses; this reference keeps them alive.
+        self.sources = (views, deltas, [spine for spine, _ in sources])
         self._arguments = (address_of(self._program), address_of(views), address_of(deltas))
         self._count = address_of(self.counters)
-        # The stack's addresses, and the call that they are part of.
+        # The addresses of the buffers, and the kernel call that uses them.
         self._call: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-        self._stack = stack
-        stack.fit(self._program)
+        self.buffers = buffers
+        buffers.reserve(self._program)
 
     @property
-    def runs(self) -> int:
-        """How often it has run."""
+    def run_count(self) -> int:
+        """The number of times that the term has run."""
         return int(self._runs[0])
 
     @property
-    def closing(self) -> int | None:
-        """The factor that goes on to the innermost variable where the two last close a cycle."""
+    def closing_factor(self) -> int | None:
+        """The factor that binds the last two variables if they close a cycle; else None."""
         program = self._program
         level = int(program[words.LEVELS]) - 2
         if level < 0:
@@ -110,8 +116,8 @@ class PhysicalTerm:
         (moving,) = self._factors(block) & self._factors(inner)
         return moving
 
-    def pack(self, run: Run) -> None:
-        """Have the run of the factor `closing` packed: worth it for a join of whole relations.
+    def pack_closing_run(self, run: Run) -> None:
+        """Pack the run of `closing_factor`, which pays off in a join of whole relations.
 
         Complexity:
             O(rows).
@@ -119,7 +125,7 @@ class PhysicalTerm:
         nodes = int(run.buffer[layout.LEVELS + layout.LEVEL_SIZE])
         packed = np.empty(packed_words(nodes, run.rows), np.int64)
         if pack(run.address, address_of(packed)):
-            self._stack.pack(packed)
+            self.buffers.set_packed_run(packed)
 
     def _factors(self, block: int) -> set[int]:
         first = block + words.PARTICIPANTS + 1
@@ -128,7 +134,7 @@ class PhysicalTerm:
 
     @property
     def addresses(self) -> tuple[int, int, int, int]:
-        """Where a batch finds its program, its sources, its counters and the count of its runs."""
+        """The addresses of its program, its sources, its counters and its run count."""
         program, sources, _ = self._arguments
         return program, sources, self._count, address_of(self._runs)
 
@@ -141,9 +147,9 @@ class PhysicalTerm:
         """The weight of the empty row, for an empty head; exact.
 
         Args:
-            ranges: Disjoint inclusive ranges of the split variable that cover what is asked for.
-            executor: Runs the ranges at once when given; the kernel does not hold the GIL.
-            budget: Of whose time the join may use; it looks at it now and then.
+            ranges: Disjoint inclusive ranges of the split variable that cover the request.
+            executor: Runs the ranges in parallel; the kernel does not hold the GIL.
+            budget: Limits the time; the join checks it at intervals.
 
         Raises:
             WeightOverflowError: The weight, or a part of it, leaves int64.
@@ -153,16 +159,16 @@ class PhysicalTerm:
         if executor is None and ranges is WHOLE and budget is None:
             result = join(*self._whole())
             if result[0] != words.PAUSED:
-                return self._finish(result)
+                return self._check_total(result)
             ((low, high),) = WHOLE
-            return self._total(low, high, self._stack, self._count, budget, resumed=1)
+            return self._total(low, high, self.buffers, self._count, budget, resumed=1)
         total = 0
         if executor is None:
             for low, high in ranges:
-                total += self._total(low, high, self._stack, self._count, budget)
+                total += self._total(low, high, self.buffers, self._count, budget)
             return total
-        function = partial(self._total_apart, budget)
-        for part, counters in _at_once(executor, function, ranges):
+        function = partial(self._total_in_thread, budget)
+        for part, counters in _run_parallel(executor, function, ranges):
             total += part
             self.counters += counters
         return total
@@ -173,9 +179,9 @@ class PhysicalTerm:
         executor: Executor | None = None,
         budget: Budget | None = None,
     ) -> Iterator[ZSet]:
-        """The result as Z-sets of at most `CHUNK` rows each, whose sum it is.
+        """Yield Z-sets of at most `CHUNK_ROWS` rows each, whose sum is the result.
 
-        With an executor all chunks of a range are held until it is their turn.
+        With an executor, all chunks of a range stay in memory until they are yielded.
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
@@ -184,10 +190,10 @@ class PhysicalTerm:
         self._runs[0] += 1
         if executor is None:
             for low, high in ranges:
-                yield from self._chunks(low, high, self._stack, self._count, budget)
+                yield from self._chunks(low, high, self.buffers, self._count, budget)
             return
-        function = partial(self._chunks_apart, budget)
-        for pieces, counters in _at_once(executor, function, ranges):
+        function = partial(self._chunks_in_thread, budget)
+        for pieces, counters in _run_parallel(executor, function, ranges):
             self.counters += counters
             yield from pieces
 
@@ -195,78 +201,78 @@ class PhysicalTerm:
         self,
         low: int,
         high: int,
-        stack: JoinBuffers,
+        buffers: JoinBuffers,
         counters: int,
         budget: Budget | None,
         *,
         resumed: int = 0,
     ) -> int:
-        state, out, marks, sums = stack.arguments
-        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
+        state, out, marks, sums = buffers.arguments
+        room = (state, out, CHUNK_ROWS, marks, sums, counters, words.PAUSE_AFTER)
         while True:
             result = join(*self._arguments, low, high, resumed, *room)
             if result[0] != words.PAUSED:
-                return self._finish(result)
+                return self._check_total(result)
             if budget is not None:
                 budget.check_time()
             resumed = 1
 
-    def _finish(self, result: tuple[int, int, int]) -> int:
+    def _check_total(self, result: tuple[int, int, int]) -> int:
         status, _, total = result
         if status == words.OVERFLOW:
-            raise _overflow(self.plan)
+            raise _overflow_error(self.plan)
         return total
 
     def _whole(self) -> tuple[int, ...]:
-        """The kernel's arguments for all values, the same in every step until the stack grows."""
-        stack, arguments = self._call
-        if stack is not self._stack.arguments:
-            stack = state, out, marks, sums = self._stack.arguments
+        """The kernel arguments for all values, the same in every step until the buffers grow."""
+        addresses, arguments = self._call
+        if addresses is not self.buffers.arguments:
+            addresses = state, out, marks, sums = self.buffers.arguments
             ((low, high),) = WHOLE
-            room = (state, out, CHUNK, marks, sums, self._count, words.PAUSE_AFTER)
+            room = (state, out, CHUNK_ROWS, marks, sums, self._count, words.PAUSE_AFTER)
             arguments = (*self._arguments, low, high, 0, *room)
-            self._call = (stack, arguments)
+            self._call = (addresses, arguments)
         return arguments
 
     def _chunks(
-        self, low: int, high: int, stack: JoinBuffers, counters: int, budget: Budget | None
+        self, low: int, high: int, buffers: JoinBuffers, counters: int, budget: Budget | None
     ) -> Iterator[ZSet]:
-        state, out, marks, sums = stack.arguments
-        room = (state, out, CHUNK, marks, sums, counters, words.PAUSE_AFTER)
+        state, out, marks, sums = buffers.arguments
+        room = (state, out, CHUNK_ROWS, marks, sums, counters, words.PAUSE_AFTER)
         resumed, status = 0, words.FULL
         while status in (words.FULL, words.PAUSED):
             status, written, _ = join(*self._arguments, low, high, resumed, *room)
             if status == words.OVERFLOW:
-                raise _overflow(self.plan)
+                raise _overflow_error(self.plan)
             if budget is not None:
-                budget.grow(written, len(self.plan.head))
+                budget.add_rows(written, len(self.plan.head))
             if written:
-                yield consolidated_rows(*stack.output(len(self.plan.head), written))
+                yield consolidated_rows(*buffers.output(len(self.plan.head), written))
             resumed = 1
 
-    def _total_apart(
+    def _total_in_thread(
         self, budget: Budget | None, bounds: tuple[int, int]
     ) -> tuple[int, Int64Array]:
-        counters = _zeros(self.plan)
-        with self._stack.another(self._program) as stack:
-            return self._total(*bounds, stack, address_of(counters), budget), counters
+        counters = _zero_counters(self.plan)
+        with self.buffers.borrow(self._program) as buffers:
+            return self._total(*bounds, buffers, address_of(counters), budget), counters
 
-    def _chunks_apart(
+    def _chunks_in_thread(
         self, budget: Budget | None, bounds: tuple[int, int]
     ) -> tuple[list[ZSet], Int64Array]:
-        counters = _zeros(self.plan)
-        with self._stack.another(self._program) as stack:
-            return list(self._chunks(*bounds, stack, address_of(counters), budget)), counters
+        counters = _zero_counters(self.plan)
+        with self.buffers.borrow(self._program) as buffers:
+            return list(self._chunks(*bounds, buffers, address_of(counters), budget)), counters
 
 
-def _zeros(plan: TermPlan) -> Int64Array:
+def _zero_counters(plan: TermPlan) -> Int64Array:
     return np.zeros((max(len(plan.order), 1), words.COUNTER_WORDS), np.int64)
 
 
-def _at_once(
+def _run_parallel(
     executor: Executor, function: Callable[[tuple[int, int]], Result], ranges: Ranges
 ) -> Iterator[Result]:
-    """The results for all ranges in their order; none still runs when this ends."""
+    """Yield the results of all ranges in order; none still runs when this ends."""
     futures = [executor.submit(function, bounds) for bounds in ranges]
     try:
         for future in futures:
@@ -277,7 +283,7 @@ def _at_once(
         wait(futures)
 
 
-def _overflow(plan: TermPlan) -> WeightOverflowError:
+def _overflow_error(plan: TermPlan) -> WeightOverflowError:
     return WeightOverflowError(
         f"a weight of the result of {plan.head} is beyond int64 ({LIMIT}); "
         f"nothing was changed: split the step or scale the weights"

@@ -19,13 +19,12 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.execution.bound_term import BoundTerm
-from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import PARTIAL, CustomFormula, Formula, Term, View, joins, terms
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
-from dbsp_wcoj.planning.formula_candidates import FormulaName, formula_candidates, told
+from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
 from dbsp_wcoj.planning.statistics import Statistics, sample_of_largest
 from dbsp_wcoj.planning.term_planner import TermPlanner
@@ -67,7 +66,7 @@ class PlanCache:
         # The place of each (relation or partial delta, order) among the addresses.
         self._places: dict[tuple[str | int, ColumnOrder], int] = {}
         self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
-        self._stack = JoinBuffers()
+        self._buffers = JoinBuffers()
         # The relations whose deltas have their addresses in their places.
         self._placed: tuple[str, ...] = ()
         self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
@@ -88,8 +87,8 @@ class PlanCache:
         # Variable orders that were decided elsewhere, while terms are bound by them.
         self._decided: dict[Term, tuple[str, ...]] = {}
         # What terms that were planned again had counted until then.
-        self.retired: Int64Array = np.zeros(2, np.int64)
-        relations.read_by(self._orders)
+        self.retired_counters: Int64Array = np.zeros(2, np.int64)
+        relations.add_reader(self._orders)
         self._relations = relations
         for one in self._formulas:
             for term in self._ahead(one):
@@ -106,7 +105,7 @@ class PlanCache:
     def formula(self) -> str:
         """The formula, or which ones steps choose from and why; for `explain`."""
         chosen = tuple(self._by_change.items())  # at once: another thread may be planning
-        return told(self._formula, self._formulas, self._reason, chosen)
+        return describe_choice(self._formula, self._formulas, self._reason, chosen)
 
     @property
     def plans(self) -> dict[str, Any] | None:
@@ -219,7 +218,7 @@ class PlanCache:
             self._counting.learn()
             self._counting = None
 
-    def _ahead(self, formula: Formula) -> Iterator[Term]:
+    def _ahead(self, formula: Formula | CustomFormula) -> Iterator[Term]:
         """The terms to plan before anything changes: all of them; and those of steps in which one
         relation changes that one atom reads, where these are others or all are too many.
         """
@@ -250,7 +249,7 @@ class PlanCache:
             if self._planner.ring:
                 own = tuple(term.when(atoms) for term in own)
             bound = [self._bind(term) for term in own]
-            batches.append(BoundTerms(bound, self.deltas, self._stack))
+            batches.append(BoundTerms(bound, self.deltas, self._buffers))
         if len(self._bound) > known:
             self._plans, self._telling = None, True
             self._shown = tuple(self._bound.values())
@@ -278,7 +277,7 @@ class PlanCache:
         """Plan and bind these terms, and no others."""
         self._counting = None
         for bound in self._bound.values():
-            self.retired += bound.product.counters.sum(axis=0)
+            self.retired_counters += bound.physical.counters.sum(axis=0)
         self.deltas[: len(self._places)] = 0
         self._placed = ()
         self._places.clear()
@@ -291,7 +290,7 @@ class PlanCache:
 
     def _planned_orders(self) -> dict[Term, tuple[str, ...]]:
         """The variable orders of the terms planned so far."""
-        return {term: bound.product.plan.order for term, bound in self._bound.items()}
+        return {term: bound.physical.plan.order for term, bound in self._bound.items()}
 
     @property
     def _variables(self) -> tuple[str, ...]:
@@ -301,7 +300,7 @@ class PlanCache:
         """The arrangements that the terms read."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
         for term, bound in self._bound.items():
-            for factor, planned in zip(term.factors, bound.product.plan.factors, strict=True):
+            for factor, planned in zip(term.factors, bound.physical.plan.factors, strict=True):
                 if factor != PARTIAL and factor.view is not View.delta:
                     orders[self._query.body[factor.atom].relation].add(planned.order)
         return orders
@@ -346,9 +345,9 @@ class PlanCache:
             elif plan.splits(planned):
                 split = (name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.view is View.delta]
-        product = PhysicalTerm(plan, sources, self.deltas, self._stack, driven_by=deltas)
+        physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, driven_by=deltas)
         return BoundTerm(
-            term, product, term.target, term.joins, tuple(old), tuple(new), partial, split
+            term, physical, term.target, term.joins, tuple(old), tuple(new), partial, split
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:

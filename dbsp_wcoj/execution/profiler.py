@@ -106,7 +106,7 @@ HOOKS: Final = (
     ),
     Hook(delta_query, "accumulate", COLLECT),
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
-    Hook(Arena, "runs_of", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
+    Hook(Arena, "build_runs", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
     Hook(PlanCache, "ready", PLAN),
     Hook(Arena, "add", MERGE, lambda arena, done: arena[0].tail_rows if done else 0),
     Hook(Spine, "append", MERGE),
@@ -120,7 +120,7 @@ class TermProfile:
     """One term: its product, the join's seconds, and what it had counted before.
 
     Attributes:
-        product: The bound plan.
+        physical: The bound plan.
         row: Where its levels are counted.
         before: The counters when it was first seen.
         nodes: By factor and bound depth the prefixes that there were to read, at most, in the
@@ -129,7 +129,7 @@ class TermProfile:
         calls: Runs of the term.
     """
 
-    product: PhysicalTerm
+    physical: PhysicalTerm
     row: int
     before: Int64Array
     nodes: list[list[int]]
@@ -139,7 +139,7 @@ class TermProfile:
     @property
     def counters(self) -> Int64Array:
         """Proposals and intersections by level, since it was first seen."""
-        return self.product.counters - self.before
+        return self.physical.counters - self.before
 
 
 @dataclass
@@ -212,7 +212,7 @@ class Profiler:
 
     def seconds_by_level(self, term: TermProfile) -> list[float] | None:
         """The term's time by level; None if it was never seen running."""
-        levels = len(term.product.plan.order)
+        levels = len(term.physical.plan.order)
         seen = self._seen[term.row, :levels].tolist()
         total = sum(seen)
         return [term.seconds * count / total for count in seen] if total else None
@@ -331,7 +331,7 @@ class Profiler:
             row = min(len(self.terms) + 1, MOST_TERMS - 1)
             found = TermProfile(term, row, term.counters.copy(), _nodes(term))
             self.terms[id(term)] = found
-            self._kept.append(term._stack._state)
+            self._kept.append(term.buffers.state)
         elif found.calls < SIZED and not again:
             both = zip(found.nodes, _nodes(term), strict=True)
             found.nodes = [list(map(max, *sizes)) if sizes[0] else [] for sizes in both]
@@ -350,7 +350,7 @@ class Profiler:
 
 def _nodes(term: PhysicalTerm) -> list[list[int]]:
     """By factor, how many prefixes of each length it holds now; those of several runs added."""
-    views, deltas, spines = term._kept
+    views, deltas, spines = term.sources
     found = []
     for factor, spine in enumerate(spines):
         headers = [run.buffer for run in spine.runs] if spine is not None else []

@@ -11,7 +11,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels.join import program as words
 from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
-from dbsp_wcoj.query import Comparison, Constant, Variable
+from dbsp_wcoj.query import Comparison, Constant, Term, Variable
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["compile_program"]
@@ -207,7 +207,9 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
         op, other = _orient(comparison, name)
         if isinstance(other, Constant):
             comparisons += [OPERATORS[op], words.CONSTANT, int(other.value)]  # type: ignore[call-overload]
-        elif other.name == name:
+            continue
+        assert isinstance(other, Variable)
+        if other.name == name:
             if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
                 comparisons += [words.LESS, words.CONSTANT, -(2**63)]
             continue
@@ -228,7 +230,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     ]
 
 
-def _orient(comparison: Comparison, name: str) -> tuple[str, Variable | Constant]:
+def _orient(comparison: Comparison, name: str) -> tuple[str, Term]:
     """The operator and the other side of a comparison that reads ``name``, with it on the left."""
     if isinstance(comparison.left, Variable) and comparison.left.name == name:
         return comparison.op, comparison.right

@@ -44,11 +44,11 @@ class _Bound:
 class SmallSteps:
     """The small steps of a view that owns its relations."""
 
-    __slots__ = ("_bound", "_relations", "_schedule")
+    __slots__ = ("_bound", "_plan_cache", "_relations")
 
-    def __init__(self, schedule: PlanCache, relations: Relations) -> None:
-        """Steps of the schedule's view."""
-        self._schedule = schedule
+    def __init__(self, plan_cache: PlanCache, relations: Relations) -> None:
+        """Steps of the plan_cache's view."""
+        self._plan_cache = plan_cache
         self._relations = relations
         self._bound: dict[str, _Bound] = {}
 
@@ -67,7 +67,7 @@ class SmallSteps:
         trace = self._relations.traces.get(name)
         if trace is None or not 0 < rows <= FEW or len(delta._rows) != trace.arity:
             return None
-        batch = self._schedule.only(name, rows)
+        batch = self._plan_cache.only(name, rows)
         arena = trace.arena
         if batch is None or arena is None:
             return None
@@ -89,19 +89,19 @@ class SmallSteps:
             return None
         trace.version += 1
         self._relations.version += 1
-        self._schedule.count(rows)
+        self._plan_cache.count(rows)
         if status == SETTLE:
             arena.settle()
         return total, joins
 
     def _bind(self, name: str, batch: BoundTerms, arena: Arena) -> _Bound:
         """Write down what the kernel has to know."""
-        places = self._schedule.places_of(name)
+        places = self._plan_cache.places_of(name)
         arguments = batch.arguments
         if not batch.is_sum or not places.keys() <= set(arena.orders):
             return _Bound(batch, arena, arguments, None, 0)
         state, _, marks, sums = arguments
-        deltas = address_of(self._schedule.deltas)
+        deltas = address_of(self._plan_cache.deltas)
         wanted = [places.get(order, -1) for order in arena.orders]
         addresses = [arena.address, batch.address, deltas, state, marks, sums]
         words = np.array([*addresses, *wanted], np.int64)

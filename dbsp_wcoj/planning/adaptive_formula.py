@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dbsp_wcoj.errors import WeightOverflowError
-from dbsp_wcoj.execution.bound_term import BoundTerm
-from dbsp_wcoj.execution.bound_terms import BoundTerms
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.storage.run import value_ranges
 from dbsp_wcoj.storage.trace import TraceStep
 
@@ -156,7 +155,7 @@ class AdaptiveFormula:
 
 def _work(terms: Sequence[BoundTerm]) -> int:
     """Proposals and intersections of the terms since they were bound."""
-    return sum([sum(map(sum, term.product.counters.tolist())) for term in terms])
+    return sum([sum(map(sum, term.physical.counters.tolist())) for term in terms])
 
 
 def _sampled(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> float:
@@ -175,11 +174,11 @@ def _sampled(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> floa
         for one in ranges[every // 2 :: every]:
             before = _work([term])
             try:
-                if term.product.plan.head:
-                    for _ in term.product.chunks([one]):
+                if term.physical.plan.head:
+                    for _ in term.physical.chunks([one]):
                         pass
                 else:
-                    term.product.total([one])
+                    term.physical.total([one])
             except WeightOverflowError:
                 # The step itself will say so, or not have this sum.
                 return float(ENOUGH * len(ranges))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dbsp_wcoj.execution.bound_term import BoundTerm
+from dbsp_wcoj.execution.bound_terms import BoundTerm
 from dbsp_wcoj.formulas import PARTIAL
 from dbsp_wcoj.planning.agm import agm_bound
 from dbsp_wcoj.query import Query
@@ -37,8 +37,8 @@ def explain(
         f" (cover {', '.join(f'{x:g}' for x in agm.cover)})",
     ]
     for bound_term in bound:
-        term, product = bound_term.term, bound_term.product
-        plan = product.plan
+        term, physical = bound_term.term, bound_term.physical
+        plan = physical.plan
         emitted = " ".join(plan.order[: plan.emitted])
         summed = " ".join(plan.order[plan.emitted :])
         factors = []
@@ -46,7 +46,7 @@ def explain(
             name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
             view = "" if factor == PARTIAL else f"{factor.view} "
             factors.append(f"{view}{name}[{_columns(planned.order)}]:{planned.depth}")
-        proposals, intersections = product.counters.sum(axis=0).tolist()
+        proposals, intersections = physical.counters.sum(axis=0).tolist()
         lines += [
             f"  {term}",
             f"    bind  {emitted} | {summed}".rstrip(),
@@ -55,7 +55,7 @@ def explain(
         if plan.comparisons:
             lines.append(f"    where {', '.join(map(str, plan.comparisons))}")
         lines.append(
-            f"    ran {product.runs:,} times: {proposals:,} proposals, "
+            f"    ran {physical.run_count:,} times: {proposals:,} proposals, "
             f"{intersections:,} intersections"
         )
     lines.append("arrangements")

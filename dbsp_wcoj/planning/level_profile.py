@@ -50,7 +50,7 @@ def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
     Complexity:
         One linear program for each level.
     """
-    plan = term.product.plan
+    plan = term.physical.plan
     runs = max(term.calls, 1)
     seconds = profiler.seconds_by_level(term)
     return [

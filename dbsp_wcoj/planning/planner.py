@@ -44,10 +44,10 @@ __all__ = [
     "Distinct",
     "FactorPlan",
     "TermPlan",
-    "body_of",
     "check_constants",
     "check_order",
     "is_ring",
+    "normalize_body",
     "plan_term",
 ]
 
@@ -79,7 +79,7 @@ def check_constants(query: Query) -> None:
         ):
             raise ColumnTypeError(
                 f"constant {constant} is not an int64, which columns hold; "
-                f"encode values with dbsp_wcoj.Dictionary and give their code"
+                f"encode the values of that column as integers and give the code"
             )
 
 
@@ -99,18 +99,21 @@ def check_order(query: Query, order: Sequence[str] | None) -> None:
 class Body:
     """A query's body with one distinct variable per column.
 
-    ``comparisons`` have a variable on their left; ``never`` says that one between constants fails.
+    Attributes:
+        columns: The variables of each atom.
+        comparisons: Comparisons with a variable on their left.
+        is_never_true: Whether a comparison between constants fails, so that the query has no rows.
     """
 
     columns: tuple[tuple[str, ...], ...]
     comparisons: tuple[Comparison, ...]
-    never: bool
+    is_never_true: bool
 
 
-def body_of(query: Query) -> Body:
+def normalize_body(query: Query) -> Body:
     """Rewrite constants and repeated variables into comparisons.
 
-    >>> body = body_of(Query.parse("q(x) :- e(x, x), r(x, 7)"))
+    >>> body = normalize_body(Query.parse("q(x) :- e(x, x), r(x, 7)"))
     >>> body.columns
     (('x', 'x#0.1'), ('x', '#1.1'))
     >>> [str(comparison) for comparison in body.comparisons]
@@ -123,7 +126,7 @@ def body_of(query: Query) -> Body:
     columns = []
     for position, atom in enumerate(query.body):
         columns.append(_distinct_columns(atom, position, comparisons))
-    never = False
+    is_never_true = False
     for comparison in query.comparisons:
         left, right = comparison.left, comparison.right
         if isinstance(left, Variable):
@@ -131,14 +134,15 @@ def body_of(query: Query) -> Body:
         elif isinstance(right, Variable):
             comparisons.append(Comparison(right, FLIPPED[comparison.op], left))
         else:
-            never |= not comparison.holds(left.value, right.value)
-    return Body(tuple(columns), tuple(comparisons), never)
+            assert isinstance(left, Constant) and isinstance(right, Constant)
+            is_never_true |= not comparison.holds(left.value, right.value)
+    return Body(tuple(columns), tuple(comparisons), is_never_true)
 
 
 def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> tuple[str, ...]:
     names: list[str] = []
     for column, term in enumerate(atom.terms):
-        if isinstance(term, Constant):
+        if not isinstance(term, Variable):
             name = f"#{place}.{column}"
             comparisons.append(Comparison(Variable(name), "==", term))
         elif term.name in names:

@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, cast
 
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, UnsafeVariableError, VariableOrderError
-from dbsp_wcoj.query import Comparison, Constant
+from dbsp_wcoj.query import Comparison, Constant, Variable
 from dbsp_wcoj.reference.extenders import Prefix, PrefixExtender
 
 __all__ = ["And", "Filter", "Not", "Or"]
@@ -76,7 +76,7 @@ class Filter:
         def predicate(*values: Any) -> bool:
             bound = dict(zip(names, values, strict=True))
             left, right = (
-                side.value if isinstance(side, Constant) else bound[side.name]
+                bound[side.name] if isinstance(side, Variable) else cast(Constant, side).value
                 for side in (comparison.left, comparison.right)
             )
             try:

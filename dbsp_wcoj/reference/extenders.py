@@ -40,7 +40,7 @@ from dbsp_wcoj.errors import (
     VariableOrderError,
     WeightError,
 )
-from dbsp_wcoj.query import Atom, Variable
+from dbsp_wcoj.query import Atom, Constant, Variable
 
 __all__ = ["Prefix", "PrefixExtender", "RelationExtender", "Row"]
 
@@ -152,7 +152,7 @@ class RelationExtender:
             if isinstance(term, Variable):
                 levels.append(order.index(term.name))
                 columns.append(column)
-            else:
+            elif isinstance(term, Constant):
                 fixed.append((column, term.value))
         rows: dict[Row, int] = {}
         for row, weight in relation.items():

@@ -55,7 +55,7 @@ class Arena:
         self._room: Int64Array = np.empty(0, np.int64)
         self._room_address = 0
 
-    def runs_of(self, delta: ZSet) -> dict[ColumnOrder, Run]:
+    def build_runs(self, delta: ZSet) -> dict[ColumnOrder, Run]:
         """The run of a non-empty Z-set of at most `FEW` rows in each order.
 
         Complexity:
@@ -76,7 +76,7 @@ class Arena:
         return runs
 
     def add(self, runs: Mapping[ColumnOrder, Run]) -> bool:
-        """Add runs of `runs_of` to their spines, if the room that they lie in has some left.
+        """Add runs of `build_runs` to their spines, if the room that they lie in has some left.
 
         Returns:
             Whether it is done.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sorted_half, take_half, write_rows
 
-__all__ = ["ParallelSort", "halves"]
+__all__ = ["ParallelSort", "split_rows"]
 
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
@@ -117,7 +117,7 @@ class ParallelSort:
         return found
 
 
-def halves(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
+def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
     """The halves of rows, or None where sorting all at once is as good.
 
     Args:

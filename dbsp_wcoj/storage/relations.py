@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
-from dbsp_wcoj.zset import ZSet, stored
+from dbsp_wcoj.zset import ZSet, to_storable
 
 __all__ = ["Relations", "RelationsStep"]
 
@@ -35,7 +35,7 @@ class Relations:
     >>> step.commit()
     """
 
-    __slots__ = ("_arities", "_kept", "_readers", "rearranged", "traces", "version")
+    __slots__ = ("_arities", "_kept", "_readers", "arrangement_drops", "traces", "version")
 
     def __init__(self) -> None:
         """No relations; queries declare those that they read."""
@@ -46,7 +46,7 @@ class Relations:
         # How many steps have been committed.
         self.version = 0
         # How often arrangements may have been dropped.
-        self.rearranged = 0
+        self.arrangement_drops = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self.traces
@@ -77,7 +77,7 @@ class Relations:
             self._kept.add(name)
         return trace
 
-    def read_by(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
+    def add_reader(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
         """Take up a reader, which says which column orders it needs of each relation now."""
         self._readers.append(orders)
 
@@ -91,7 +91,7 @@ class Relations:
             trace = self.traces[name]
             whole = {tuple(range(trace.arity))} if name in self._kept else set()
             trace.keep(wanted | whole)
-        self.rearranged += 1
+        self.arrangement_drops += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         """A step with these deltas, for the queries to evaluate.
@@ -131,7 +131,7 @@ class RelationsStep:
                 f"the delta of {name!r} has arity {delta.arity}, the relation has {arity}"
             )
         if len(delta):
-            self.by_name[name] = self._relations.traces[name].prepare(stored(delta))
+            self.by_name[name] = self._relations.traces[name].prepare(to_storable(delta))
 
     @property
     def changes(self) -> Collection[TraceStep]:

@@ -1,11 +1,12 @@
 """A run: one immutable sorted piece of a trace, a weighted trie in a single int64 buffer.
 
-The buffer's layout is in `dbsp_wcoj.kernels.storage.run_layout`. Kernels get a run by its address,
-so a `Run` keeps its buffer alive for as long as it may be read. All positions in it are relative,
-so its words can be written to a file (`Run.packed`) and read where a mapping of that file has them
-(`Run.of_words`). Memory per row of a binary relation with weights of 1: 8 bytes for the leaf, and
-for each distinct first column 16 bytes plus at most 16 of directory. Merging is `Merge`: two runs
-become one, a bounded piece at a time.
+`dbsp_wcoj.kernels.storage.run_layout` describes the layout of the buffer. Kernels get a run by its
+address, so a `Run` keeps its buffer alive. All positions in the buffer are relative, so its words
+can be written to a file (`Run.to_words`) and read from a memory map of that file
+(`Run.from_words`). `Merge` merges two runs into one, a bounded piece at a time.
+
+Memory per row of a binary relation with weights of 1: 8 bytes for the leaf, and for each distinct
+first column 16 bytes plus at most 16 of directory.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class Run:
         return heap[0][2]
 
     @staticmethod
-    def of_words(words: Int64Array) -> Run:
-        """The run that the words are, as `packed` gave them; they are not copied.
+    def from_words(words: Int64Array) -> Run:
+        """The run that the words are, as `to_words` gave them; they are not copied.
 
         Args:
             words: int64, contiguous and writable, as from a private mapping of a file: kernels are
@@ -137,21 +138,21 @@ class Run:
         wrong = _unlike_a_run(words)
         if wrong:
             raise DbspWcojError(
-                f"{len(words)} words are no run: {wrong}; give what Run.packed returned, whole"
+                f"{len(words)} words are no run: {wrong}; give what Run.to_words returned, whole"
             )
         address = int(words.__array_interface__["data"][0])
         return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
 
-    def disorder(self) -> str:
+    def find_damage(self) -> str:
         """In what the sections contradict each other; empty if they do not.
 
         Kernels follow the positions in a run without looking. So a run of a file that somebody else
-        may have written is looked at once. `of_words` has compared the sections with the buffer.
+        may have written is looked at once. `from_words` has compared the sections with the buffer.
 
         Complexity:
             O(words).
 
-        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).disorder()
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).find_damage()
         ''
         """
         buffer = self.buffer
@@ -182,7 +183,7 @@ class Run:
             return "the directory does not lead through level 0"
         return ""
 
-    def packed(self) -> Int64Array:
+    def to_words(self) -> Int64Array:
         """The run's words without gaps; nobody may write to them.
 
         A buffer reserves more than it turns out to need, between sections and at the end. Without

@@ -37,10 +37,10 @@ from dbsp_wcoj.kernels.storage.spine import MOST_RUNS
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.zset import LIMIT, Int64Array
 
-__all__ = ["Contents", "Spine", "runs_in"]
+__all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
 
 # Runs, oldest first, and the newest one by its buffer, address and rows if it is not among them.
-Contents = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
+SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
 GROWTH: Final = 8
 SMALL: Final = 256
@@ -59,8 +59,8 @@ class Spine:
     """
 
     __slots__ = (
-        "_laid",
         "_merges",
+        "_overlay",
         "_owed",
         "_rest",
         "_room",
@@ -82,7 +82,7 @@ class Spine:
         # Rows of merging that steps have not done yet.
         self._owed = 0
         # Runs on top, and how many runs and which weight bound the table had without them.
-        self._laid: list[Run] = []
+        self._overlay: list[Run] = []
         self._rest: tuple[int, int] | None = None
         # Whether runs far from the newest may be due, as they were loaded so.
         self._unsettled = False
@@ -95,12 +95,10 @@ class Spine:
         tail = self._newest()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
 
-    @property
-    def contents(self) -> Contents:
-        """The runs, for a later `runs_in`: they are as they are now, whatever is added meanwhile.
+    def snapshot(self) -> SpineSnapshot:
+        """The current runs, for a later `snapshot_runs`; later appends do not change them.
 
-        Cheaper than `runs`, as the tail is only pointed at. Steps that are laid on top are not
-        part of it.
+        Cheaper than `runs`, because it only points at the tail. The overlay is not included.
         """
         runs = tuple(self._runs)
         word = self.table.item
@@ -190,7 +188,7 @@ class Spine:
         Complexity:
             Amortised O(log laid) row copies per row.
         """
-        table, laid = self.table, self._laid
+        table, laid = self.table, self._overlay
         if self._rest is None:
             if table[words.COUNT] >= MOST_RUNS:
                 self.compact()
@@ -211,7 +209,7 @@ class Spine:
 
     def pop_overlay(self) -> list[Run]:
         """Take away the runs that were laid on top, and return what they have become."""
-        laid, self._laid = self._laid, []
+        laid, self._overlay = self._overlay, []
         if self._rest is not None:
             self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._rest
             self._rest = None
@@ -324,7 +322,7 @@ class Spine:
 
     def _check(self) -> None:
         """Assert that the table mirrors the runs and that merges join neighbours."""
-        runs = (*self.runs, *self._laid)
+        runs = (*self.runs, *self._overlay)
         assert self.table[words.COUNT] == len(runs)
         assert [int(a) for a in self.table[1 : 1 + len(runs)]] == [run.address for run in runs]
         assert self.weight_bound == min(sum(run.max_abs_weight for run in runs), LIMIT)
@@ -333,8 +331,8 @@ class Spine:
             assert self._runs[position + 1] is merge.newer
 
 
-def runs_in(contents: Contents) -> tuple[Run, ...]:
-    """The runs that `Spine.contents` gave, oldest first; any thread may ask."""
+def snapshot_runs(contents: SpineSnapshot) -> tuple[Run, ...]:
+    """The runs that `Spine.snapshot` gave, oldest first; any thread may ask."""
     runs, tail = contents
     return runs if tail is None else (*runs, _tail_at(*tail))
 

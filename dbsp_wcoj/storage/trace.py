@@ -1,32 +1,64 @@
-"""A trace: the history of one relation, arranged in every column order that something needs.
+"""A trace: the history of one relation, arranged in every column order that a query reads.
 
-An arrangement is the trace in one column order, stored as a spine of runs and shared by all atoms
-and queries that need that order. A step is prepared first and committed later: `Trace.prepare`
-builds the delta's runs and checks everything that can go wrong, so a commit cannot fail and an
-abandoned step leaves no mark.
+An arrangement is the trace in one column order. It is stored as a spine of runs and shared by all
+atoms and queries that need that order. A step is prepared first and committed later:
+`Trace.prepare` builds the delta's runs and checks everything that can go wrong, so a commit cannot
+fail and an abandoned step changes nothing.
+
+A staged step (`TraceStep`) is one run in each column order and changes nothing until it is
+committed. Staged steps can also be pushed on the trace as an overlay, one on top of the other, so
+that the next step is computed as if they had been committed (`Trace.push_overlay`): this is how the
+iterations of a recursion run within one step. Popped again, their sum is one staged step.
+
+A `TraceVersion` is the content of a trace at one moment, for readers in any thread. Runs are
+immutable, so a version is a list of runs: nothing is copied, and later changes of the trace make
+new runs and leave these alone. A reader of a version keeps its runs alive.
 
 Invariant: no row's weight, and no sum of neighbouring runs, ever leaves int64. As long as the
-largest weights of all runs add up to less, nothing has to be looked at; beyond that each row of
-the delta is looked up, and the runs are merged into one: O(n) for each step in which some weights
-are that large.
+largest weights of all runs add up to less, no row needs a check; beyond that each row of the delta
+is looked up, and the runs are merged into one: O(n) for each step in which some weights are that
+large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.weight_lookup import row_weights
-from dbsp_wcoj.storage.arena import Arena
+from dbsp_wcoj.storage.arena import FEW, Arena
 from dbsp_wcoj.storage.run import Run
-from dbsp_wcoj.storage.spine import Contents, Spine
-from dbsp_wcoj.storage.trace_step import ColumnOrder, Overlaid, TraceStep, order_array, run_in_order
-from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
+from dbsp_wcoj.zset import LIMIT, MAX_ARITY, Int64Array, ZSet, accumulate, consolidated_rows
 
-__all__ = ["Arrangement", "ColumnOrder", "Overlaid", "Trace", "TraceStep", "run_in_order"]
+__all__ = [
+    "Arrangement",
+    "ColumnOrder",
+    "PoppedOverlay",
+    "Trace",
+    "TraceStep",
+    "TraceVersion",
+    "build_run",
+    "order_array",
+]
+
+ColumnOrder = tuple[int, ...]
+
+
+def build_run(zset: ZSet, order: ColumnOrder) -> Run:
+    """The run of a non-empty Z-set in a column order."""
+    return Run.of(zset, order_array(order))
+
+
+@cache
+def order_array(order: ColumnOrder) -> Int64Array:
+    """A column order as an array, for kernels."""
+    return np.array(order, np.int64)
 
 
 class Arrangement:
@@ -39,13 +71,17 @@ class Arrangement:
         self.order = order
         self.spine = Spine()
 
-    def run_of(self, zset: ZSet) -> Run:
+    def build_run(self, zset: ZSet) -> Run:
         """The run of a non-empty Z-set in this order."""
-        return run_in_order(zset, self.order)
+        return build_run(zset, self.order)
 
 
 class Trace:
     """The history of a relation of ``arity`` columns, as the sum of its deltas.
+
+    Attributes:
+        arity: The number of columns.
+        version: The number of committed steps.
 
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(1, 2), (3, 4)]))
@@ -54,12 +90,12 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arena", "_arrangements", "_laid", "arity", "version")
+    __slots__ = ("_arena", "_arrangements", "_overlay_steps", "arity", "version")
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """An empty trace with the given arrangements, by default one in the columns' own order.
 
-        A trace without arrangements keeps nothing.
+        A trace without arrangements stores no rows.
 
         Raises:
             ArityError: ``arity`` is 0; a relation without columns is just a weight.
@@ -68,35 +104,34 @@ class Trace:
         if not 1 <= arity <= MAX_ARITY:
             raise ArityError(f"a trace has from 1 to {MAX_ARITY} columns, not {arity}")
         self.arity = arity
-        # How many steps have been committed.
         self.version = 0
         self._arrangements: dict[ColumnOrder, Arrangement] = {}
-        # None when the arrangements have changed.
+        # None after a change of the arrangements.
         self._arena: Arena | None = None
-        self._laid: list[TraceStep] = []
+        self._overlay_steps: list[TraceStep] = []
         for order in [tuple(range(arity))] if orders is None else orders:
             self.arrange(order)
 
     @property
     def arrangements(self) -> tuple[Arrangement, ...]:
-        """All arrangements, in the order in which they were asked for."""
+        """All arrangements, in the order of their creation."""
         return tuple(self._arrangements.values())
 
     @property
     def orders(self) -> tuple[ColumnOrder, ...]:
-        """The column orders of the arrangements, in the order in which they were asked for."""
+        """The column orders of the arrangements, in the order of their creation."""
         return tuple(self._arrangements)
 
     @property
     def arena(self) -> Arena | None:
-        """Where the runs of small deltas lie; None without an arrangement."""
+        """The memory of the runs of small deltas; None without an arrangement."""
         if self._arena is None and self._arrangements:
             self._arena = Arena({order: a.spine for order, a in self._arrangements.items()})
         return self._arena
 
     @property
     def rows(self) -> int:
-        """Rows of all runs, those counted twice that stand in two of them; O(runs)."""
+        """The number of rows of all runs; a row that is in two runs counts twice. O(runs)."""
         return next((one.spine.rows for one in self._arrangements.values()), 0)
 
     @property
@@ -109,7 +144,7 @@ class Trace:
         return order in self._arrangements
 
     def arrange(self, order: ColumnOrder) -> Arrangement:
-        """The arrangement in a column order, built from the rows so far if it is new.
+        """Return the arrangement in a column order; build it from the current rows if it is new.
 
         Raises:
             ArityError: ``order`` is not a permutation of the columns.
@@ -124,29 +159,29 @@ class Trace:
             if self._arrangements and not self.is_empty:
                 rows = self.to_zset()
                 if len(rows):
-                    arrangement.spine.append(arrangement.run_of(rows))
-            for step in self._laid:
+                    arrangement.spine.append(arrangement.build_run(rows))
+            for step in self._overlay_steps:
                 arrangement.spine.push_overlay(step.run(order))
             self._arrangements[order] = arrangement
             self._arena = None
         return arrangement
 
-    def contents(self) -> list[tuple[ColumnOrder, Contents]]:
-        """The runs of each arrangement as they are now; see `Spine.contents`."""
-        return [(order, a.spine.contents) for order, a in self._arrangements.items()]
+    def snapshot(self) -> list[tuple[ColumnOrder, SpineSnapshot]]:
+        """The current runs of each arrangement; see `Spine.snapshot`."""
+        return [(order, a.spine.snapshot()) for order, a in self._arrangements.items()]
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
-        """Fill the trace with runs as they are; nothing is copied or built.
+        """Replace the runs of the trace; nothing is copied or built.
 
-        Arrangements that are not given are dropped, because they lack the rows; asked for again
-        they are built. If none is given, the trace stays as it is.
+        An arrangement without runs here is dropped, because it lacks the rows; `arrange` builds it
+        again. With no arrangements at all, the trace does not change.
 
         Args:
-            arrangements: Per column order the runs, oldest first; the sum is the same in all of
-                them.
+            arrangements: The runs of each column order, oldest first; their sum is the same in all
+                orders.
 
         Raises:
-            ArityError: A run has another arity, or an order is none of this trace.
+            ArityError: A run has another arity, or an order does not permute the columns.
 
         Complexity:
             O(runs).
@@ -177,7 +212,7 @@ class Trace:
         self.version += 1
 
     def keep(self, orders: Iterable[ColumnOrder]) -> None:
-        """Drop all arrangements but these; if the trace has none of them, nothing is dropped.
+        """Drop all other arrangements; if the trace has none of these, nothing is dropped.
 
         >>> trace = Trace(2, [(0, 1), (1, 0)])
         >>> trace.keep([(1, 0)])
@@ -202,10 +237,10 @@ class Trace:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
-        return self.checked(TraceStep(self, delta))
+        return self.check_step(TraceStep(self, delta))
 
-    def checked(self, step: TraceStep) -> TraceStep:
-        """A staged step, once it is known to leave no weight beyond int64; see `prepare`."""
+    def check_step(self, step: TraceStep) -> TraceStep:
+        """Check that a staged step keeps every weight within int64; return it. See `prepare`."""
         for arrangement in self._arrangements.values():
             largest = step.run(arrangement.order).max_abs_weight
             if arrangement.spine.weight_bound + largest > LIMIT:
@@ -214,7 +249,7 @@ class Trace:
             return step
         delta = step.delta
         old, change = self.weights_of(delta), delta.weights
-        new = old + change  # wraps around where it overflows, which shows in the signs
+        new = old + change  # wraps around on overflow; the signs show it
         beyond = (((old ^ new) & (change ^ new)) < 0) | (new < -LIMIT)
         if beyond.any():
             first = int(beyond.argmax())
@@ -223,7 +258,7 @@ class Trace:
                 f"{int(old[first]) + int(change[first])}, beyond int64 ({LIMIT}); "
                 f"split or scale the weights"
             )
-        step.compact = True
+        step.must_compact = True
         return step
 
     def update(self, delta: ZSet) -> None:
@@ -241,11 +276,11 @@ class Trace:
             )
 
     def push_overlay(self, step: TraceStep) -> None:
-        """Let readers see a staged step as if it were committed, until it is lifted.
+        """Show a staged step to readers as if it were committed, until `pop_overlay`.
 
-        So steps can be made on top of each other before any is committed: the iterations of a
-        recursion. Rows are read by joins, `weights_of` and `dbsp_wcoj.storage.prefix_lookup`;
-        `to_zset` and the runs stay those of the trace.
+        So a step can read earlier steps that are not committed: the iterations of a recursion.
+        Joins, `weights_of` and `dbsp_wcoj.storage.prefix_lookup` read the overlay; `to_zset` and
+        the runs do not include it.
 
         >>> trace = Trace(1)
         >>> trace.push_overlay(trace.prepare(ZSet.from_rows([(7,)])))
@@ -254,15 +289,15 @@ class Trace:
         >>> trace.pop_overlay().total().delta, trace.weights_of(ZSet.from_rows([(7,)])).tolist()
         (ZSet({(7,): 1}), [0])
         """
-        self._laid.append(step)
+        self._overlay_steps.append(step)
         for order, arrangement in self._arrangements.items():
             arrangement.spine.push_overlay(step.run(order))
 
-    def pop_overlay(self) -> Overlaid:
-        """Take away the steps that were laid; the trace is as it was."""
-        steps, self._laid = self._laid, []
+    def pop_overlay(self) -> PoppedOverlay:
+        """Remove the overlay and return its steps; the trace is as it was before."""
+        steps, self._overlay_steps = self._overlay_steps, []
         runs = {order: a.spine.pop_overlay() for order, a in self._arrangements.items()}
-        return Overlaid(self, steps, runs)
+        return PoppedOverlay(self, steps, runs)
 
     def weights_of(self, rows: ZSet) -> Int64Array:
         """The current weight of each row of ``rows`` (its own weights do not matter), 0 if absent.
@@ -311,3 +346,149 @@ class Trace:
         for arrangement in self._arrangements.values():
             return arrangement
         raise DbspWcojError("the trace has no arrangement, so it keeps no rows; arrange it first")
+
+
+class TraceStep:
+    """The delta of one step of one relation: its run in each order, not yet part of the trace.
+
+    Attributes:
+        trace: The trace that the step changes.
+        must_compact: Whether a sum of runs might leave int64, so that the commit leaves one run.
+    """
+
+    __slots__ = ("_arena", "_delta", "_runs", "_version", "must_compact", "trace")
+
+    def __init__(self, trace: Trace, delta: ZSet) -> None:
+        """Stage a non-empty delta of ``trace``, arranged as the trace is."""
+        self._delta: ZSet | None = delta
+        self.must_compact = False
+        self.trace = trace
+        self._version = trace.version
+        # The arena that holds the runs, if any.
+        self._arena = trace.arena if len(delta) <= FEW else None
+        if self._arena is None:
+            self._runs = {order: build_run(delta, order) for order in trace.orders}
+        else:
+            self._runs = self._arena.build_runs(delta)
+
+    @staticmethod
+    def from_runs(trace: Trace, runs: dict[ColumnOrder, Run]) -> TraceStep:
+        """Stage a delta given as non-empty runs, one for each order of the trace."""
+        step = TraceStep.__new__(TraceStep)
+        step._delta, step._runs, step._arena = None, runs, None
+        step.must_compact, step.trace, step._version = False, trace, trace.version
+        return step
+
+    @property
+    def delta(self) -> ZSet:
+        """The rows of the step."""
+        if self._delta is None:
+            order, run = next(iter(self._runs.items()))
+            columns, weights = run.read()
+            rows = np.empty_like(columns)
+            rows[list(order)] = columns
+            self._delta = consolidated_rows(rows, weights)
+        return self._delta
+
+    def run(self, order: ColumnOrder) -> Run:
+        """The delta's run in a column order, built on the first call."""
+        run = self._runs.get(order)
+        if run is None:
+            run = self._runs[order] = build_run(self.delta, order)
+        return run
+
+    @property
+    def changes(self) -> tuple[TraceStep, ...]:
+        """The steps of the traces that change: only this one. Composite steps list several."""
+        return (self,)
+
+    @property
+    def runs(self) -> dict[ColumnOrder, Run]:
+        """The delta's run in each column order of the trace."""
+        return {order: self.run(order) for order in self.trace.orders}
+
+    def commit(self) -> None:
+        """Make the delta part of the trace.
+
+        Raises:
+            DbspWcojError: The trace has changed since the step was prepared.
+        """
+        trace = self.trace
+        if trace.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the trace is at version "
+                f"{trace.version}; prepare it again"
+            )
+        trace.version += 1
+        arena = None if self.must_compact else self._arena
+        if arena is not None and arena is trace.arena and arena.add(self._runs):
+            return
+        for arrangement in trace.arrangements:
+            if self.must_compact:
+                arrangement.spine.compact()
+            arrangement.spine.append(self.run(arrangement.order))
+            if self.must_compact:
+                arrangement.spine.compact()
+
+
+class PoppedOverlay(NamedTuple):
+    """The steps of an overlay, and their runs, partly merged, by column order."""
+
+    trace: Trace
+    steps: list[TraceStep]
+    runs: dict[ColumnOrder, list[Run]]
+
+    def total(self) -> TraceStep | None:
+        """The sum of the steps as one staged step; None if it has no rows.
+
+        Raises:
+            WeightOverflowError: The weight of a row would leave int64.
+
+        Complexity:
+            Amortised O(log steps) row copies per row and arrangement, mostly in `push_overlay`.
+        """
+        steps, trace = self.steps, self.trace
+        if len(steps) == 1:
+            return steps[0]
+        if not self.runs or sum([len(step.delta) for step in steps]) <= FEW:
+            delta = accumulate([step.delta for step in steps], trace.arity)
+            return trace.prepare(delta) if len(delta) else None
+        summed = {order: Run.sum_of(of) for order, of in self.runs.items() if of}
+        summed = {order: run for order, run in summed.items() if run.rows}
+        return trace.check_step(TraceStep.from_runs(trace, summed)) if summed else None
+
+
+class TraceVersion:
+    """The current rows of a trace, in its current column orders.
+
+    Args:
+        trace: A trace without an overlay (`Trace.push_overlay`).
+
+    Complexity:
+        O(arrangements), and O(runs) for the first reader.
+
+    >>> trace = Trace(1)
+    >>> trace.update(ZSet.from_rows([(7,)]))
+    >>> before = TraceVersion(trace)
+    >>> trace.update(ZSet.from_rows([(8,)]))
+    >>> before.trace.to_zset(), trace.to_zset()
+    (ZSet({(7,): 1}), ZSet({(7,): 1, (8,): 1}))
+    """
+
+    __slots__ = ("_arity", "_snapshot", "_trace")
+
+    def __init__(self, trace: Trace) -> None:
+        self._arity = trace.arity
+        self._snapshot = trace.snapshot()
+        self._trace: Trace | None = None
+
+    @property
+    def trace(self) -> Trace:
+        """A trace of these rows, read-only and shared by all readers."""
+        found = self._trace
+        if found is None:
+            # Two threads may both build one; either result is right.
+            found = Trace(self._arity, ())
+            found.load({order: snapshot_runs(one) for order, one in self._snapshot})
+            self._trace = found
+        return found

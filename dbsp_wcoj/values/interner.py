@@ -1,18 +1,18 @@
 """Interner: byte strings to the codes 0, 1, 2, … in order of first appearance, and back.
 
-What gives strings, binaries, wide decimals and whole payload rows the one int64 that the joins work
-on. Everything is arrays: strings come in as Arrow lays them out (offsets and bytes) and go out so,
-and no Python runs per string (`dbsp_wcoj.kernels.values.intern`).
+An interner maps strings, binaries, wide decimals and whole payload rows to the one int64 that the
+joins work on. Input and output are arrays in the layout of Arrow (offsets and bytes), and no Python
+runs per string (`dbsp_wcoj.kernels.values.intern`).
 
 Laws: two strings have one code iff they are equal; a code never changes, whatever is added later,
-until `Interner.truncate` takes it back; an error leaves the table as it was.
+until `Interner.truncate` removes it; an error leaves the table as it was.
 
 Memory: the bytes of each distinct string once, 8 bytes for its end and 16 to 32 for its slots. The
-arrays double when full, so adding is O(bytes) amortised; a look-up is O(bytes), about one cache
-miss in a table beyond the caches. Whoever chooses strings that collide makes it slow, never wrong.
+arrays double when they are full, so adding is O(bytes) amortised; a look-up is O(bytes), about one
+cache miss in a table beyond the caches. Strings chosen to collide make it slow, never wrong.
 
-Not taken: a Python dict (`dbsp_wcoj.table`, for values that come as Python objects) takes ten times
-as long and a hundred bytes more per string; Arrow's dictionary_encode begins anew with each array.
+Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
+Arrow's dictionary_encode starts again with each array.
 
 One thread at a time may add; the arrays that are handed out stay as they are for good. Meanwhile
 other threads read the strings that were there at some moment through an overlay

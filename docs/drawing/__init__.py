@@ -1,10 +1,10 @@
-"""The pictures of the documentation, drawn by what they show.
+"""The pictures of the documentation, drawn from the code that they show.
 
 ::
 
-    python -m docs.drawing           # draw docs/pictures/*.svg anew
-    python -m docs.drawing --check   # exit status 1 if one is not as it would be drawn
+    python -m docs.drawing           # draw docs/pictures/*.svg
+    python -m docs.drawing --check   # exit status 1 if one is out of date
 
-What a picture claims is computed when it is drawn: the terms are those of `dbsp_wcoj.formulas`, the
-lists of the join those of its prefix extenders, the cells those of the HyperCube's shares.
+A picture is computed when it is drawn: the terms come from `dbsp_wcoj.formulas`, the lists of the
+join from its prefix extenders, the cells from the HyperCube's shares, the deltas from a circuit.
 """

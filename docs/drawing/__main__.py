@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent.parent / "pictures"
 
 
 def main() -> int:
-    """Draw all pictures, or say which ones are not as they would be drawn."""
+    """Draw all pictures, or list those that are out of date."""
     stale = []
     for name, draw in PICTURES.items():
         path = FOLDER / f"{name}.svg"
@@ -20,7 +20,7 @@ def main() -> int:
             stale.append(path.name)
             if "--check" not in sys.argv:
                 path.write_text(text)
-    print("drawn anew:" if "--check" not in sys.argv else "stale:", ", ".join(stale) or "none")
+    print("drawn:" if "--check" not in sys.argv else "stale:", ", ".join(stale) or "none")
     return int(bool(stale) and "--check" in sys.argv)
 
 

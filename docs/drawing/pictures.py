@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+
+from circuits import compile_sql
 from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 
 __all__ = ["PICTURES"]
 
@@ -19,6 +22,68 @@ RECURSIVE = [name for name in Formula if name.is_recursive]
 
 # The graph of the pictures of joins.
 EDGES = [(1, 2), (1, 3), (1, 5), (2, 3), (2, 4), (2, 5), (2, 6), (2, 7), (3, 5), (4, 6)]
+
+
+def overview() -> str:
+    """One step of the README's example: changed rows of three relations, and of two views."""
+    schemas = {
+        "orders": pa.schema({"nr": pa.int64(), "item": pa.string(), "price": pa.float64()}),
+        "shipments": pa.schema({"nr": pa.int64(), "item": pa.string(), "carrier": pa.string()}),
+        "invoices": pa.schema({"nr": pa.int64(), "item": pa.string(), "price": pa.float64()}),
+    }
+    views = """
+        CREATE VIEW matched AS
+            SELECT nr, item, carrier
+            FROM orders JOIN shipments USING (nr, item) JOIN invoices USING (nr, item, price);
+        CREATE VIEW waiting AS
+            SELECT nr, count(*) AS items
+            FROM orders o
+            WHERE NOT EXISTS (SELECT 1 FROM shipments s WHERE s.nr = o.nr AND s.item = o.item)
+            GROUP BY nr;
+    """
+    circuit = compile_sql(views, schemas)
+    lamp = {"nr": 1, "item": "lamp", "price": 30.5}
+    circuit.step({"orders": [{"nr": 1, "item": "desk", "price": 250.0}, lamp]})
+    deltas = {"shipments": [{"nr": 1, "item": "lamp", "carrier": "rail"}], "invoices": [lamp]}
+    changes = {name: delta.to_pylist() for name, delta in circuit.step(deltas).items()}
+
+    canvas = Canvas(
+        806, 236, "Changed rows of the inputs go in, changed rows of the views come out"
+    )
+    canvas.text(12, 22, "changed rows in", "bold")
+    for place, (name, schema) in enumerate(schemas.items()):
+        canvas.text(12, 56 + 64 * place, f"{name}({', '.join(schema.names)})", "small muted")
+        _changed_rows(canvas, 12, 63 + 64 * place, 200, deltas.get(name, []))
+        canvas.arrow(220, 74 + 64 * place, 284, 116)
+    canvas.box(290, 36, 226, 168, "box")
+    canvas.text(403, 62, "circuit", "bold", "middle")
+    canvas.text(403, 88, "one N-way join per query,", "small", "middle")
+    canvas.text(403, 106, "one term per changed relation", "small", "middle")
+    canvas.cell(292, 124, 222, 26, "orders ⋈ shipments ⋈ invoices", "delta", "small mono")
+    canvas.text(403, 174, "state: the input rows, sorted;", "small muted", "middle")
+    canvas.text(403, 191, "no intermediate results", "small muted", "middle")
+    canvas.text(594, 22, "changed rows of the views out", "bold")
+    for place, (name, rows) in enumerate(changes.items()):
+        names = [column for column in rows[0] if column != "weight"]
+        canvas.arrow(520, 106 + 20 * place, 586, 76 + 80 * place)
+        canvas.text(594, 56 + 80 * place, f"{name}({', '.join(names)})", "small muted")
+        _changed_rows(canvas, 594, 63 + 80 * place, 200, rows)
+    canvas.text(403, 226, "one Spark micro-batch = one exact step", "small muted", "middle")
+    return canvas.svg()
+
+
+def _changed_rows(
+    canvas: Canvas, x: float, y: float, width: float, rows: list[dict[str, object]]
+) -> None:
+    """A line for each row: its weight, and its values."""
+    for place, row in enumerate(rows):
+        weight = int(str(row.get("weight", 1)))
+        values = ", ".join(str(value) for name, value in row.items() if name != "weight")
+        top = y + 25 * place
+        canvas.cell(x, top, 34, 22, f"{weight:+d}", "new" if weight > 0 else "delta", "small mono")
+        canvas.cell(x + 36, top, width - 36, 22, values, "box", "small mono")
+    if not rows:
+        canvas.text(x, y + 15, "no change", "small muted")
 
 
 def zset() -> str:
@@ -81,9 +146,7 @@ def square() -> str:
         canvas.text(x + 135, y - 8, "d1", "small muted", "middle")
         canvas.text(x - 12, y + 60, "O2", "small muted", "end")
         canvas.text(x - 12, y + 140, "d2", "small muted", "end")
-    canvas.text(
-        50, 236, "What is coloured orange is the delta; each piece is one join.", "small muted"
-    )
+    canvas.text(50, 236, "The orange area is the delta; each piece is one join.", "small muted")
     return canvas.svg()
 
 
@@ -205,14 +268,14 @@ def hypercube() -> str:
     """The cells of a triangle's grid, and those that a row of each atom is sent to."""
     cells = 8
     atoms = [
-        Atom("e1", {"a": 0, "b": 1}, 1),
-        Atom("e2", {"b": 0, "c": 1}, 1),
-        Atom("e3", {"a": 0, "c": 1}, 1),
+        JoinInput("e1", {"a": 0, "b": 1}, 1),
+        JoinInput("e2", {"b": 0, "c": 1}, 1),
+        JoinInput("e3", {"a": 0, "c": 1}, 1),
     ]
     shares = shares_of(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]
     assert parts == [2, 2, 2], parts
-    canvas = Canvas(720, 262, "Eight cells; a row of each relation goes to the two cells of a line")
+    canvas = Canvas(720, 262, "Eight cells; each row is sent to the two cells of a line")
     wanted = {
         "e(a, b) with a in 0, b in 1": lambda a, b, c: (a, b) == (0, 1),
         "e(b, c) with b in 1, c in 0": lambda a, b, c: (b, c) == (1, 0),
@@ -277,9 +340,9 @@ def flow() -> str:
             canvas.arrow(x - 17, 91, x - 1, 91)
     canvas.text(12, 36, "one micro-batch", "bold")
     canvas.line(12, 140, 522, 140)
-    canvas.text(267, 160, "fails here: nothing has happened", "small", "middle")
+    canvas.text(267, 160, "a failure here: no effect", "small", "middle")
     canvas.line(540, 140, 786, 140)
-    canvas.text(663, 160, "fails here: done, given out again", "small", "middle")
+    canvas.text(663, 160, "a failure here: done, published again", "small", "middle")
     return canvas.svg()
 
 
@@ -288,6 +351,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "formulas": formulas,
     "hypercube": hypercube,
     "join": join,
+    "overview": overview,
     "spine": spine,
     "square": square,
     "zset": zset,

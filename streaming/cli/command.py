@@ -32,10 +32,10 @@ __all__ = [
     "GONE",
     "INTERRUPTED",
     "REFUSED",
-    "done_by",
-    "plainly",
-    "say_error",
-    "text_of",
+    "error_message",
+    "implemented_in",
+    "print_error",
+    "report_errors",
 ]
 
 #: Words that are no longer taken; the parser refuses them and says what to do.
@@ -55,7 +55,7 @@ INSTALLS: Final = {
 }
 
 
-def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command whose work is done by the function of its name in a module.
 
     That function takes the same words by name, all but ``debug`` and ``GONE``.
@@ -66,14 +66,24 @@ def done_by(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         def imported(**words: Any) -> None:
             for word in GONE:
                 words.pop(word, None)
+            if (context := words.pop("context", None)) is not None:
+                words["explicit"] = _explicit_options(context)
             getattr(importlib.import_module(module), function.__name__)(**words)
 
-        return plainly(imported)
+        return report_errors(imported)
 
     return declared
 
 
-def plainly(function: Callable[..., None]) -> Callable[..., None]:
+def _explicit_options(context: typer.Context) -> set[str]:
+    """The names of the options that are given on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {
+        name for name, source in sources.items() if source and not source.name.startswith("DEFAULT")
+    }
+
+
+def report_errors(function: Callable[..., None]) -> Callable[..., None]:
     """A command whose errors are one line; its word ``debug`` is taken care of here."""
 
     @functools.wraps(function)
@@ -95,7 +105,7 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
                 sys.stderr.write(redacted("".join(traceback.format_exception(error))))
             status, text = _told(error)
             for problem in getattr(error, "problems", (text,)):
-                say_error(problem, as_json=words.get("log_format") == "json", status=status)
+                print_error(problem, as_json=words.get("log_format") == "json", status=status)
             raise typer.Exit(status) from None
 
     return command
@@ -103,7 +113,7 @@ def plainly(function: Callable[..., None]) -> Callable[..., None]:
 
 def _say_interrupted(*, as_json: bool) -> None:
     if as_json:
-        say_error("interrupted", as_json=True, status=INTERRUPTED)
+        print_error("interrupted", as_json=True, status=INTERRUPTED)
     else:
         sys.stderr.write("interrupted\n")
 
@@ -113,10 +123,10 @@ def _told(error: Exception) -> tuple[int, str]:
     import pyarrow as pa
 
     from dbsp_wcoj import DbspWcojError
-    from streaming.cli.terminal.spark_error import is_of_spark, reason_of
+    from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
     from streaming.errors import FailedError
 
-    text = text_of(error)
+    text = error_message(error)
     if isinstance(error, FailedError):
         return FAILED, text
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:
@@ -127,8 +137,8 @@ def _told(error: Exception) -> tuple[int, str]:
         )
     if isinstance(error, DbspWcojError | OSError | pa.ArrowException):
         return REFUSED, text
-    if is_of_spark(error):
-        return FAILED, reason_of(error)
+    if is_spark_error(error):
+        return FAILED, spark_reason(error)
     kind = type(error).__name__
     return FAILED, (
         f"{kind}: {text or 'no more is known'}: a mistake of this program; please report it with "
@@ -136,10 +146,10 @@ def _told(error: Exception) -> tuple[int, str]:
     )
 
 
-def text_of(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """The message of an error in one line, with its notes.
 
-    >>> print(text_of(FileNotFoundError(2, "No such file or directory", "in/e")))
+    >>> print(error_message(FileNotFoundError(2, "No such file or directory", "in/e")))
     in/e: No such file or directory
     """
     lines = str(error).splitlines()
@@ -151,7 +161,7 @@ def text_of(error: Exception) -> str:
     return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")
 
 
-def say_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
+def print_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
     """Say on standard error what is wrong, in one line, or as a line of JSON."""
     from streaming.cli.terminal.display import console
     from streaming.redacted import redacted

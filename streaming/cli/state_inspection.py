@@ -19,7 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streaming.errors import StateDamagedError, StateError
-from streaming.sink.dead_letters import LETTERS as LETTER_COLUMNS
+from streaming.sources.dead_letters import LETTERS as LETTER_COLUMNS
 from streaming.state.checksums import items, text, verified_text
 from streaming.state.files import LOCK, LocalFiles, read_small
 from streaming.state.manifest import (

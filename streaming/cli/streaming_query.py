@@ -19,10 +19,10 @@ from typing import Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from streaming.cli.terminal.spark_error import is_of_spark, reason_of
+from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["interval_of", "run_query", "signals_deferred"]
+__all__ = ["parse_interval", "run_query", "signals_deferred"]
 
 #: Seconds between two looks at Spark's progress.
 PROGRESS_SECONDS: Final = 1
@@ -35,18 +35,18 @@ _UNITS: Final = {
 }
 
 
-def interval_of(text: str) -> str:
-    """A length of time in Spark's words.
+def parse_interval(text: str, label: str = "--every") -> str:
+    """Convert a length of time to Spark's notation.
 
     Raises:
-        EventsError: It is none.
+        EventsError: The text is not a length of time.
 
-    >>> interval_of("500ms"), interval_of("5 Seconds")
+    >>> parse_interval("500ms"), parse_interval("5 Seconds")
     ('500 milliseconds', '5 seconds')
     """
     found = _INTERVAL.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise EventsError(f"--every {text!r}: write a number and a unit, as in '5 seconds'")
+        raise EventsError(f"{label} {text!r}: write a number and a unit, as in '5 seconds'")
     return f"{found[1]} {_UNITS[found[2]]}"
 
 
@@ -129,7 +129,7 @@ def run_query(
             signal.signal(number, handler)
     if stopped and not asked.is_set():
         cause = failures[-1] if failures else stopped[0]
-        raise FailedError(reason_of(cause) if is_of_spark(cause) else str(cause)) from cause
+        raise FailedError(spark_reason(cause) if is_spark_error(cause) else str(cause)) from cause
     return not asked.is_set()
 
 

@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 
 from streaming.cli.arguments.options import OldToken, TokenFile
-from streaming.cli.command import plainly
+from streaming.cli.command import report_errors
 from streaming.cli.terminal.display import print_json
 from streaming.cli.terminal.page import announce
 from streaming.cli.terminal.usage import PlainCommand
@@ -66,7 +66,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 @app.command(cls=PlainCommand, epilog="Example: dbsp-wcoj demo --window 36h --ui")
-@plainly
+@report_errors
 def demo(
     window: Annotated[
         str | None,

@@ -1,30 +1,30 @@
-"""Display: the counts while the stream runs.
+"""Show the counts while the stream runs.
 
-In a terminal a table that is redrawn in place, with the leading nodes and a progress bar; elsewhere
-about twenty plain lines. Both show what a run's ``History`` holds and change nothing.
+On a terminal a table is redrawn in place, with the leading nodes and a progress bar; elsewhere
+about twenty lines are printed. Both read the `History` of a run and change nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from streaming.cli.terminal.live_table import LiveTable
 from streaming.demo.run import History
 
-__all__ = ["Display", "clock"]
+__all__ = ["Display", "format_time"]
 
-EPOCH_MINIMUM: Final = 100_000_000  # smaller numbers are no seconds since 1970 of our time
-PLAIN_LINES: Final = 20
+#: Smaller numbers are not times in seconds since 1970, but only ordered.
+MIN_EPOCH_S: Final = 100_000_000
+#: The number of lines that are printed without a terminal.
+MAX_LINES: Final = 20
 
 ROWS: Final = (
     ("links", "links, by weight"),
@@ -37,59 +37,40 @@ ROWS: Final = (
 LEADERS: Final = (("corners", "in most directed triangles"), ("turning", "in most 3-cycles"))
 
 
-def clock(time: int) -> str:
-    """A time of the stream as text: seconds since 1970 as a date, other numbers as they are.
+def format_time(time: int) -> str:
+    """Format a time of the stream: seconds since 1970 as a date, other numbers unchanged.
 
-    >>> clock(1082040961), clock(42)
+    >>> format_time(1082040961), format_time(42)
     ('2004-04-15 14:56', '42')
     """
-    if time < EPOCH_MINIMUM:
+    if time < MIN_EPOCH_S:
         return str(time)
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-@dataclass
-class Display:
+class Display(LiveTable):
     """Shows a history; a context manager around the run.
 
-    Attributes:
-        console: Where to write.
-        history: What to show.
-        names: A name for each node; its number where there is none.
+    Args:
+        console: The terminal.
+        history: The history to show.
+        names: The names of nodes; a node without one is shown by its number.
     """
 
-    console: Console
-    history: History
-    names: Mapping[int, str]
-    _live: Live | None = field(default=None, init=False)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live = Live(
-                get_renderable=self._frame, console=self.console, refresh_per_second=8
-            )
-            self._live.start(refresh=True)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
+    def __init__(self, console: Console, history: History, names: Mapping[int, str]) -> None:
+        super().__init__(console, is_live=console.is_terminal)
+        self.history, self.names = history, names
 
     def update(self) -> None:
-        """Tell of a micro-batch that was added to the history."""
-        if self._live is not None:
-            return  # redrawn by its own clock
+        """Print a line for the last micro-batch of the history, if one is due."""
+        if self.is_live:
+            return
         done, total = len(self.history.counts), len(self.history.cuts)
-        if done == total or done * PLAIN_LINES // total > (done - 1) * PLAIN_LINES // total:
+        if done == total or done * MAX_LINES // total > (done - 1) * MAX_LINES // total:
             self.console.print(self._line(), highlight=False, soft_wrap=True)
 
     def summary(self) -> str:
-        """The peak of the directed triangles, and who led then."""
+        """The peak of the directed triangles, and the leading nodes at that time."""
         history = self.history
         if not history.counts:
             return "nothing was replayed"
@@ -101,7 +82,7 @@ class Display:
         return "\n".join(lines)
 
     def _time(self, batch: int) -> str:
-        return clock(int(self.history.stream.time[self.history.cuts[batch] - 1]))
+        return format_time(int(self.history.stream.time[self.history.cuts[batch] - 1]))
 
     def _line(self) -> str:
         history = self.history
@@ -116,7 +97,7 @@ class Display:
             f", 3-cycles {now.cycles:,}{most}"
         )
 
-    def _frame(self) -> RenderableType:
+    def frame(self) -> RenderableType:
         history = self.history
         done = len(history.counts)
         if not done:

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from streaming.demo.display import EPOCH_MINIMUM
+from streaming.demo.display import MIN_EPOCH_S
 from streaming.demo.run import History
 
 __all__ = ["plot"]
@@ -68,6 +68,6 @@ def plot(history: History, path: Path, title: str) -> None:
 
 def _times(history: History) -> list[Any]:
     times: list[Any] = history.stream.time[history.cuts - 1].tolist()
-    if min(times) < EPOCH_MINIMUM:
+    if min(times) < MIN_EPOCH_S:
         return times
     return [datetime.fromtimestamp(time, UTC) for time in times]

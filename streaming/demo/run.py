@@ -1,13 +1,12 @@
-"""Run: replay a change stream through Spark into the views, and keep what they showed.
+"""Replay a change stream through Spark into the views, and keep the history of their totals.
 
-The file source hands one file to each micro-batch (``maxFilesPerTrigger``), the trigger
-``availableNow`` runs until all files are read. After each micro-batch the deltas are added to the
-totals, checked, and shown to the observer, all in the thread that Spark calls back.
+The file source gives one file to each micro-batch (``maxFilesPerTrigger``), and the query ends when
+all files are read. After each micro-batch the deltas are added to the totals, the totals are
+checked, and the observer is called, all in the thread of Spark's callback.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -15,31 +14,31 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit
+from streaming.cli.streaming_query import run_query
 from streaming.demo.checks import Checks
 from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.replay import read_files, write_files
 from streaming.demo.triangles import Counts, Totals
-from streaming.errors import StreamingError
+from streaming.errors import FailedError, StreamingError
 from streaming.sink.view_sink import ViewSink, Watcher
 
 __all__ = ["History", "run"]
 
-TOP: Final = 5
+MAX_LEADERS: Final = 5
 
 
 @dataclass
 class History:
-    """What the views showed after each micro-batch.
+    """The totals after each micro-batch.
 
     Attributes:
         stream: The changes that are replayed.
-        cuts: How many changes have been applied after each micro-batch.
-        checks: What the totals are compared with.
-        totals: The views now.
+        cuts: The number of changes that have been applied after each micro-batch.
+        checks: The comparisons of the totals.
+        totals: The current views.
         counts: The totals after each micro-batch so far.
         peak: The highest value of each total, and the number of the micro-batch that had it first.
         busiest: The leading nodes of each view when the graph had most directed triangles.
@@ -61,7 +60,7 @@ class History:
         return int(self.cuts[len(self.counts) - 1]) if self.counts else 0
 
     def add(self, outputs: Mapping[str, pa.Table]) -> None:
-        """Take in the deltas of the next micro-batch."""
+        """Add the deltas of the next micro-batch."""
         self.totals.add(outputs)
         counts = self.totals.counts
         for name in (total.name for total in fields(counts)):
@@ -74,8 +73,8 @@ class History:
         self.checks.after(self.position, self.totals)
 
     def leaders(self) -> dict[str, list[tuple[int, int]]]:
-        """The nodes with the highest counts now."""
-        return {view: self.totals.top(view, TOP) for view in ("corners", "turning")}
+        """The nodes with the highest current counts."""
+        return {view: self.totals.top(view, MAX_LEADERS) for view in ("corners", "turning")}
 
 
 def run(
@@ -91,14 +90,15 @@ def run(
 
     Args:
         session: The Spark session.
-        history: The stream, its cuts and checks; filled in as the stream goes on.
+        history: The stream, its cuts and checks; each micro-batch adds to it.
         circuit: The views, empty.
-        directory: Takes the files of the stream and the checkpoint; made when not there.
+        directory: Receives the files of the stream and the checkpoint; created if necessary.
         observe: Called after each micro-batch.
         watcher: For ``ViewSink.watch``, such as a live page.
 
     Raises:
         StreamingError: The query failed.
+        KeyboardInterrupt: A signal ended the query.
     """
     write_files(history.stream, history.cuts, directory / "changes")
     last = time.perf_counter()
@@ -118,45 +118,20 @@ def run(
         last = now
         observe()
 
-    failures: list[Exception] = []
-
-    def noting(df: DataFrame, batch_id: int) -> None:
-        try:
-            step(df, batch_id)
-        except Exception as error:
-            failures.append(error)  # Spark would bury it in a page of plans
-            raise
-
-    query = (
-        read_files(session, directory / "changes")
-        .writeStream.foreachBatch(noting)
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .trigger(availableNow=True)
-        .queryName("triangles")
-        .start()
-    )
-    stopped: list[StreamingQueryException] = []
-
-    def wait() -> None:
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
-            stopped.append(error)
-
-    # Ctrl-C must find this thread outside of a call to Java, whose connection it would break.
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
     try:
-        while waiting.is_alive():
-            waiting.join(0.1)
-    finally:
-        if query.isActive:
-            query.stop()
-    if stopped:
-        cause = failures[-1] if failures else str(stopped[0]).partition("\n")[0]
+        has_ended = run_query(
+            read_files(session, directory / "changes"),
+            step,
+            checkpoint=directory / "checkpoint",
+            name="triangles",
+            once=True,
+        )
+    except FailedError as error:
         raise StreamingError(
-            f"the stream stopped after {history.position:,} changes: {cause}"
-        ) from stopped[0]
+            f"the stream stopped after {history.position:,} changes: {error}"
+        ) from error
+    if not has_ended:
+        raise KeyboardInterrupt
     if history.position != len(history.stream):
         raise StreamingError(
             f"the stream ended after {history.position:,} of {len(history.stream):,} changes: "

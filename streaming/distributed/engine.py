@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, CircuitStep
+from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
@@ -34,8 +34,8 @@ from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import loads_of
 from streaming.distributed.planning.stages import Stages, stages_of
+from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
-from streaming.sink.engine import StepOutput
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import numbers_in, of_cell, read_manifest
@@ -44,7 +44,7 @@ from streaming.state.store import Store
 __all__ = ["DistributedEngine", "check_distributable", "newest_cells", "stages_in"]
 
 
-class DistributedEngine:
+class DistributedEngine(Engine):
     """Cells on Spark's executors, and the driver's circuit.
 
     Args:
@@ -58,6 +58,8 @@ class DistributedEngine:
         StateError: ``keep`` is too small.
     """
 
+    explain_reads_state = True
+
     def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
         check_distributable(circuit)
         self._stages = stages_in(circuit)
@@ -68,10 +70,11 @@ class DistributedEngine:
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._made_for = ""
-        self.circuit = feeds_of(circuit.definition, self._stages).circuit()
-        self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
+        driver = Circuit(feeds_of(circuit.definition, self._stages))
+        self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
+        super().__init__(driver, self._store)
 
-    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
+    def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """Step the cells; their files are written and not yet named.
 
         Raises:
@@ -79,7 +82,7 @@ class DistributedEngine:
             StateMismatchError: The state is of other stages.
             PySparkException: A task failed, as often as Spark tries it.
         """
-        known = self.versions.cells
+        known = self._store.cells
         pipeline = self._pipeline_for(known)
         session = _session_of(frame)
         before = {} if known is None else pipeline.evened(batch_id, known.manifests)
@@ -89,6 +92,13 @@ class DistributedEngine:
         }
         return StepOutput(
             deltas, _after, CellVersions(self._cells, pipeline.layout.body, dict(result.cells))
+        )
+
+    def check_readable(self, view: str) -> None:
+        """Refuse: the cells keep parts of views, and no process has a whole one."""
+        raise UnknownViewError(
+            f"{view!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
+            "target that holds the view"
         )
 
     def explain(self) -> str:
@@ -148,7 +158,9 @@ def check_distributable(circuit: Circuit) -> None:
         StreamingError: Views or inputs are to be kept whole, a view is recursive, or the results of
             an input's rows are kept when these expire.
     """
-    kept = [name for name, rules in circuit.rules.items() if rules.retain and rules.retain.keeps]
+    kept = [
+        name for name, rules in circuit.input_options.items() if rules.retain and rules.retain.keeps
+    ]
     if kept:
         raise StreamingError(
             f"input {kept[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
@@ -163,7 +175,7 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             f"{', '.join(circuit.materialized)}: to be materialized, and in mode 'distributed' "
             "nothing is kept whole in one place: compile the views without materialize=, and give "
-            "on_delta a target that holds them, or take mode='embedded'"
+            "outputs a target that holds them, or take mode='embedded'"
         )
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from circuits.plan.nodes import Fields
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import Atom
+from streaming.distributed.planning.shares import JoinInput
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
 __all__ = ["explained"]
@@ -103,7 +103,7 @@ def _line(what: str, said: str) -> str:
     return f"  {what:<7} {said}"
 
 
-def _atom(atom: Atom, fields: Fields) -> str:
+def _atom(atom: JoinInput, fields: Fields) -> str:
     bound = ", ".join(f"{name} = {fields[k].name}" for name, k in atom.columns.items())
     return f"{atom.relation}({bound})"
 

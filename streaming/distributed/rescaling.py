@@ -139,7 +139,7 @@ class _Move:
     def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
         self._files = files
         self._wanted = cells
-        self._circuit = (definition or read_definition(files)).circuit()
+        self._circuit = Circuit(definition or read_definition(files))
         identity = identity_of(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
@@ -153,7 +153,7 @@ class _Move:
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = stages_in(self._circuit)
-        self._driver = feeds_of(self._circuit.definition, self._stages).circuit()
+        self._driver = Circuit(feeds_of(self._circuit.definition, self._stages))
         self._cells = [
             StageCells(files, identity.id, stage, definition_of(stage, self._stages))
             for stage in self._stages.stages
@@ -202,7 +202,7 @@ class _Move:
         return self._rewritten(
             import_states(self._driver, tables_of(circuit)),
             {},
-            {name: relation_of(circuit, name) for name in circuit.rules},
+            {name: relation_of(circuit, name) for name in circuit.input_options},
             CellVersions(count, GridLayout(count, tuple(grids)).body, manifests),
         )
 
@@ -218,7 +218,7 @@ class _Move:
         return self._rewritten(
             import_states(self._circuit, tables_of(driver)),
             states,
-            {name: relation_of(driver, name) for name in driver.rules},
+            {name: relation_of(driver, name) for name in driver.input_options},
             None,
         )
 

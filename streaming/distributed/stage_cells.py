@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
 from streaming.distributed.migration import gathered, scattered
@@ -68,7 +69,7 @@ class StageCells:
         found = {}
         for cell in range(grid.cells):
             manifest = of_cell(manifests[cell])
-            circuit = self.definition.circuit()
+            circuit = Circuit(self.definition)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
                     f"cell {cell} of stage {self.stage.number} is of another circuit than this "
@@ -136,7 +137,7 @@ class StageCells:
         self.rows += sum(table.num_rows for table in whole if table is not None)
 
     def _written(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
-        circuit = self.definition.circuit()
+        circuit = Circuit(self.definition)
         filling = StateImport(circuit, steps=steps, marks={})
         filling.give(operator_of(circuit), state)
         step = filling.filled()

@@ -3,7 +3,7 @@
 ::
 
     circuit = compile_sql("SELECT city, count(*) AS n FROM r GROUP BY city", {"r": schema})
-    sink = ViewSink(circuit, on_delta, state_dir="state/")
+    sink = ViewSink(circuit, [Output("r", target)], state_dir="state/")
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
 
 Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without holes, at least
@@ -18,8 +18,8 @@ once each. The sink makes that exactly once:
 
 An error before the commit leaves the state as it was, and the micro-batch may come again. Targets
 get every delta at least once, with the same rows, and the ones that come with this package write
-it once (`streaming.targets`). A plain function ``on_delta(frame, batch_id)`` has to see to that
-itself, by the batch id.
+it once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
+the batch id.
 
 The micro-batch is read on a replay, too: Spark notes a micro-batch as done when the function
 returns, whether its rows were looked at or not, and rows that differ would be lost unseen.
@@ -38,32 +38,35 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from threading import RLock
-from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, UnknownInputError, UnknownViewError
+from circuits import Circuit, UnknownInputError
+from streaming.engine.engine import MicroBatch
 from streaming.errors import StateError
-from streaming.sink.dead_letters import BadRows, apply_policy, check_policy
-from streaming.sink.engine import ExecutionMode, check_outputs, engine_of, place_of
+from streaming.sink.execution_mode import (
+    ExecutionMode,
+    check_outputs,
+    make_engine,
+    resolve_mode,
+)
 from streaming.sink.metrics import BatchMetrics, Stopwatch
-from streaming.sink.output_modes import Output
-from streaming.sink.output_routing import OnDelta, routes_of
-from streaming.sink.preparing import prepare_batch
+from streaming.sink.output import Outputs, route_outputs
 from streaming.sink.query_identity import QueryIdentity
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
+from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, changes_of
 from streaming.state.files import STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
-from streaming.targets.target import Target, ViewDelta
+from streaming.targets.target import ViewDelta
 
 __all__ = ["Published", "ViewSink", "Watcher"]
 
@@ -96,20 +99,18 @@ class ViewSink:
 
     Args:
         circuit: The views; from now on only this sink may step it.
-        on_delta: Where the deltas go: a function ``(frame, batch_id)``, a `Target`, or a mapping
-            from the names of outputs to either. One function or target takes the deltas of all
-            outputs of the circuit, one after another.
+        outputs: The target and the output mode of each view, a list of `Output`. Short form: one
+            `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
+            the circuit, one view after another.
         state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
             system and path, or `Files`. Without it, in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
             bits, its files, dead letters among them, when they are created on a local disk. What
             exists keeps its own. Only the user of this process may read them by default.
         keep: How many versions of the state stay in the directory, at least 2.
-        outputs: How the changes of a view are given out, where not as its delta
-            (`streaming.upsert`, `streaming.complete`); the circuit has to materialize it.
         relation: The input that all rows belong to, when they carry no column ``relation``. Not
             needed when the circuit has one input.
-        feed: How the rows become changes: a `Feed`, or its name
+        feed: How the rows become changes: a `ChangeFeed`, or its name
         (`streaming.sources.change_feeds.FEEDS`).
         bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
             ``letters/`` in the state directory.
@@ -127,8 +128,8 @@ class ViewSink:
     Raises:
         StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
         UnknownInputError: ``relation`` is no input of the circuit.
-        UnknownViewError: ``outputs`` or ``on_delta`` name what is no output.
-        TargetError: A mode does not go with its view.
+        UnknownViewError: An output names a view that is not an output of the circuit.
+        TargetError: An output mode does not fit its view or ``mode``.
         FeedError: There is no such feed.
         StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
             place for files, or there is none to keep dead letters in.
@@ -137,14 +138,13 @@ class ViewSink:
     def __init__(
         self,
         circuit: Circuit,
-        on_delta: OnDelta | Target | Mapping[str, OnDelta | Target] | None = None,
+        outputs: Outputs = None,
         *,
         state_dir: Any = None,
         state_mode: int = STATE_MODE,
         keep: int = 3,
-        outputs: Mapping[str, Output] = MappingProxyType({}),
         relation: str | None = None,
-        feed: Feed | str | None = None,
+        feed: ChangeFeed | str | None = None,
         bad_rows: BadRows = "fail",
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
@@ -163,13 +163,13 @@ class ViewSink:
                 "bad_rows='dead_letter' keeps rows in the state directory, and there is none: give "
                 "ViewSink(state_dir=...)"
             )
-        mode, cells = place_of(circuit, mode, cells)
-        check_outputs(mode, outputs)
+        mode, cells = resolve_mode(circuit, mode, cells)
         _tell_expiry(circuit)
         self._circuit = circuit
-        self._routes = routes_of(circuit, on_delta, outputs)
+        self._routing = route_outputs(circuit, outputs)
+        check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
-        self._feed = None if feed is None else feed_of(feed)
+        self._feed = None if feed is None else find_feed(feed)
         self._bad_rows: BadRows = bad_rows
         self._state_dir = state_dir
         self._state_mode = check_mode(state_mode)
@@ -182,7 +182,7 @@ class ViewSink:
     def _begin(self) -> None:
         """What is not part of the settings: the versions, and what has been seen."""
         self._lock = RLock()
-        self._engine = engine_of(
+        self._engine = make_engine(
             self._circuit,
             mode=self._mode,
             cells=self._cells,
@@ -196,7 +196,7 @@ class ViewSink:
         # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
         self._is_current = False
         self._watchers: list[Watcher] = []
-        rules = self._circuit.rules.items()
+        rules = self._circuit.input_options.items()
         # Inputs of which it was said that they delete what is not there.
         self._missed: set[str] = set()
         self._order = OrderCheck(
@@ -269,13 +269,12 @@ class ViewSink:
                     table,
                     self._circuit.inputs,
                     relation=self._relation,
-                    rules=self._circuit.rules,
+                    input_options=self._circuit.input_options,
                 )
             if done is None:
-                now, letters, missing = self._stepped(df, changes, batch_id, query_id, watch)
+                now, letters, missing = self._step(df, changes, batch_id, query_id, watch)
             else:
-                if done.digests:
-                    done.check_same(self._engine.circuit.digests(changes.tables))
+                self._engine.check_replay(done, changes.tables)
                 now, letters, missing = done, 0, {}
             self._last = published = Published(query_id, batch_id, now.outputs)
             with watch.phase("publish", "targets"):
@@ -307,11 +306,7 @@ class ViewSink:
 
     def table(self, name: str) -> pa.Table:
         """As `view`, as an Arrow table, without Spark."""
-        if self._mode == "distributed":
-            raise UnknownViewError(
-                f"{name!r} is not kept whole, as nothing is in mode 'distributed': give on_delta a "
-                "target that holds the view"
-            )
+        self._engine.check_readable(name)
         while not self._is_current:
             if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
                 try:
@@ -323,9 +318,7 @@ class ViewSink:
 
     def explain(self) -> str:
         """What runs: the circuit's operators, or the stages of cells and how rows find them."""
-        if self._mode == "embedded":
-            return self._engine.explain()
-        with self._lock:
+        with self._lock if self._engine.explain_reads_state else nullcontext():
             return self._engine.explain()
 
     def close(self) -> None:
@@ -358,16 +351,18 @@ class ViewSink:
 
     def __setstate__(self, settings: dict[str, Any]) -> None:
         """Make the sink from its settings, without state."""
-        self._circuit = settings.pop("definition").circuit()
+        self._circuit = Circuit(settings.pop("definition"))
         vars(self).update(settings)
         self._begin()
 
     @property
     def _keys(self) -> dict[str, tuple[str, ...]]:
         """The keys of the inputs whose rows are upserts."""
-        return {name: rules.keys for name, rules in self._circuit.rules.items() if rules.keys}
+        return {
+            name: rules.keys for name, rules in self._circuit.input_options.items() if rules.keys
+        }
 
-    def _stepped(
+    def _step(
         self,
         df: DataFrame,
         changes: Changes,
@@ -375,56 +370,27 @@ class ViewSink:
         query_id: str | None,
         watch: Stopwatch,
     ) -> tuple[VersionSummary, int, Mapping[str, int]]:
-        """Prepare the step, write it, make it the state."""
+        """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
         apply_policy(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
-        rows = sum(table.num_rows for table in changes.tables.values())
-        with watch.phase("step", f"{rows:,} rows"), self._observed(watch):
-            batch = prepare_batch(
-                self._engine.circuit,
-                changes.tables,
-                changes.letters,
-                bad_rows=self._bad_rows,
-                batch_id=batch_id,
-                watermarks=self._origin.watermarks(circuit.inputs, circuit.rules, batch_id),
-            )
-        step, letters = batch.step, batch.letters.table
-        watch.split("step", step.seconds)
+        watermarks = self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id)
+        batch = MicroBatch(batch_id, query_id, changes, df, watermarks)
+        staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
-            with watch.phase("cells", "steps of the cells"):
-                answer = self._engine.answer(step, batch_id, df)
             with watch.phase("write", "state and deltas"):
-                done = self._versions.write(
-                    batch_id,
-                    query_id,
-                    step,
-                    outputs=self._routes.tables(answer.deltas, answer.after),
-                    digests=batch.digests,
-                    letters=letters if letters.num_rows else None,
-                    cells=answer.cells,
-                )
+                done = staged.write(self._routing.tables(staged.deltas, staged.after))
             with watch.phase("merge", "the step into the state"):
-                step.commit()
-            self._versions.settle()
+                staged.commit()
         except BaseException:
-            step.abandon()
+            staged.abandon()
             raise
-        return done, letters.num_rows, step.missing_deletions
-
-    @contextmanager
-    def _observed(self, watch: Stopwatch) -> Iterator[None]:
-        """Have the circuit tell a stopwatch which operator it evaluates."""
-        circuit = self._engine.circuit
-        circuit.observe(watch.operator)
-        try:
-            yield
-        finally:
-            circuit.observe(None)
+        return done, len(staged.dead_letters), staged.missing_deletions
 
     def _publish(self, df: DataFrame, done: VersionSummary, watch: Stopwatch) -> None:
         for view, table in done.outputs.items():
-            watch.subject(f"{self._routes.kind_of(view)} of view {view}, {table.num_rows:,} rows")
-            self._routes.publish(
+            target = self._routing.output_of(view).target_name
+            watch.subject(f"{target} of view {view}, {table.num_rows:,} rows")
+            self._routing.publish(
                 view,
                 done.batch_id,
                 table,
@@ -478,7 +444,7 @@ class ViewSink:
 
 def _tell_expiry(circuit: Circuit) -> None:
     """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
-    for name, rules in circuit.rules.items():
+    for name, rules in circuit.input_options.items():
         retain = rules.retain
         if retain is not None and not retain.chosen:
             log.warning(

@@ -8,7 +8,7 @@ A micro-batch arrives as one Arrow table in one of three shapes:
 
 The last two may have ``weight``, without which every row comes once, and ``sequence``, which orders
 the rows of a key for inputs with keys. What is wrong with a row puts that row aside with the reason
-(`streaming.sink.dead_letters`), and no other: an event that the feed could not read; a relation
+(`streaming.sources.dead_letters`), and no other: an event that the feed could not read; a relation
 that is NULL or no input; a weight that is no integer of 64 bits; NULL where the input forbids it; a
 value that the type of its column does not have. What is wrong with a column is an error of the
 whole micro-batch: it is not there, or is of a type from which nothing can be cast without loss.
@@ -35,9 +35,9 @@ from circuits import SchemaError
 from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.errors import UntaggedBatchError
-from streaming.sink.dead_letters import DeadLetters, rows_as_json
 from streaming.sources.change_feeds.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
+from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
 __all__ = ["Changes", "Keyed", "changes_of"]
 
@@ -67,7 +67,7 @@ def changes_of(
     inputs: Mapping[str, Schema],
     *,
     relation: str | None = None,
-    rules: Mapping[str, Keyed] | None = None,
+    input_options: Mapping[str, Keyed] | None = None,
 ) -> Changes:
     """Take a micro-batch apart.
 
@@ -75,7 +75,7 @@ def changes_of(
         table: The micro-batch.
         inputs: The inputs of the circuit.
         relation: The input that rows without a tag belong to; not needed when there is one.
-        rules: The rules of inputs, as the circuit has them.
+        input_options: The options of inputs, as the circuit has them.
 
     Raises:
         UntaggedBatchError: The rows do not say to which relation they belong.
@@ -91,8 +91,8 @@ def changes_of(
     >>> changes.letters.table.select(["row", "reason"]).to_pylist()
     [{'row': '{"n": 300}', 'reason': "column 'n' holds a value that is no int8"}]
     """
-    keys = {name: tuple(rule.keys or ()) for name, rule in (rules or {}).items()}
-    orders = {name: getattr(rule, "sequence", None) for name, rule in (rules or {}).items()}
+    keys = {name: tuple(rule.keys or ()) for name, rule in (input_options or {}).items()}
+    orders = {name: getattr(rule, "sequence", None) for name, rule in (input_options or {}).items()}
     if relation is None and len(inputs) == 1:
         relation = next(iter(inputs))
     names = table.column_names

@@ -140,8 +140,8 @@ def checked_run(
         StateDamagedError: It is none, or has other rows than the manifest says.
     """
     try:
-        run = Run.of_words(piece.words)
-        wrong = run.disorder() if is_new else ""
+        run = Run.from_words(piece.words)
+        wrong = run.find_damage() if is_new else ""
     except DbspWcojError as error:
         wrong = str(error)
     if not wrong and run.rows != placed.rows:

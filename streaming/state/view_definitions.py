@@ -4,10 +4,10 @@ A query has its own circuit and does not need the file. A command that works on 
 without the query, such as `streaming.distributed.rescaling`, compiles the views from the file
 again::
 
-    {"format": 1,
+    {"format": 2,
      "source": {"language": "sql", "text": ..., "name": ..., "dialect": ...},
      "schemas": {"e": <an Arrow IPC schema message in base64>},
-     "options": {"outputs": [...], "materialize": [...], "formula": ..., "rules": {...}, ...}}
+     "options": {"outputs": [...], "formula": ..., "input_options": {...}, ...}}
 
 So nothing in a state directory is executable: no pickle is written or read. The compiled views must
 have the fingerprints that ``state.json`` contains; the caller compares them.
@@ -28,11 +28,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.compile import plans_of
 from circuits.inputs.input_options import InputOptions, Retention
+from circuits.options import CircuitOptions
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.planning.formula_candidates import formula_of
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.checksums import verified_text, with_checksum
 from streaming.state.files import Files, read_small, replace_small
@@ -41,10 +43,8 @@ __all__ = ["read_definition", "write_definition"]
 
 NAME: Final = "views.json"
 FORMER: Final = "views.pickle"
-FORMAT: Final = 1
+FORMAT: Final = 2
 MICROSECOND: Final = timedelta(microseconds=1)
-#: Fields of a definition that are not options.
-APART: Final = ("plans", "schemas", "source")
 START: Final = "start the query once with this version, which writes the file"
 
 
@@ -106,12 +106,7 @@ def _written(definition: CircuitSpec) -> bytes:
         name: base64.b64encode(schema.serialize()).decode()
         for name, schema in definition.schemas.items()
     }
-    options = {
-        part.name: _plain(getattr(definition, part.name))
-        for part in fields(definition)
-        if part.name not in APART
-    }
-    source = _plain(definition.source)
+    options, source = _plain(definition.options), _plain(definition.source)
     return with_checksum(
         {"format": FORMAT, "source": source, "schemas": schemas, "options": options}
     )
@@ -139,30 +134,28 @@ def _read(body: Mapping[str, Any]) -> CircuitSpec:
         for name, text in body["schemas"].items()
     }
     options = {name: _option(name, value) for name, value in body["options"].items()}
-    definition = CircuitSpec(plans_of(source, schemas), schemas, source=source, **options)
-    definition.circuit()  # raises an error if an option is invalid
+    definition = CircuitSpec(plans_of(source, schemas), schemas, CircuitOptions(**options), source)
+    Circuit(definition)  # raises an error if an option is invalid
     return definition
 
 
 def _option(name: str, value: Any) -> Any:
     """Convert a value of JSON to the type of the option's field."""
-    if name in APART:
-        raise ValueError(f"{name} is no option")
-    if name == "rules":
-        return {relation: _rules(given) for relation, given in value.items()}
+    if name == "input_options":
+        return {relation: _input_options(given) for relation, given in value.items()}
     if name == "formula":
-        return formula_of(value)
+        return parse_formula(value)
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, dict):
-        default = next(part.default for part in fields(CircuitSpec) if part.name == name)
+        default = next(part.default for part in fields(CircuitOptions) if part.name == name)
         if not is_dataclass(default) or isinstance(default, type):
             raise TypeError(f"{name} is no object")
         return type(default)(**value)  # several options in one dataclass
     return value
 
 
-def _rules(given: Mapping[str, Any]) -> InputOptions:
+def _input_options(given: Mapping[str, Any]) -> InputOptions:
     values = dict(given)
     if values.get("retain") is not None:
         retain = dict(values["retain"])

@@ -205,7 +205,7 @@ class Writer:
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
             self._placed[name, order] = [
-                self._later(SegmentPart(title_of(name, order), run.packed()), run.rows)
+                self._later(SegmentPart(title_of(name, order), run.to_words()), run.rows)
                 for run in runs
                 if run.rows
             ]
@@ -218,7 +218,7 @@ class Writer:
                 del placed[-taken:]
             if run.rows:
                 placed.append(
-                    self._later(SegmentPart(title_of(name, order), run.packed()), run.rows)
+                    self._later(SegmentPart(title_of(name, order), run.to_words()), run.rows)
                 )
 
     def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:

@@ -25,7 +25,7 @@ from circuits import Schema
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
 from streaming.errors import TargetError
-from streaming.sink.output_modes import folded
+from streaming.targets.output_mode import fold_upserts
 from streaming.targets.target import ViewDelta
 
 __all__ = ["MemoryTarget"]
@@ -47,7 +47,7 @@ class _Kept:
             return self.pending[-1]
         tables = [self.total, *self.pending]
         if last.mode == "upsert":
-            return folded(tables, last.keys)
+            return fold_upserts(tables, last.keys)
         schema = Schema.of(last.view, self.total.drop_columns([WEIGHT]).schema)
         codecs = Codecs()
         return schema.to_table(schema.to_zset(pa.concat_tables(tables), codecs), codecs)

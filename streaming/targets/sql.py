@@ -533,7 +533,7 @@ def _dialect_of(connection: Any) -> Dialect:
         return dialect
     raise TargetError(
         f"connect gives a connection of {type(connection).__module__}; known are "
-        f"{', '.join(_DIALECTS)}: use one of them, or write to the database in on_delta"
+        f"{', '.join(_DIALECTS)}: use one of them, or write to the database in a function"
     )
 
 

@@ -31,7 +31,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 
 from streaming.errors import TargetError
-from streaming.sink.output_modes import Mode
+from streaming.targets.output_mode import Mode
 
 __all__ = [
     "BATCH_ID",
@@ -57,7 +57,7 @@ class ViewDelta:
         table: Rows with the int64 column ``weight``, by mode: ``delta`` the consolidated changes;
             ``upsert`` at most one row per key, weight 1 for the row it is now, -1 where it left;
             ``complete`` the whole view.
-        mode: See `streaming.sink.output_modes`.
+        mode: See `streaming.targets.output_mode`.
         keys: The key columns, in mode ``upsert``.
         state_id: Identity of the state directory that counts the batch ids.
         files: Parquet files that hold ``table`` as well, if there are any.
@@ -107,6 +107,7 @@ class ViewDelta:
         )
 
 
+@runtime_checkable
 class Target(Protocol):
     """Takes deltas of views, idempotent by (state directory, view, batch id)."""
 

@@ -102,7 +102,7 @@ class History:
         self._tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self._matches = {}
         for view in circuit.outputs:
-            pattern = pattern_of(circuit._graph, view)
+            pattern = pattern_of(circuit.graph, view)
             if pattern is not None:
                 names = [field.name for field in circuit.schema(view).fields]
                 self._matches[view] = Matches(pattern, names)
@@ -174,7 +174,7 @@ class History:
     def end(self, said: str = "", *, failed: bool = False) -> None:
         """Tell that no more micro-batches will come, and why; not while one is under way."""
         with self._lock:
-            if self._taken and self._circuit._graph.steps:  # what was seen last was a sample
+            if self._taken and self._circuit.graph.steps:  # what was seen last was a sample
                 self._state = arrangements_of(self._circuit)
                 self._operators = self._drawing.done(self._circuit)
             self._status = {"state": "failed" if failed else "ended", "said": said}
@@ -219,7 +219,7 @@ class History:
             "matches": {view: matches.shown() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
-            "elsewhere": bool(self._taken) and not self._circuit._graph.steps,
+            "elsewhere": bool(self._taken) and not self._circuit.graph.steps,
         }
 
     def _pattern(self, view: str) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ class ViewCounts:
         self._is_kept = view in circuit.materialized
         schema = circuit.schema(view).arrow
         self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][:MOST]
-        self.is_single = bool(self._columns) and is_single(circuit._graph, view)
+        self.is_single = bool(self._columns) and is_single(circuit.graph, view)
         #: What the numbers are.
         self.names = self._columns if self.is_single else ["rows"]
         #: Whether the number of rows is unknown, as the view is not kept and was not empty.
@@ -52,7 +52,7 @@ class ViewCounts:
         self._found: list[float | None] = [None] * len(self.names)
         self._total = 0
         self._is_begun = False
-        self._was_stepped = circuit._graph.steps > 0
+        self._was_stepped = circuit.graph.steps > 0
 
     def take(
         self, table: pa.Table, weights: Int64Array, mode: str, *, batch_id: int, replayed: bool
@@ -62,7 +62,7 @@ class ViewCounts:
         Args:
             table: What the view gave out; its step is committed.
             weights: Its weights.
-            mode: In which form (`streaming.sink.output_modes`).
+            mode: In which form (`streaming.targets.output_mode`).
             batch_id: The micro-batch.
             replayed: Whether it had been given out before.
 

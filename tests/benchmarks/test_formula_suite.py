@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,16 @@ def test_all_formulas_and_the_choice_agree_in_a_quick_run(tmp_path, capsys):
 
     main(quick=True, json=path)
 
-    result = json.loads(path.read_text())
-    steps = result["tables"]["Steps"]
-    assert len(steps) == 7 * len({(r["shape"], r["changed"], r["batch"]) for r in steps})
-    assert {r["formula"] for r in steps} == {*Formula, "auto"}
-    assert all(result["tables"][name] for name in ("Verdict", "Choice", "Crossover", "Times"))
+    found = json.loads(path.read_text())["tables"]
+    quick = matrix.cases(quick=True)
+    steps = Counter((case.shape, batch) for case in quick for batch in case.batches)
+    counted = {(r["shape"], r["batch"], r["formula"]): r["cases"] for r in found["Ratios by batch"]}
+    assert counted == {
+        (*key, name): cases for key, cases in steps.items() for name in (*Formula, "auto")
+    }
+    assert sum(r["cases"] for r in found["Ratios by atoms"]) == 7 * steps.total()
+    assert len(found["Times by atoms"]) == 7 * 4
+    assert all(found[name] for name in ("Verdict", "Choice", "Crossover", "Times"))
     assert "0 differ" in capsys.readouterr().out
 
 
@@ -118,7 +124,7 @@ def test_the_worst_choice_comes_first_and_says_whether_it_is_within_ten_per_cent
 
     found = tables.worst_choices(rows)
 
-    assert [(r["n"], r["within"]) for r in found] == [(5, False), (6, True)]
+    assert [(r["n"], r["met"]) for r in found] == [(5, False), (6, True)]
 
 
 def test_the_verdict_counts_where_a_recursion_is_faster():

@@ -83,7 +83,7 @@ def test_every_part_is_measured_and_every_answer_compared(tmp_path: Path) -> Non
     assert [row["rows"] for row in tables["State"]] == [1_000] * 2 + [4_000] * 2 + [1_000] * 2
     alone, four = tables["Views"]
     assert alone["MB"] == four["MB"], "views share arrangements"
-    assert all(row["within"] is None for row in tables["State"]), "the bar is for larger states"
+    assert all(row["met"] is None for row in tables["State"]), "the target is for larger states"
 
 
 def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,8 +93,8 @@ def test_growth_is_told_against_a_base_and_a_bar(monkeypatch: pytest.MonkeyPatch
     )
 
     base, larger = found
-    assert (base["growth"], base["within"]) == (1.0, None)
-    assert larger["within"] == (float(larger["growth"] or 0) <= 2.0)
+    assert (base["growth"], base["met"]) == (1.0, None)
+    assert larger["met"] == (float(larger["growth"] or 0) <= 2.0)
 
 
 def test_a_change_that_does_not_cancel_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,8 +196,8 @@ def test_a_quick_bulk_run_writes_the_rows_with_their_bars(
         ("triangles", "dbsp_wcoj"),
         ("triangles", "kuzu"),
     ]
-    assert [row["bar"] for row in rows] == [None, 10.0]
-    assert all(row["within"] == (row["times faster"] >= 10) for row in rows[1::2])
+    assert [row["target"] for row in rows] == [None, 10.0]
+    assert all(row["met"] == (row["times faster"] >= 10) for row in rows[1::2])
 
 
 def test_a_wrong_answer_ends_the_race_with_status_1_and_writes_nothing(
@@ -271,7 +271,7 @@ def test_a_peer_that_fails_while_it_counts_gives_a_lower_bound() -> None:
 
     row = bulk._peer_row(bulk.Case(TRIANGLES, TINY), KUZU, 1, end, Cost(1.0, 1.0))
 
-    assert (row["times faster"], row["count"], row["within"]) == (12.0, None, True)
+    assert (row["times faster"], row["count"], row["met"]) == (12.0, None, True)
     assert row["note"] == "stopped after 12 s, out of memory at 8 GB"
 
 
@@ -436,7 +436,7 @@ def test_a_peer_that_is_stopped_while_it_takes_back_its_inserts_gives_a_lower_bo
 
     rows = live._rows(stream, SYSTEMS["pydbsp"], 1, ended, live._phases(ended), engine)
 
-    assert [(row["change"], row["times faster"], row["within"]) for row in rows] == [
+    assert [(row["change"], row["times faster"], row["met"]) for row in rows] == [
         ("insert", 3_000.0, True),
         ("delete", 900.0, None),  # of at least 1,000: it was stopped before that was known
     ]

@@ -1,4 +1,4 @@
-"""The READMEs and the plots say what the result files say, and a change of a file is noticed."""
+"""The pages and the plots say what the result files say, and a change of a file is noticed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 
 from benchmarks import report, result
 from benchmarks.charts import CHARTS, Chart, Mark
-from benchmarks.face import FACES, Face
 from benchmarks.plots import LOWER_BOUND_HATCH, draw, is_drawn, names
 from benchmarks.result import Result, Row
+from benchmarks.selections import HEADLINES, PAGE_TABLES, Headline, Selection
 from benchmarks.styles import SYSTEMS, styles_of
 
 ROWS: list[Row] = [
@@ -34,7 +34,7 @@ LINES = Chart(
     lines=("system",),
     panel=("graph",),
     log="xy",
-    marks=(Mark(100.0, "bar"),),
+    marks=(Mark(100.0, "target"),),
 )
 BARS = Chart(
     "bars",
@@ -53,10 +53,11 @@ BARS = Chart(
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The READMEs' markers and one result file."""
+    """The markers of the pages and one result file."""
     FOUND["race"].write(tmp_path / "benchmarks" / "results" / "live.json")
-    for readme in ("README.md", "benchmarks/README.md"):
-        (tmp_path / readme).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "benchmarks/README.md", "docs/benchmarks.md"):
+        (tmp_path / page).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
     return tmp_path
 
 
@@ -66,7 +67,7 @@ def status(root: Path) -> int:
     return stop.value.exit_code
 
 
-def test_the_readmes_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
+def test_the_pages_and_plots_of_this_checkout_are_those_of_its_result_files() -> None:
     assert status(Path(report.__file__).parents[1]) == 0, "run `python -m benchmarks.report`"
 
 
@@ -74,7 +75,11 @@ def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "CHARTS", (LINES,))
-    monkeypatch.setattr(report, "FACES", (Face("live", "Times", "By system", ("graph", "ms")),))
+    monkeypatch.setattr(
+        report, "PAGE_TABLES", (Selection("live", "Times", "By system", ("graph", "ms")),)
+    )
+    headline = Headline("a race", "live", "Times", {"ms": 10.0}, "the others")
+    monkeypatch.setattr(report, "HEADLINES", (headline,))
     path = checkout / "benchmarks" / "results" / "live.json"
 
     before = status(checkout)
@@ -85,7 +90,8 @@ def test_the_report_is_stale_until_it_is_made_and_again_when_a_figure_changes(
     path.write_text(json.dumps(fields))
 
     assert (before, made, status(checkout)) == (1, 0, 1)
-    assert "| small | 10 |" in (checkout / "README.md").read_text()
+    assert "| small | 10 |" in (checkout / "docs" / "benchmarks.md").read_text()
+    assert "| a race | the others |" in (checkout / "README.md").read_text()
 
 
 def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
@@ -97,8 +103,8 @@ def test_a_plot_is_stale_when_a_figure_changes_and_goes_when_its_table_does(
 
     assert is_drawn(LINES, FOUND, tmp_path)
     assert not is_drawn(LINES, other, tmp_path)
-    assert report.unwanted(FOUND, tmp_path) == []
-    assert sorted(path.name for path in report.unwanted({}, tmp_path)) == sorted(names(LINES))
+    assert report.obsolete_plots(FOUND, tmp_path) == []
+    assert sorted(path.name for path in report.obsolete_plots({}, tmp_path)) == sorted(names(LINES))
 
 
 @pytest.mark.parametrize("chart", [LINES, BARS], ids=["lines", "bars"])
@@ -125,11 +131,11 @@ def test_a_chart_has_a_panel_for_each_graph_and_tells_lower_bounds() -> None:
 @pytest.fixture(scope="module")
 def found() -> dict[str, Result]:
     """The result files of this checkout."""
-    return report.everything(Path(report.__file__).parent / "results")
+    return report.read_results(Path(report.__file__).parent / "results")
 
 
 def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) -> None:
-    for chart in report.present(found):
+    for chart in report.charts_with_data(found):
         labels = {label for lines in chart.panels(found).values() for label in lines}
         styles = styles_of(labels).values()
 
@@ -143,7 +149,7 @@ def test_no_two_lines_or_bars_of_a_plot_look_the_same(found: dict[str, Result]) 
 def test_every_system_of_a_plot_has_its_own_style_in_all_plots(found: dict[str, Result]) -> None:
     systems = {
         label
-        for chart in report.present(found)
+        for chart in report.charts_with_data(found)
         if "system" in chart.lines
         for lines in chart.panels(found).values()
         for label in lines
@@ -167,7 +173,7 @@ def test_labels_that_are_no_system_differ_from_each_other_and_from_the_systems_o
 
 
 def test_no_panel_of_lines_has_a_single_point(found: dict[str, Result]) -> None:
-    for chart in report.present(found):
+    for chart in report.charts_with_data(found):
         for title, lines in chart.panels(found).items():
             points = {point.x for points in lines.values() for point in points}
             assert chart.kind == "bars" or len(points) > 1, (chart.name, title)
@@ -183,12 +189,18 @@ def test_a_panel_whose_lines_have_one_point_is_left_to_the_table() -> None:
 
 def test_charts_and_faces_of_what_is_not_there_show_nothing() -> None:
     none: dict[str, Result] = {}
-    other = {one.result: Result(one.result, "", {"Other": ROWS}) for one in (*CHARTS, *FACES)}
+    other = {one.result: Result(one.result, "", {"Other": ROWS}) for one in (*CHARTS, *PAGE_TABLES)}
 
     for found in (none, other):
-        assert report.present(found) == []
-        assert all(one.rows(found) == [] for one in FACES)
-        assert report.face(found) == ""
+        assert report.charts_with_data(found) == []
+        assert all(one.rows(found) == [] for one in PAGE_TABLES)
+        assert all(one.rows(found) == [] for one in HEADLINES)
+        assert report.page_tables(found) == report.readme_section(found) == ""
+
+
+def test_each_headline_of_the_readme_is_one_row(found: dict[str, Result]) -> None:
+    assert [len(one.rows(found)) for one in HEADLINES] == [1] * len(HEADLINES)
+    assert report.readme_section(found).count("<picture>") == 1
 
 
 def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
@@ -200,13 +212,13 @@ def test_a_table_drops_empty_columns_and_keeps_bars_out_of_cells() -> None:
 def test_long_tables_are_folded() -> None:
     found = {"race": Result("race", "Claim", {"Times": ROWS * 2})}
 
-    assert "<details><summary><b>Times</b>, 16 rows</summary>" in report.full(found)
-    assert "<details>" not in report.full(FOUND)
+    assert "<details><summary><b>Times</b>, 16 rows</summary>" in report.all_tables(found)
+    assert "<details>" not in report.all_tables(FOUND)
 
 
 def test_the_report_says_which_markers_are_missing() -> None:
     with pytest.raises(report.MarkerError, match="needs the lines '<!-- benchmarks: begin"):
-        report.replaced("no markers", "tables")
+        report.with_tables("no markers", "tables")
 
 
 def test_a_result_that_was_written_is_read_with_where_it_comes_from(tmp_path: Path) -> None:
@@ -228,13 +240,15 @@ def test_the_commit_is_marked_when_a_source_differs_but_not_for_what_is_rendered
 
     assert result.commit(tmp_path) is None
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
-    for name in ("source.py", "README.md", "benchmarks/results/live.json"):
+    (tmp_path / "docs").mkdir()
+    rendered_files = ("README.md", "benchmarks/results/live.json", "docs/benchmarks.md")
+    for name in ("source.py", *rendered_files):
         (tmp_path / name).write_text("first")
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
     clean = result.commit(tmp_path)
-    for name in ("README.md", "benchmarks/results/live.json"):
+    for name in rendered_files:
         (tmp_path / name).write_text("second")
     rendered = result.commit(tmp_path)
     (tmp_path / "source.py").write_text("second")

@@ -31,10 +31,10 @@ def test_every_part_without_spark_is_measured_and_judged(tmp_path: Path) -> None
 
     tables = json.loads(path.read_text())["tables"]
     cells = tables["Cells"]
-    judged = {row["graph"] for row in cells if row["within"] is not None}
+    judged = {row["graph"] for row in cells if row["met"] is not None}
     assert judged == {"real", "hub-11-600"}
-    assert all(row["copies within"] for row in cells)
-    assert all(row["within"] for row in cells if row["graph"] == "hub-11-600" and row["bar"])
+    assert all(row["copies met"] for row in cells)
+    assert all(row["met"] for row in cells if row["graph"] == "hub-11-600" and row["target"])
     sent = tables["Bytes shuffled for a changed row"]
     assert len(sent) == 4 and all(row["HyperCube"] < row["broadcast"] for row in sent)
     hubs = [row for row in tables["Speed-up, simulated"] if row["graph"] == "hub-11-600"]
@@ -57,7 +57,7 @@ def test_distributed_micro_batches_give_what_embedded_ones_do(spark, tmp_path: P
 
     rows = json.loads(path.read_text())["tables"]["Micro-batches on two cores"]
     assert [row["cells"] for row in rows] == [None, 2]
-    assert rows[1]["stages"] == 2 and rows[1]["bar s"] == 0.4
+    assert rows[1]["stages"] == 2 and rows[1]["target s"] == 0.4
 
 
 def test_a_wrong_count_ends_with_status_1(tmp_path: Path, monkeypatch) -> None:

@@ -160,7 +160,7 @@ def test_rows_of_nothing_change_nothing() -> None:
 
 def test_inputs_with_rules_read_frames_and_dicts() -> None:
     for kind in (pd.DataFrame, list):
-        found = circuit("nr int, city text", rules={"p": InputOptions(keys=("nr",))})
+        found = circuit("nr int, city text", input_options={"p": InputOptions(keys=("nr",))})
         rows = [{"nr": 1, "city": "Oslo", "sequence": 2}, {"nr": 1, "city": "Rome", "sequence": 1}]
         assert found.step({"p": kind(rows)})["view"]["city"].to_pylist() == ["Oslo"]
 
@@ -337,7 +337,7 @@ def test_a_schema_means_the_same_however_it_is_written(schema: Any) -> None:
     assert found.definition == expected.definition
     assert found.fingerprints == expected.fingerprints
     assert type(found.definition.schemas["p"]) is pa.Schema
-    assert pickle.loads(pickle.dumps(found.definition)).circuit().inputs == expected.inputs
+    assert Circuit(pickle.loads(pickle.dumps(found.definition))).inputs == expected.inputs
     rules = compile_datalog("v(x) :- p(x, y, z).", {"p": schema})
     assert rules.definition.schemas == {"p": DECLARED}
     assert Schema.of("p", schema) == Schema.of("p", DECLARED)

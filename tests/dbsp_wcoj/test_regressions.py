@@ -146,7 +146,7 @@ def test_a_trace_without_arrangements_says_that_it_keeps_nothing():
 
 def test_a_masked_column_is_refused():
     """The mask was dropped, so a NULL became a value."""
-    with pytest.raises(ColumnTypeError, match="Dictionary"):
+    with pytest.raises(ColumnTypeError, match="masked"):
         ZSet.from_columns([np.ma.masked_array([1, 2], [True, False])])
 
 

@@ -32,12 +32,13 @@ from circuits import (
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import (
     Budget,
+    CustomFormula,
     DbspWcojError,
     DeltaQuery,
-    Dictionary,
     Formula,
     Query,
     Relations,
+    Term,
     Trace,
     ZSet,
     generic_join,
@@ -101,7 +102,7 @@ def column(value: Any) -> pa.Array:
 
 
 def kept() -> Circuit:
-    found = circuit(materialize=True, rules={"e": InputOptions(retain=Retention("a", 10))})
+    found = circuit(materialize=True, input_options={"e": InputOptions(retain=Retention("a", 10))})
     found.step({"e": ROWS})
     return found
 
@@ -141,6 +142,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"views": [EDGES] * 2},
     ),
     "DeltaQuery": (DeltaQuery, {"query": PATHS, "formula": "collapsed", "parts": 1}),
+    "DeltaQuery with terms": (
+        lambda formula: DeltaQuery(PATHS, formula=formula),
+        {"formula": ["D2 += d1 N2", "D2 += O1 d2"]},
+    ),
+    "CustomFormula": (CustomFormula, {"terms": ["D1 += d1"]}),
+    "CustomFormula.parse": (CustomFormula.parse, {"text": "D1 += d1"}),
+    "Term.parse": (Term.parse, {"text": "D1 += d1"}),
     "DeltaQuery.step": (lambda deltas: DeltaQuery(PATHS).step(deltas), {"deltas": {"e": EDGES}}),
     "DeltaQuery.step, counted": (
         lambda deltas: DeltaQuery("n() :- e(a, b), e(b, c)").step(deltas),
@@ -165,7 +173,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Trace.prepare": (lambda delta: trace().prepare(delta), {"delta": EDGES}),
     "Trace.arrange": (lambda order: trace().arrange(order), {"order": (1, 0)}),
     "Trace.weights_of": (lambda rows: trace().weights_of(rows), {"rows": EDGES}),
-    "Dictionary.encode": (lambda values: Dictionary("str").encode(values), {"values": ["x"]}),
     "StepLimits": (
         StepLimits,
         {"max_step_rows": 1, "max_step_bytes": 1, "max_seconds": 1.0},
@@ -182,8 +189,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "materialize": True,
             "formula": "collapsed",
             "parts": 1,
-            "iterations": 10,
-            "rules": {},
+            "max_iterations": 10,
+            "input_options": {},
             "limits": StepLimits(),
         },
     ),
@@ -195,7 +202,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "outputs": ["v"],
             "materialize": ["v"],
             "formula": "collapsed",
-            "rules": {"e": InputOptions(keys=("a",))},
+            "input_options": {"e": InputOptions(keys=("a",))},
             "limits": StepLimits(),
         },
     ),
@@ -205,7 +212,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Circuit.step, rows": (lambda rows: circuit().step({"e": rows}), {"rows": ROWS}),
     "Circuit.step, keyed rows": (
-        lambda rows: circuit(rules={"e": InputOptions(keys=("a",))}).step({"e": rows}),
+        lambda rows: circuit(input_options={"e": InputOptions(keys=("a",))}).step({"e": rows}),
         {"rows": ROWS},
     ),
     "Circuit.step, name": (lambda name: circuit().step({name: ROWS}), {"name": "e"}),
@@ -224,8 +231,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Circuit.digests": (lambda tables: circuit().digests(tables), {"tables": {"e": ROWS}}),
     "Circuit.schema": (lambda name: circuit().schema(name), {"name": "e"}),
     "Circuit.query": (
-        lambda text, dialect, engine: kept().query(text, dialect=dialect, engine=engine),
-        {"text": "SELECT a FROM e", "dialect": "duckdb", "engine": "compiled"},
+        lambda text, dialect: kept().query(text, dialect=dialect),
+        {"text": "SELECT a FROM e", "dialect": "duckdb"},
     ),
     "Circuit.explain": (lambda format: circuit().explain(format), {"format": "text"}),
     "Circuit.restore": (lambda value: circuit().restore(value), {"value": 7}),
@@ -244,13 +251,15 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"keys": ("a",), "strict": False, "retain": Retention("a", 1), "sequence": "b"},
     ),
     "InputOptions of a circuit": (
-        lambda keys, sequence: circuit(rules={"e": InputOptions(keys=keys, sequence=sequence)}),
+        lambda keys, sequence: circuit(
+            input_options={"e": InputOptions(keys=keys, sequence=sequence)}
+        ),
         {"keys": ("a",), "sequence": None},
     ),
     "Retention": (Retention, {"column": "a", "duration": "7 days", "days": 0, "seconds": 0}),
     "Retention of a circuit": (
         lambda column, duration: circuit(
-            rules={"e": InputOptions(retain=Retention(column, duration))}
+            input_options={"e": InputOptions(retain=Retention(column, duration))}
         ),
         {"column": "a", "duration": 7},
     ),
@@ -386,8 +395,8 @@ def test_a_record_batch_is_as_good_as_a_table(rules: InputOptions | None, dictio
         "weight": pa.array([1, 1, 1]),
     }
     given = {} if rules is None else {"e": rules}
-    found = circuit(rules=given).step({"e": pa.record_batch(columns)})
-    assert found == circuit(rules=given).step({"e": pa.table(columns)})
+    found = circuit(input_options=given).step({"e": pa.record_batch(columns)})
+    assert found == circuit(input_options=given).step({"e": pa.table(columns)})
     assert found["view"].num_rows == 3
 
 
@@ -398,7 +407,6 @@ def test_every_public_function_is_given_nonsense() -> None:
     # What only the package makes, enumerations, and what takes nothing.
     made_inside = {
         "CircuitStep",
-        "Encoded",
         "PreparedStep",
         "RejectedRows",
         "RelationsStep",

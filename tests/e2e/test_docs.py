@@ -5,23 +5,27 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 
 import pytest
 import typer
 
+from docs import functions
 from docs.docstrings import markdown
 from docs.drawing.pictures import PICTURES
 from streaming.cli.app import app
-from tests.support.documents import DOCS, PAGES, blocks_of, run
+from tests.support.documents import DOCS, PAGES, README, blocks_of, run
 
 ROOT = DOCS.parent
 PROJECT = (ROOT / "pyproject.toml").read_text()
-NAMED = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
-LANGUAGES = {"python", "sh", "sql", "text"}
+IN_SITE = {page.relative_to(DOCS).as_posix(): page for page in PAGES}
+NAMED = IN_SITE | {"README.md": README}
+LANGUAGES = {"python", "sh", "sql", "text", "toml"}
 IN_SPARK = {name for name, page in NAMED.items() if "start_session(" in page.read_text()}
 # Spark plans each feed of JSON for seconds, and runs a job for each stage of cells.
-SLOW = {"how-to/feeds.md", "how-to/scale-out.md"}
+SLOW = {"how-to/bad-rows.md", "how-to/feeds.md", "how-to/scale-out.md"}
+MAX_PAGE_LINES = 400  # about ten screens
 
 
 def marks(name):
@@ -104,6 +108,43 @@ def test_the_commands_of_the_tutorial_say_what_the_page_says(tmp_path):
         assert shown() == words
 
 
+@pytest.mark.parametrize("name", NAMED)
+def test_a_page_is_no_longer_than_ten_screens(name):
+    assert len(NAMED[name].read_text().splitlines()) <= MAX_PAGE_LINES
+
+
+def test_the_readme_is_two_screens_long():
+    assert 150 <= len(README.read_text().splitlines()) <= 200
+
+
+def test_the_page_install_lists_every_extra():
+    extras = tomllib.loads(PROJECT)["project"]["optional-dependencies"]
+    first_cells = re.findall(r"^\|([^|]*)\|", NAMED["install.md"].read_text(), re.MULTILINE)
+    listed = re.findall(r"`(\w+)`", " ".join(first_cells))
+
+    assert sorted(listed) == sorted(extras)
+
+
+def test_every_page_is_in_the_navigation():
+    settings = (ROOT / ".mkdocs.yml").read_text()
+    pages = re.findall(r"^ +- [^:]+: (\S+\.md)$", settings, re.MULTILINE)
+
+    assert sorted(pages) == sorted(IN_SITE)
+
+
+def test_the_page_of_functions_is_that_of_the_function_table():
+    page = DOCS / "reference" / "functions.md"
+
+    assert page.read_text() == functions.page(), "run `python -m docs.functions`"
+
+
+def test_a_function_without_an_example_is_an_error(monkeypatch):
+    monkeypatch.setattr(functions, "FUNCTIONS", {**functions.FUNCTIONS, "new": "a new function"})
+
+    with pytest.raises(ValueError, match=r"no example or no function: .*new"):
+        functions.page()
+
+
 def test_no_page_names_an_address_outside():
     for name, page in NAMED.items():
         assert not re.search(r"https?:|www\.", page.read_text()), name
@@ -111,8 +152,9 @@ def test_no_page_names_an_address_outside():
 
 def test_links_between_pages_lead_to_headings_that_are_there():
     for name, page in NAMED.items():
-        for place, anchor in re.findall(r"\]\(([\w./-]+\.md)(?:#([\w-]+))?\)", page.read_text()):
-            target = page.parent / place
+        links = re.findall(r"\]\(([\w./-]*(?:\.md)?)(?:#([\w-]+))?\)", page.read_text())
+        for place, anchor in links:
+            target = page.parent / place if place else page
             assert target.is_file(), f"{name}: {place}"
             if anchor:
                 headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
@@ -139,9 +181,10 @@ class Loads(HTMLParser):
             self.found.append(given["href"])
 
 
-def test_the_pages_are_built_without_a_warning_and_load_nothing_from_outside(tmp_path):
+def test_the_extra_docs_builds_the_pages_without_a_warning_or_a_load_from_outside(tmp_path):
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--config-file", ".mkdocs.yml"]
+    command = [sys.executable, "-m", "tests.support.only_extra", "docs"]
+    command += ["mkdocs", "build", "--config-file", ".mkdocs.yml"]
     command += ["--strict", "--quiet", "-d", str(site)]
     done = subprocess.run(
         command,
@@ -152,7 +195,7 @@ def test_the_pages_are_built_without_a_warning_and_load_nothing_from_outside(tmp
     )
     assert done.returncode == 0, done.stdout + done.stderr
     pages = sorted(site.rglob("*.html"))
-    assert {page.relative_to(site).with_suffix(".md").as_posix() for page in pages} >= set(NAMED)
+    assert {page.relative_to(site).with_suffix(".md").as_posix() for page in pages} >= set(IN_SITE)
     for page in pages:
         loads = Loads()
         loads.feed(page.read_text())
@@ -189,10 +232,7 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Dictionary",
-    "Encoded",
-    "Feed",
-    "Output",
+    "ChangeFeed",
     "PreparedStep",
     "Published",
     "RejectedRows",
@@ -204,7 +244,7 @@ INTERNAL = {
     "Stats",
     "Trace",
     "Views",
-    "feed_of",
+    "find_feed",
     "find_java",
     "incrementalize",
 }

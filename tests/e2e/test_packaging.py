@@ -11,7 +11,16 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.support.documents import DOCS, blocks_of
-from tests.support.packaging import PROJECT, ROOT, TRY, contents, linked, oldest, refuses
+from tests.support.packaging import (
+    PROJECT,
+    ROOT,
+    TRY_SPARK,
+    TRY_WITHOUT_SPARK,
+    contents,
+    linked,
+    oldest,
+    refuses,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +46,20 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(built)
     assert not [name for name in names if name.startswith(("build/", ".venv/", "results/"))]
 
 
-def test_the_wheel_does_all_where_only_what_it_says_it_needs_is_installed(built, tmp_path):
+def test_views_work_where_only_the_base_install_is_there(built, tmp_path):
     python = linked(tmp_path / "venv", built[0])
     refuses(str(python.with_name("dbsp-wcoj")))
     done = subprocess.run(
-        [python, "-I", "-c", TRY], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [python, "-I", "-c", TRY_WITHOUT_SPARK], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tried without Spark" in done.stdout
+
+
+def test_streams_work_where_only_the_extra_spark_is_installed(built, tmp_path):
+    python = linked(tmp_path / "venv", built[0], "spark")
+    done = subprocess.run(
+        [python, "-I", "-c", TRY_SPARK], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert "tried with Python" in done.stdout
@@ -79,8 +97,6 @@ def test_the_base_install_has_no_packages_that_only_extras_need():
         "numba",
         "numpy",
         "pyarrow",
-        "pyspark",
-        "scipy",
         "sortedcontainers",
         "sqlglot",
     }
@@ -95,6 +111,36 @@ def test_what_is_imported_at_the_top_needs_the_base_install_only():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done
+
+
+HIDE_SPARK = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "typer", "rich", "pandas"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import pytest
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def test_the_tests_of_the_core_and_of_circuits_run_without_spark():
+    """All are imported; the files named here are run."""
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    for chosen in (
+        ["--collect-only", "tests/dbsp_wcoj", "tests/circuits"],
+        ["tests/dbsp_wcoj/test_formulas.py", "tests/circuits/test_schema.py"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", HIDE_SPARK, *options, *chosen],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout[-3000:]
 
 
 def stand_in(site):

@@ -47,8 +47,8 @@ def steps(
 def sums_of(view: DeltaQuery) -> set[int]:
     """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.program`)."""
     found = set()
-    for term in view._schedule.terms:
-        code = term.product._program
+    for term in view.terms:
+        code = term.physical._program
         for level in range(int(code[words.LEVELS])):
             block = int(code[int(code[words.BLOCKS]) + level])
             found.add(int(code[block + words.SUMMED]))

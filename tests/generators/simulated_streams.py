@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from circuits import Circuit, compile_datalog, compile_sql
 from circuits.inputs.input_options import InputOptions, Retention
-from streaming.sink.output_modes import Output, complete, upsert
+from streaming.targets.output_mode import OutputMode
 
 Row = tuple[Any, ...]
 Bag = Counter[Row]
@@ -49,7 +49,7 @@ class Case:
         views: The views of relations.
         applied: The relations after a micro-batch.
         late: How many rows of a micro-batch come too late, given the relations before.
-        outputs: How views can also be given out, other than by their deltas.
+        modes: Output modes of views that a schedule may use instead of ``delta``.
     """
 
     compile: Callable[[], Circuit]
@@ -58,7 +58,7 @@ class Case:
     views: Callable[[Mapping[str, Bag]], dict[str, Bag]]
     applied: Callable[[Mapping[str, Bag], list[Change]], dict[str, Bag]] = added
     late: Callable[[Mapping[str, Bag], list[Change]], int] = lambda relations, changes: 0
-    outputs: Mapping[str, Output] = field(default_factory=dict)
+    modes: Mapping[str, OutputMode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ CASES: dict[str, Case] = {
         ROWS,
         plain_row,
         filtered,
-        outputs={"view": complete()},
+        modes={"view": OutputMode("complete")},
     ),
     "triangles": Case(
         lambda: compile_sql(TRIANGLES, {"link": LINK}, materialize=True),
@@ -254,16 +254,16 @@ CASES: dict[str, Case] = {
         WORDS,
         word_row,
         reached,
-        outputs={"near": complete()},
+        modes={"near": OutputMode("complete")},
     ),
     "recent": Case(
-        lambda: compile_sql(RECENT, VISITS, rules=RULES, materialize=True),
+        lambda: compile_sql(RECENT, VISITS, input_options=RULES, materialize=True),
         VISITS,
         visit_row,
         recent,
         governed,
         late,
-        {"view": upsert("name")},
+        {"view": OutputMode("upsert", ["name"])},
     ),
 }
 

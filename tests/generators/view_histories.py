@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streaming.sink.output_modes import Mode
+from streaming.targets.output_mode import Mode
 from streaming.targets.target import ViewDelta
 
 NAN = "nan!"

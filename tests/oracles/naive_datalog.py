@@ -22,12 +22,13 @@ from circuits.datalog.program import (
     Apply,
     Atom,
     Comparison,
-    Constant,
+    Equation,
     Items,
     Not,
     Or,
     Rule,
     Term,
+    TypedConstant,
     Variable,
     Wildcard,
 )
@@ -39,7 +40,6 @@ Environment = dict[str, Any]
 COMPUTED = range(-6, 26)  # where variables that stand in no atom are looked for
 ROUNDS = 200  # of a recursion
 COMPARE = {
-    "=": operator.eq,
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -151,7 +151,7 @@ def rows_of(rule: Rule, known: Rows) -> set[Row]:
         return {tuple(value(term, b) for term in terms) for b in bindings}
     keys = [term for term in terms if not aggregates(term)]
     groups: dict[Row, list[Environment]] = defaultdict(list)
-    if all(isinstance(key, Constant) for key in keys):
+    if all(isinstance(key, TypedConstant) for key in keys):
         groups[tuple(value(key, {}) for key in keys)] = []
     for binding in bindings:
         groups[tuple(value(key, binding) for key in keys)].append(binding)
@@ -170,7 +170,7 @@ def aggregates(term: Term) -> bool:
 def grouped(term: Term, keys: Mapping[Term, Any], group: list[Environment]) -> Any:
     if term in keys:
         return keys[term]
-    if isinstance(term, Constant):
+    if isinstance(term, TypedConstant):
         return term.value
     assert isinstance(term, Apply)
     if term.function not in AGGREGATE:
@@ -192,7 +192,7 @@ def true(item: Any, environment: Environment, known: Rows) -> bool:
             )
         case Atom():
             return bool(value(Apply(item.relation, item.terms), environment))
-        case Comparison():
+        case Comparison() | Equation():
             left, right = value(item.left, environment), value(item.right, environment)
             return bool(COMPARE[item.op](left, right))
         case And():
@@ -230,7 +230,7 @@ def shared(items: Items) -> set[str]:
                 found |= shared(item.items)
             case Atom():
                 found |= {name for term in item.terms for name in names_of(term)}
-            case Comparison():
+            case Comparison() | Equation():
                 found |= set(names_of(item.left)) | set(names_of(item.right))
     return found
 
@@ -277,7 +277,7 @@ def value(term: Term, environment: Environment) -> Any:
     match term:
         case Variable():
             return environment[term.name]
-        case Constant():
+        case TypedConstant():
             return term.value
         case Apply():
             return APPLY[term.function](*(value(a, environment) for a in term.arguments))

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from streaming import ParquetTarget, ViewSink
+from streaming import Output, ParquetTarget, ViewSink
 from streaming.java import use_java
 from streaming.session import SETTINGS
 from tests.support.crash_driver import changes_in, views
@@ -41,12 +41,15 @@ def main(place: Path) -> None:
     session = session_of(place)
     sink = ViewSink(
         views(),
-        {
-            "paths": ParquetTarget(place / "lake" / "{view}"),
-            "far": lambda frame, batch_id: frame.write.mode("overwrite").parquet(
-                str(place / "far" / str(batch_id))
+        [
+            Output("paths", ParquetTarget(place / "lake" / "{view}")),
+            Output(
+                "far",
+                lambda frame, batch_id: frame.write.mode("overwrite").parquet(
+                    str(place / "far" / str(batch_id))
+                ),
             ),
-        },
+        ],
         state_dir=place / "state",
         checkpoint=str(place / "checkpoint"),
     )

@@ -38,7 +38,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, compile_sql
-from streaming import ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session, upsert
+from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session
 from streaming.demo.command import QUICK
 from streaming.state.files import Bytes, LocalFiles
 from tests.support.spark_queries import started
@@ -49,7 +49,6 @@ VIEWS = """
     CREATE VIEW cities AS SELECT city, count(*) AS n, sum(src) AS total FROM link GROUP BY city;
     CREATE VIEW far AS SELECT dst, city FROM link WHERE src > 4;
 """
-OUTPUTS = {"cities": upsert("city")}
 
 
 class Point:
@@ -139,9 +138,12 @@ def sink_of(place: Path, point: Point) -> ViewSink:
     both = DyingTarget([lake, database], point)
     return ViewSink(
         views(),
-        {"paths": both, "cities": both, "far": on_delta},
+        [
+            Output("paths", both),
+            Output("cities", both, mode="upsert", keys=["city"]),
+            Output("far", on_delta),
+        ],
         state_dir=DyingFiles(place / "state", point),
-        outputs=OUTPUTS,
     )
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "PAGES", "Block", "blocks_of", "run"]
+__all__ = ["DOCS", "PAGES", "README", "Block", "blocks_of", "run"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+README = DOCS.parent / "README.md"
 FENCE = re.compile(
     r'^( *)```(\w*)(?: title="([^"]+)")?[^\n]*\n(.*?)^\1```$', re.DOTALL | re.MULTILINE
 )
@@ -62,7 +63,7 @@ def run(page: Path) -> int:
         if block.language != "python":
             continue
         count += 1
-        where = f"{page.relative_to(DOCS)}:{block.line}"
+        where = f"{page.relative_to(DOCS.parent)}:{block.line}"
         if ">>> " not in block.text:
             linecache.cache[where] = (len(block.text), None, block.text.splitlines(True), where)
             exec(compile(block.text, where, "exec"), names)

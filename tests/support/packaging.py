@@ -2,15 +2,15 @@
 
 ::
 
-    python -m tests.support.packaging                    # this Python, the packages of
-    constraints.txt python -m tests.support.packaging --all              # every Python there is;
-    oldest and newest packages python -m tests.support.packaging --python PATH --packages oldest
+    python -m tests.support.packaging        # this Python, the packages of constraints.txt
+    python -m tests.support.packaging --all  # every Python there is; oldest and newest packages
+    python -m tests.support.packaging --python PATH --packages oldest
 
-An environment gets the base install and nothing else, so what is missing from the dependencies is
-found: a view is stepped, and a stream runs through Spark. Then come the extras, and the commands
-answer. The oldest packages are the lower bounds of pyproject.toml, the newest what pip finds within
-them. A first use compiles the kernels, about a minute; where Python and numba are those of the
-checkout its kernels are taken.
+An environment gets the base install and nothing else, so a missing dependency shows: a view is
+stepped without Spark. Then come the extras: a stream runs through Spark, and the commands answer.
+The oldest packages are the lower bounds of pyproject.toml, the newest what pip finds within them. A
+first use compiles the kernels, about a minute; where Python and numba are those of the checkout its
+kernels are taken.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("pinned", "oldest", "newest")
-EXTRAS = "cli,sinks,ui"  # those of users that are small
+EXTRAS = "cli,sinks,spark,ui"  # those of users that are small
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
-TRY = """
-import sys, tempfile
+SETUP = """
+import sys
 from importlib.metadata import entry_points, requires, version
 from importlib.resources import files
 from pathlib import Path
@@ -55,24 +55,42 @@ assert {"dbsp-wcoj", "dbsp-wcoj-demo", "dbsp-wcoj-java"} <= commands, commands
 link = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")])
 view = '''SELECT count(*) AS n FROM e ab JOIN e bc ON bc.src = ab.dst
     JOIN e ac ON ac.src = ab.src AND ac.dst = bc.dst'''
-circuit = circuits.compile_sql(view, {"e": link}, name="triangles", materialize=True)
 given = pa.table({"src": [1, 2, 1], "dst": [2, 3, 3]})
-assert circuit.step({"e": given})["triangles"].to_pylist() == [{"n": 1, "weight": 1}]
+"""
+
+TRY_CORE = f"""{SETUP}
+circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
+assert circuit.step({{"e": given}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
+print("  tried without Spark")
+"""
+
+# After `TRY_CORE` in an environment without PySpark: the error says what to install.
+TRY_WITHOUT_SPARK = f"""{TRY_CORE}
+try:
+    streaming.ViewSink
+except ModuleNotFoundError as error:
+    assert "pip install 'dbsp-wcoj[spark]'" in str(error), error
+else:
+    raise AssertionError("a sink without Spark")
+"""
+
+TRY_SPARK = f"""{SETUP}
+import tempfile
 
 seen = []
 with tempfile.TemporaryDirectory() as folder:
     import pyarrow.parquet as pq
     Path(folder, "in").mkdir()
-    pq.write_table(given, f"{folder}/in/a.parquet")
+    pq.write_table(given, f"{{folder}}/in/a.parquet")
     spark = streaming.start_session("packaging", memory="512m")
-    circuit = circuits.compile_sql(view, {"e": link}, name="triangles", materialize=True)
+    circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
     sink = streaming.ViewSink(
-        circuit, lambda frame, batch_id: seen.extend(frame.collect()), state_dir=f"{folder}/state"
+        circuit, lambda frame, batch_id: seen.extend(frame.collect()), state_dir=f"{{folder}}/state"
     )
     query = (
-        spark.readStream.schema("src long, dst long").parquet(f"{folder}/in")
+        spark.readStream.schema("src long, dst long").parquet(f"{{folder}}/in")
         .writeStream.foreachBatch(sink)
-        .option("checkpointLocation", f"{folder}/checkpoint")
+        .option("checkpointLocation", f"{{folder}}/checkpoint")
         .trigger(availableNow=True).start()
     )
     query.awaitTermination()
@@ -81,7 +99,7 @@ with tempfile.TemporaryDirectory() as folder:
     spark.stop()
 assert [tuple(row) for row in seen] == [tuple(row) for row in whole] == [(1, 1)], (seen, whole)
 names = ("pyspark", "pyarrow", "numba", "numpy", "sqlglot")
-print("  tried with Python", sys.version.split()[0], *(f"{n} {version(n)}" for n in names))
+print("  tried with Python", sys.version.split()[0], *(f"{{n}} {{version(n)}}" for n in names))
 """
 
 
@@ -145,29 +163,33 @@ def tried(python: str, packages: str, wheel: Path) -> None:
         bounds = {"pinned": ["--constraint", str(ROOT / "constraints.txt")], "newest": []}
         if packages == "oldest":
             Path(folder, "oldest.txt").write_text("\n".join(oldest()))
-            bounds["oldest"] = ["--constraint", f"{folder}/oldest.txt"]
-        run(python, "-m", "venv", f"{folder}/venv")
-        own = f"{folder}/venv/bin/python"
+            bounds["oldest"] = ["--constraint", "{folder}/oldest.txt"]
+        run(python, "-m", "venv", "{folder}/venv")
+        own = "{folder}/venv/bin/python"
         pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
         run(*pip, *bounds[packages], str(wheel))
-        refuses(f"{folder}/venv/bin/dbsp-wcoj")
+        refuses("{folder}/venv/bin/dbsp-wcoj")
         kernels(Path(folder, "venv"))
-        run(own, "-I", "-c", TRY, cwd=folder)
+        run(own, "-I", "-c", TRY_WITHOUT_SPARK, cwd=folder)
         run(*pip, *bounds[packages], f"{wheel}[{EXTRAS}]")
-        run(f"{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
+        run("{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
         run(own, "-I", "-c", "import deltalake, psycopg", cwd=folder)
+        run(own, "-I", "-c", TRY_SPARK, cwd=folder)
         run(own, "-m", "pip", "check", stdout=subprocess.DEVNULL)
         print(f"  all well after {time.perf_counter() - begin:.0f} s", flush=True)
 
 
-def linked(folder: Path, wheel: Path) -> Path:
-    """An environment with the wheel, and links to what it says it needs; its Python.
+def linked(folder: Path, wheel: Path, *extras: str) -> Path:
+    """Make an environment with the wheel and links to its dependencies; return its Python.
 
     In seconds and without an index: other packages of this environment are not there.
     """
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     (site,) = folder.glob("lib/python*/site-packages")
-    for name in needed(PROJECT["dependencies"]):
+    wanted = [*PROJECT["dependencies"]]
+    for extra in extras:
+        wanted += PROJECT["optional-dependencies"][extra]
+    for name in needed(wanted):
         found = distribution(name)
         for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():

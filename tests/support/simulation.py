@@ -49,12 +49,13 @@ from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj import Formula
 from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSink
 from streaming.sink.metrics import Stopwatch
-from streaming.sink.output_modes import Output
+from streaming.sink.output import Output
 from streaming.state import parquet, writer
 from streaming.state import segment_references as pieces
 from streaming.state.files import LOCK
 from streaming.state.manifest import FOLDER, Manifest, batch_of
 from streaming.state.ownership import NAME as EPOCH
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
 from tests.generators.simulated_streams import CASES, Stream, given_out, stream
 from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
@@ -116,7 +117,7 @@ class Schedule:
         self.disk = SimulatedDisk(f"disk {seed}")
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
-        self.outputs = CASES[case].outputs if random.random() < 0.5 else {}
+        self.modes = CASES[case].modes if random.random() < 0.5 else {}
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
         self.spread = random.choice([3, 10, 30, 100])
         self.damage: Damage | None = None
@@ -182,9 +183,10 @@ class Schedule:
     def _start(self) -> None:
         files = self.disk.files()
         formula = self.random.choice(list(Formula))
-        circuit = replace(self.definition, formula=formula).circuit()
+        options = replace(self.definition.options, formula=formula)
+        circuit = Circuit(replace(self.definition, options=options))
         self.target.files = files
-        self.sink = sink_of(circuit, self.target, files, self.keep, self.outputs)
+        self.sink = sink_of(circuit, self.target, files, self.keep, self.modes)
 
     def _deliver(self) -> None:
         """As Spark: the first micro-batch that is not committed, then the commit."""
@@ -298,9 +300,13 @@ def sink_of(
     target: Target,
     files: SimulatedFiles,
     keep: int,
-    outputs: Mapping[str, Output] = MappingProxyType({}),
+    modes: Mapping[str, OutputMode] = MappingProxyType({}),
 ) -> ViewSink:
-    return ViewSink(circuit, target, state_dir=files, keep=keep, outputs=outputs)
+    outputs = [
+        Output(view, target, mode.mode, mode.keys)
+        for view, mode in ((view, modes.get(view, OutputMode())) for view in circuit.outputs)
+    ]
+    return ViewSink(circuit, outputs, state_dir=files, keep=keep)
 
 
 @cache

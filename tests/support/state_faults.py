@@ -32,6 +32,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from circuits.circuit import Circuit
 from streaming import StreamingError, ViewSink
 from streaming.distributed.execution.executor_cache import HELD
 from streaming.state import files
@@ -54,7 +55,7 @@ class Embedded:
         self._definition = fed.views().definition
 
     def sink(self, place: Path) -> ViewSink:
-        return fed.sink_on(place, self._definition.circuit())
+        return fed.sink_on(place, Circuit(self._definition))
 
     def feed(self, sink: ViewSink, number: int) -> None:
         fed.feed(sink, number)  # its target checks the deltas
@@ -71,7 +72,7 @@ class InCells:
     def __init__(self) -> None:
         self._definition = definition()
         self._tables = batches(BATCHES + 9, "faults")
-        steady = ViewSink(definition().circuit())
+        steady = ViewSink(Circuit(definition()))
         self._deltas = []
         for number, table in enumerate(self._tables):
             steady(Frame(None, table), number)
@@ -79,7 +80,7 @@ class InCells:
 
     def sink(self, place: Path) -> ViewSink:
         HELD.clear()  # what a worker remembers of a file hides what became of it
-        circuit = self._definition.circuit()
+        circuit = Circuit(self._definition)
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 
     def feed(self, sink: ViewSink, number: int) -> None:

@@ -53,16 +53,16 @@ class Store:
         pieces = self.runs.get(name, {}).get(order)
         if pieces is None:
             self.taken += 1
-            pieces = [run.packed().tobytes() for run in state.whole(name, order)]
+            pieces = [run.to_words().tobytes() for run in state.whole(name, order)]
         if delta is not None:
-            pieces = [*pieces, delta.packed().tobytes()]
+            pieces = [*pieces, delta.to_words().tobytes()]
         place = int(self._random.integers(8))
         if name in state.compacted:
             place = 0
         elif place >= len(pieces) - 1:
             return pieces
         summed = Run.sum_of([run_of_bytes(piece) for piece in pieces[place:]])
-        return pieces[:place] + ([summed.packed().tobytes()] if summed.rows else [])
+        return pieces[:place] + ([summed.to_words().tobytes()] if summed.rows else [])
 
     def state(self) -> State:
         count, marks, planned = json.loads(self.rest)
@@ -85,7 +85,7 @@ class Store:
 
 
 def run_of_bytes(piece: bytes) -> Run:
-    return Run.of_words(np.frombuffer(bytearray(piece), np.int64))
+    return Run.from_words(np.frombuffer(bytearray(piece), np.int64))
 
 
 def stored(circuit: Circuit, store: Store, tables) -> dict[str, Counter]:
@@ -101,8 +101,9 @@ def bags(tables) -> dict[str, Counter]:
 
 
 def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
-    definition = pickle.loads(pickle.dumps(replace(circuit.definition, **changes)))
-    new = definition.circuit()
+    options = replace(circuit.definition.options, **changes)
+    definition = pickle.loads(pickle.dumps(replace(circuit.definition, options=options)))
+    new = Circuit(definition)
     new.load(store.state())
     return new
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.zset import Int64Array, stored
+from dbsp_wcoj.zset import Int64Array, to_storable
 
 __all__ = ["DistinctOperator", "to_bag", "to_set"]
 
@@ -69,7 +69,7 @@ class DistinctOperator:
         (delta,) = deltas
         if not len(delta):
             return delta, None
-        rows = stored(delta)
+        rows = to_storable(delta)
         staged = self.trace.prepare(rows)  # and so the sums below cannot wrap around
         old = self.trace.weights_of(rows)
         return _reweighted(delta, self._cut(old + delta.weights) - self._cut(old)), staged

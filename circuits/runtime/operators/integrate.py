@@ -21,8 +21,8 @@ from collections.abc import Sequence
 
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.generic_join import plain
-from dbsp_wcoj.zset import stored
+from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj.zset import to_storable
 
 __all__ = ["Integrate"]
 
@@ -53,14 +53,14 @@ class Integrate:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return delta, self.trace.prepare(stored(delta)) if len(delta) else None
+        return delta, self.trace.prepare(to_storable(delta)) if len(delta) else None
 
     def step(self, delta: ZSet) -> None:
         """Add one delta; O(|delta| log N), amortised."""
         if len(delta):
-            self.trace.update(stored(delta))
+            self.trace.update(to_storable(delta))
 
     @property
     def total(self) -> ZSet:
         """The sum so far; O(N)."""
-        return plain(self.trace, self._arity)
+        return view_to_zset(self.trace, self._arity)

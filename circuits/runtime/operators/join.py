@@ -24,8 +24,18 @@ from dataclasses import dataclass
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Join
 from circuits.runtime.operators.operator import Result, StepContext
-from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, Trace, ZSet, generic_join
+from dbsp_wcoj import (
+    CustomFormula,
+    DeltaQuery,
+    Formula,
+    Query,
+    Relations,
+    Trace,
+    ZSet,
+    generic_join,
+)
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.query import Atom, Comparison, Variable
 
 __all__ = ["JoinOperator", "JoinOptions", "query_of"]
@@ -36,16 +46,17 @@ class JoinOptions:
     """How the joins of a graph are computed, and the limit of iterations of its recursions.
 
     Attributes:
-        formula: The delta formula, or "auto".
+        formula: The delta formula, or "auto". A formula of the user applies to joins of its number
+            of atoms; other joins run ``collapsed``.
         executor: Threads for large steps; None for none.
         parts: The number of parts into which a large delta is split.
-        iterations: The maximal number of iterations of a recursion per step.
+        max_iterations: The maximal number of iterations of a recursion per step.
     """
 
-    formula: Formula | str = Formula.collapsed
+    formula: FormulaName | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
-    iterations: int = MAX_ITERATIONS
+    max_iterations: int = MAX_ITERATIONS
 
 
 class JoinOperator:
@@ -62,9 +73,12 @@ class JoinOperator:
         self, plan: Join, names: Sequence[str], relations: Relations, options: JoinOptions
     ) -> None:
         self.query = query_of(plan, names)
+        formula = options.formula
+        if isinstance(formula, CustomFormula) and formula.atoms != len(self.query.body):
+            formula = Formula.collapsed
         self.delta_query = DeltaQuery(
             self.query,
-            formula=options.formula,
+            formula=formula,
             executor=options.executor,
             parts=options.parts,
             relations=relations,

@@ -115,7 +115,7 @@ class MapOperator:
                 return reduce(np.maximum, codes)
         values = evaluate(expression, batch, batch.rows)
         if budget is not None:
-            budget.hold(values.nbytes)
+            budget.add_bytes(values.nbytes)
         return self._codecs.codec(expression.type).encode(values)
 
     def _compares(self, arguments: Sequence[Expression], type: pa.DataType) -> bool:

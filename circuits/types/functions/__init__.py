@@ -24,6 +24,6 @@ __all__ = ["FUNCTIONS", "aggregate_type", "call", "common_type"]
 
 FUNCTIONS: Final[Mapping[str, str]] = {
     **{name: function.description for name, function in TABLE.items()},
-    "if": "b where the condition a is true, else c",
-    "nullif": "a, but NULL where it equals b",
+    "if": "b if the condition a is true, else c",
+    "nullif": "NULL if a equals b, else a",
 }

@@ -172,7 +172,9 @@ def _moved(values: pa.Array, months: int, days: int) -> pa.Array:
 
 
 FUNCTIONS = (
-    Function("date_trunc", "b at the start of its unit a (a literal)", _trunc_rule, _trunc),
-    Function("date_add", "a, b months, c days and d microseconds later", _add_rule, _add),
-    Function("date_diff", "the borders of unit a from b to c", _diff_rule, _diff),
+    Function(
+        "date_trunc", "the start of the unit a (a literal) that contains b", _trunc_rule, _trunc
+    ),
+    Function("date_add", "a plus b months, c days and d microseconds", _add_rule, _add),
+    Function("date_diff", "the number of boundaries of unit a between b and c", _diff_rule, _diff),
 )

@@ -232,8 +232,16 @@ _POSSIBLE: tuple[tuple[_Test, _Test], ...] = (
 )
 
 FUNCTIONS = (
-    Function("cast", "the value in another type; fails if it has none", _cast_rule, _cast_kernel),
     Function(
-        "try_cast", "the value in another type, NULL if it has none", _cast_rule, _try_cast_kernel
+        "cast",
+        "a as another type; an error if that type has no such value",
+        _cast_rule,
+        _cast_kernel,
+    ),
+    Function(
+        "try_cast",
+        "a as another type; NULL if that type has no such value",
+        _cast_rule,
+        _try_cast_kernel,
     ),
 )

@@ -140,5 +140,7 @@ _SIGNS: dict[str, str] = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">
 FUNCTIONS = (
     *(Function(name, f"a {sign} b", _rule, _kernel(name)) for name, sign in _SIGNS.items()),
     Function("same", "a IS NOT DISTINCT FROM b, never NULL", _rule, _same),
-    Function("in", "is the first one of the others (literals)?", _in_rule, _in),
+    Function(
+        "in", "true if a equals one of the other arguments, which are literals", _in_rule, _in
+    ),
 )

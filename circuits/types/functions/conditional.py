@@ -35,6 +35,8 @@ def _coalesce_rule(name: str, arguments: Arguments, of: pa.DataType | None) -> T
 
 
 FUNCTIONS = (
-    Function("case", "the value after the first condition that is true, else the last", _case_rule),
+    Function(
+        "case", "the value of the first condition that is true, else the last value", _case_rule
+    ),
     Function("coalesce", "the first argument that is not NULL", _coalesce_rule),
 )

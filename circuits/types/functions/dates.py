@@ -72,7 +72,12 @@ FUNCTIONS = (
     Function("month", "the month, 1 to 12", _date_rule, _part(pc.month)),
     Function("week", "the ISO week of the year", _date_rule, _part(pc.iso_week)),
     Function("day", "the day of the month", _date_rule, _part(pc.day)),
-    Function("day_of_week", "0 (Sunday) to 6", _date_rule, _part(pc.day_of_week, **_SUNDAY)),
+    Function(
+        "day_of_week",
+        "the day of the week, 0 (Sunday) to 6",
+        _date_rule,
+        _part(pc.day_of_week, **_SUNDAY),
+    ),
     Function("day_of_year", "the day of the year, from 1", _date_rule, _part(pc.day_of_year)),
     Function("hour", "the hour, 0 to 23", _clock_rule, _part(pc.hour)),
     Function("minute", "the minute, 0 to 59", _clock_rule, _part(pc.minute)),

@@ -60,9 +60,12 @@ def _modulo(arguments: Sequence[Values], of: pa.DataType) -> Values:
 FUNCTIONS = (
     Function("divide", "a / b as a float64, NULL where b is 0", _divide_rule, _divide),
     Function(
-        "int_divide", "a / b without its fraction, NULL where b is 0", _int_divide_rule, _int_divide
+        "int_divide", "the integer part of a / b, NULL where b is 0", _int_divide_rule, _int_divide
     ),
     Function(
-        "modulo", "what a leaves over b, with a's sign; NULL where b is 0", arithmetic_rule, _modulo
+        "modulo",
+        "the remainder of a / b, with the sign of a; NULL where b is 0",
+        arithmetic_rule,
+        _modulo,
     ),
 )

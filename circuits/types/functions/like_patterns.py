@@ -46,6 +46,11 @@ def _like(*, ignore_case: bool) -> Kernel:
 _RULE = text_rule("ttt", 2, pa.bool_())
 
 FUNCTIONS = (
-    Function("like", "does a match the pattern b (escape c)?", _RULE, _like(ignore_case=False)),
-    Function("ilike", "as like, capitals or not", _RULE, _like(ignore_case=True)),
+    Function(
+        "like",
+        "true if a matches the pattern b, with the escape character c",
+        _RULE,
+        _like(ignore_case=False),
+    ),
+    Function("ilike", "as like, ignoring case", _RULE, _like(ignore_case=True)),
 )

@@ -67,7 +67,7 @@ def _is_true(arguments: Sequence[Values], of: pa.DataType) -> Values:
 FUNCTIONS = (
     Function("and", "false if one is false, else NULL if one is NULL", _connective_rule, _and),
     Function("or", "true if one is true, else NULL if one is NULL", _connective_rule, _or),
-    Function("not", "true for false, NULL for NULL", _not_rule, _not),
+    Function("not", "the negation; NULL for NULL", _not_rule, _not),
     Function("is_null", "true for NULL, else false", _is_null_rule, _is_null),
     Function("is_true", "true for true, else false", _not_rule, _is_true),
 )

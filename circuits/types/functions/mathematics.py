@@ -151,12 +151,14 @@ def _floats(function: Callable[..., Any]) -> Kernel:
 
 FUNCTIONS = (
     Function("negate", "-a", _number_rule, _negate),
-    Function("abs", "a without its sign", _number_rule, _abs),
-    Function("sign", "-1, 0 or 1", _sign_rule, _sign),
-    Function("round", "to b digits (0), a half away from zero", _round_rule, _round),
-    Function("floor", "the next whole number below", _whole_rule, _whole(pc.floor)),
-    Function("ceil", "the next whole number above", _whole_rule, _whole(pc.ceil)),
-    Function("trunc", "without its fraction", _whole_rule, _whole(pc.trunc)),
+    Function("abs", "the absolute value", _number_rule, _abs),
+    Function("sign", "the sign: -1, 0 or 1", _sign_rule, _sign),
+    Function(
+        "round", "a rounded to b digits (default 0), half away from zero", _round_rule, _round
+    ),
+    Function("floor", "a rounded down to a whole number", _whole_rule, _whole(pc.floor)),
+    Function("ceil", "a rounded up to a whole number", _whole_rule, _whole(pc.ceil)),
+    Function("trunc", "the integer part", _whole_rule, _whole(pc.trunc)),
     Function("power", "a to the power of b, as a float64", _float_rule(2), _floats(pc.power)),
     Function("sqrt", "the square root", _float_rule(1), _floats(pc.sqrt)),
     Function("exp", "e to the power of a", _float_rule(1), _floats(pc.exp)),

@@ -19,10 +19,15 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
-from streaming.cli.arguments.sink import SinkArgument, check_places, routes_of_sinks, sinks_of
-from streaming.cli.arguments.source import SourceArgument, sources_of
-from streaming.cli.arguments.views import circuit_of, without_weight
-from streaming.cli.command import text_of
+from streaming.cli.arguments.sink import (
+    SinkArgument,
+    assign_sinks,
+    build_outputs,
+    check_places,
+)
+from streaming.cli.arguments.source import SourceArgument
+from streaming.cli.arguments.views import compile_query, without_weight
+from streaming.cli.command import error_message
 from streaming.cli.state_inspection import writer_of
 from streaming.cli.terminal.display import plural
 from streaming.errors import (
@@ -32,7 +37,8 @@ from streaming.errors import (
     StateLockedError,
     StateMismatchError,
 )
-from streaming.sink.engine import check_outputs
+from streaming.sink.execution_mode import check_outputs
+from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import unordered
 from streaming.state.directory_identity import identity_of
 from streaming.state.files import files_of
@@ -94,7 +100,7 @@ class Checks:
         try:
             yield
         except (DbspWcojError, OSError, pa.ArrowException) as error:
-            self.problems.append(text_of(error))
+            self.problems.append(error_message(error))
         else:
             if what:
                 self.passed.append((what, found))
@@ -112,73 +118,82 @@ class Checks:
 def check_views(
     checks: Checks,
     query: str,
-    texts: Sequence[str],
-    sinks: Sequence[str],
+    sources: Mapping[str, SourceArgument],
+    sinks: Sequence[SinkArgument],
     *,
     formula: str,
     cells: int | None,
-) -> tuple[dict[str, SourceArgument], Circuit | None]:
+    is_complete: bool = True,
+) -> Circuit | None:
     """Check sources, query and sinks, as far as that is possible without Spark.
 
+    Args:
+        checks: Receives the results.
+        query: The query, or the name of its file.
+        sources: The sources by relation.
+        sinks: The sinks.
+        formula: The delta formula of the joins.
+        cells: The number of cells on Spark's executors; None to run in one process.
+        is_complete: Whether all sources and sinks could be parsed; else the query is not compiled.
+
     Returns:
-        The sources, and a circuit of the views without state. The circuit is None if only Spark
-        knows the columns of a source, or if a check failed up to the compilation of the query.
+        A circuit of the views without state. None if only Spark knows the columns of a source, or
+        if a check failed up to the compilation of the query.
     """
-    sources: dict[str, SourceArgument] = {}
     before = len(checks.problems)
-    with checks.check():
-        sources = sources_of(texts)
     schemas: dict[str, pa.Schema | None] = {}
     for name, source in sources.items():
         with checks.check():
             form, _ = source.format, source.feed  # either may be an error
             source.check_spark()
             schemas[name] = source.schema()
-            source.check_sequence(None if "select" in source.own else schemas[name])
+            source.check_sequence(None if "select" in source.settings else schemas[name])
             _check_rules(source, schemas[name])
             if source.lacks_order(schemas[name]):
                 checks.warnings.append(unordered(name))
             place = "" if source.path is None else f" in {source.path}"
             checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
-    for sink in sinks:
-        with checks.check():
-            SinkArgument.parse(sink)
-    if len(checks.problems) > before:
-        return sources, None
+    if not is_complete or len(checks.problems) > before:
+        return None
     unknown = [
-        name for name, schema in schemas.items() if schema is None or "select" in sources[name].own
+        name
+        for name, schema in schemas.items()
+        if schema is None or "select" in sources[name].settings
     ]
     if unknown:
         checks.passed.append(
             ("query", f"not compiled, as only Spark knows the columns of {', '.join(unknown)}")
         )
-        return sources, None
+        return None
     circuit = None
     with checks.check():
         columns = {name: without_weight(schema) for name, schema in schemas.items() if schema}
-        rules = {name: rule for name, one in sources.items() if (rule := one.rules()) is not None}
-        circuit = circuit_of(query, columns, rules=rules, formula=formula)
-        kept = views_kept(sinks_of(sinks, circuit))
+        rules = {
+            name: rule for name, one in sources.items() if (rule := one.input_options()) is not None
+        }
+        circuit = compile_query(query, columns, input_options=rules, formula=formula)
+        kept = views_kept(assign_sinks(sinks, circuit))
         if kept:  # compiled again, since the state of a circuit depends on its materialized views
-            circuit = circuit_of(query, columns, rules=rules, formula=formula, materialize=kept)
+            circuit = compile_query(
+                query, columns, input_options=rules, formula=formula, materialize=kept
+            )
         views = ", ".join(circuit.outputs)
         checks.passed.append(("query", f"{plural(len(circuit.outputs), 'view')}: {views}"))
     if circuit is not None:
         with checks.check():
-            _check_forms(sinks_of(sinks, circuit), circuit, sources, cells)
-    return sources, circuit
+            _check_forms(assign_sinks(sinks, circuit), circuit, sources, cells)
+    return circuit
 
 
 def _check_rules(source: SourceArgument, schema: pa.Schema | None) -> None:
     """Check that the keys are columns of the source; the circuit checks the rest of the rules."""
-    rules = source.rules()
-    if rules is None or schema is None or "select" in source.own:
+    rules = source.input_options()
+    if rules is None or schema is None or "select" in source.settings:
         return
     for key in source.keys:
         if key not in schema.names:
             raise EventsError(
-                f"--source {source.name}: keys={key} is no column; columns are "
-                f"{', '.join(schema.names)}"
+                f"{source.label}: keys={key} is not a column; columns are {', '.join(schema.names)}"
             )
 
 
@@ -193,7 +208,9 @@ def _check_forms(
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output.check(view, names)
     if cells is not None and not circuit.recursions:
-        check_outputs("distributed", {view: sink.output for view, sink in sinks.items()})
+        modes = {view: sink.output for view, sink in sinks.items()}
+        outputs = [Output(view, None, mode.mode, mode.keys) for view, mode in modes.items()]
+        check_outputs("distributed", outputs)
     folders = [one.path for one in sources.values() if one.path is not None]
     check_places(sinks, folders)
 
@@ -204,9 +221,20 @@ def views_kept(sinks: Mapping[str, SinkArgument]) -> list[str]:
 
 
 def check_state(
-    checks: Checks, state: Path, circuit: Circuit | None, cells: int | None
+    checks: Checks,
+    state: Path,
+    circuit: Circuit | None,
+    cells: int | None,
+    label: str = "--state",
 ) -> tuple[str, int]:
     """Check the folder of ``--state``, and compare the state in it with the views.
+
+    Args:
+        checks: Receives the results.
+        state: The folder.
+        circuit: The views; None if they are not known yet.
+        cells: The number of cells on Spark's executors; None to run in one process.
+        label: How error messages name the option.
 
     Returns:
         The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
@@ -215,34 +243,34 @@ def check_state(
     with checks.check():
         if _REMOTE.match(str(state)):
             raise StateError(
-                f"--state {state}: the command keeps state on a local disk; for other file systems "
+                f"{label} {state}: the command keeps state on a local disk; for other file systems "
                 "write a job with ViewSink(state_dir=...)"
             )
         if state.exists() and not state.is_dir():
-            raise StateError(f"--state {state}: is a file; name a folder")
+            raise StateError(f"{label} {state}: is a file; name a folder")
         if str(state) in ("", ".") or not state.name:
             raise StateError(
-                f"--state {state}: name a folder of its own, as in --state state/, since state and "
+                f"{label} {state}: name a folder of its own, as in --state state/, since state and "
                 "checkpoint have many files"
             )
         try:
             check_writable(state)
         except OSError as error:
             raise StateError(
-                f"--state {state}: {error.filename} {error.strerror}: name a folder that this "
+                f"{label} {state}: {error.filename} {error.strerror}: name a folder that this "
                 "user may write to"
             ) from None
         if circuit is not None and state.is_dir():
-            found = check_free(state, circuit)
+            found = check_free(state, circuit, label)
             identity = found or ""
-        newest = _check_versions(state, circuit, cells)
+        newest = _check_versions(state, circuit, cells, label)
         checks.passed.append(
             ("state", f"{state}, {'new' if newest < 0 else f'at micro-batch {newest:,}'}")
         )
     return identity, newest
 
 
-def check_free(state: Path, circuit: Circuit) -> str | None:
+def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | None:
     """Refuse a state directory that belongs to other views, or that another process writes to.
 
     The sink refuses it, too, but only when the first rows arrive. That is too late here, since
@@ -260,13 +288,13 @@ def check_free(state: Path, circuit: Circuit) -> str | None:
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(
-            f"--state {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
+            f"{label} {state}: process {writer or 'unknown'} writes to it: stop that one, or name "
             "another folder"
         )
     return None if identity is None else identity.id
 
 
-def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> int:
+def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, label: str) -> int:
     """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
     files = files_of(str(state))
     numbers = [number for name in files.names(FOLDER) if (number := batch_of(name)) is not None]
@@ -278,7 +306,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> 
     committed = max(done, default=-1)
     if committed not in (newest, newest - 1):
         raise StateMismatchError(
-            f"--state {state}: the state is at micro-batch {newest} and Spark's checkpoint at "
+            f"{label} {state}: the state is at micro-batch {newest} and Spark's checkpoint at "
             f"{committed} (-1: none): one of them was deleted or put back from a copy. Restore "
             "both from one copy, or begin again with an empty folder and empty targets"
         )
@@ -296,7 +324,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None) -> 
         give = "without --cells" if count is None else f"with --cells {count}"
         move = "--embedded" if wanted is None else f"--cells {wanted}"
         raise StateMismatchError(
-            f"--state {state}: the state is {is_now}: run {give}, or move it by dbsp-wcoj rescale "
+            f"{label} {state}: the state is {is_now}: run {give}, or move it by dbsp-wcoj rescale "
             f"{state} {move}"
         )
     return newest
@@ -311,26 +339,25 @@ def check_targets(
     newest: int,
 ) -> None:
     """Check that targets can be reached, and that their tables and files fit the views."""
-    targets, _ = routes_of_sinks(sinks)
-    for view, sink in sinks.items():
-        target = targets[view]
+    for output in build_outputs(sinks):
+        view, target, sink = output.view, output.target, sinks[output.view]
         with checks.check(f"sink {view}", sink.text()):
             schema = circuit.schema(view).arrow
             delta = ViewDelta(
-                view, newest + 1, schema.empty_table(), sink.output.mode, sink.output.keys, state_id
+                view, newest + 1, schema.empty_table(), output.mode, tuple(output.keys), state_id
             )
-            if isinstance(target, CheckedTarget) and sink.is_there():
+            if isinstance(target, CheckedTarget) and sink.exists():
                 target.check(delta)
 
 
-def check_memory(text: str) -> None:
-    """Check the memory size for Spark, from the option ``--memory``.
+def check_memory(text: str, label: str = "--memory") -> None:
+    """Check the memory size for Spark.
 
     Raises:
         EventsError: The text is not a size.
     """
     if not _MEMORY.fullmatch(text):
-        raise EventsError(f"--memory {text!r}: write a number and a unit, as in 2g or 800m")
+        raise EventsError(f"{label} {text!r}: write a number and a unit, as in 2g or 800m")
 
 
 def _columns(schema: pa.Schema | None) -> str:

@@ -28,7 +28,7 @@ from streaming.cli.arguments.options import (
     TokenFile,
     Ui,
 )
-from streaming.cli.command import done_by
+from streaming.cli.command import implemented_in
 
 __all__ = ["bench", "explain", "inspect", "profile", "replay", "rescale", "run"]
 
@@ -36,11 +36,21 @@ COLLAPSED: Final = "collapsed"
 TRIANGLES: Final = "triangles(a, b, c) :- e(a, b), e(b, c), e(a, c)."
 
 
-@done_by("streaming.cli.commands.run")
+@implemented_in("streaming.cli.commands.run")
 def run(
-    query: QueryText,
+    context: typer.Context,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="SQL, Datalog rules, a file .sql or .dl with either, or a job file .toml, which "
+            "also names inputs, outputs and options. Options on the command line win over the "
+            "job file.",
+            show_default=False,
+        ),
+    ],
     source: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="NAME=PATH[,KEY=VALUE...]",
             help="A relation: files, or any source of Spark by its options (format=kafka,...); "
@@ -48,7 +58,7 @@ def run(
             "each relation.",
             show_default=False,
         ),
-    ],
+    ] = None,
     sink: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,7 +134,7 @@ def run(
     """Keep views of a query up to date while its sources change."""
 
 
-@done_by("streaming.cli.commands.replay")
+@implemented_in("streaming.cli.commands.replay")
 def replay(
     query: QueryText,
     source: Annotated[
@@ -181,7 +191,7 @@ def replay(
     """Replay a file of changes through views, step by step."""
 
 
-@done_by("streaming.cli.commands.explain")
+@implemented_in("streaming.cli.commands.explain")
 def explain(
     query: QueryText,
     source: Annotated[
@@ -204,7 +214,7 @@ def explain(
     """Show the plan that runs: operators, joins with their terms, arrangements."""
 
 
-@done_by("streaming.cli.commands.inspect")
+@implemented_in("streaming.cli.commands.inspect")
 def inspect(
     state_dir: Annotated[
         Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
@@ -224,7 +234,7 @@ def inspect(
     """
 
 
-@done_by("streaming.cli.commands.rescale")
+@implemented_in("streaming.cli.commands.rescale")
 def rescale(
     state_dir: Annotated[
         str,
@@ -249,7 +259,7 @@ def rescale(
     """Move the state of a query that is stopped to another number of cells, or to one process."""
 
 
-@done_by("streaming.cli.commands.profile")
+@implemented_in("streaming.cli.commands.profile")
 def profile(
     query: QueryText,
     source: PlainSources = None,
@@ -282,7 +292,7 @@ def profile(
     """Run a query's steps and print where their time goes, by phase, term and level."""
 
 
-@done_by("streaming.cli.commands.bench")
+@implemented_in("streaming.cli.commands.bench")
 def bench(
     query: QueryText = TRIANGLES,
     source: PlainSources = None,
@@ -300,8 +310,9 @@ def bench(
     formula: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help=f"One of {', '.join(FORMULAS)}; repeatable. All when not given.",
+            metavar="NAME|FILE",
+            help=f"One of {', '.join(FORMULAS)}, or a file of terms; repeatable. All when not "
+            "given.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Frames: the sources of the command line as one stream of Spark."""
+"""Read the sources of a run as one stream of Spark."""
 
 from __future__ import annotations
 
@@ -11,91 +11,91 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from streaming.cli.arguments.source import FLAT, WEIGHT, SourceArgument
-from streaming.cli.terminal.spark_error import reason_of
+from streaming.cli.arguments.source import FLAT_FEEDS, WEIGHT, SourceArgument
+from streaming.cli.terminal.spark_error import spark_reason
 from streaming.errors import EventsError
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, is_envelope
 from streaming.sources.tagged_union import merge
 
-__all__ = ["frame_of", "schema_of", "stream_of"]
+__all__ = ["merge_streams", "read_stream", "relation_schema"]
 
-#: Columns of a stream that are none of its relation.
-NOT_COLUMNS: Final = (WEIGHT, SEQUENCE, RELATION)
+#: Columns of a stream that are not columns of its relation.
+METADATA_COLUMNS: Final = (WEIGHT, SEQUENCE, RELATION)
 DELTA_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
-def frame_of(session: SparkSession, source: SourceArgument) -> DataFrame:
-    """The stream of a source, as Spark reads it.
+def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
+    """Open the stream of a source.
 
     Raises:
-        EventsError: Spark has no such source, or does not take the options.
+        EventsError: Spark has no such source, or refuses the options.
     """
     reader = session.readStream.format(source.format)
-    if (source.path is not None or "path" in source.options) and source.feed in FLAT:
+    if (source.path is not None or "path" in source.options) and source.feed in FLAT_FEEDS:
         schema = source.schema()
-        assert schema is not None  # files tell it, or it is declared
+        assert schema is not None  # from the files, or declared
         reader = reader.schema(from_arrow_schema(schema))
         if source.format == "csv":
             reader = reader.option("header", "true")
         if source.format in ("csv", "json"):
-            # Else Spark makes NULL of what does not fit, and nobody is told.
+            # Otherwise Spark silently replaces a value that does not fit by NULL.
             reader = reader.option("mode", "FAILFAST")
     for key, value in source.options.items():
         reader = reader.option(key, value)
     try:
         place = source.path
-        if place is not None and place.is_file():  # Spark's streams are of folders
+        if place is not None and place.is_file():  # a stream of Spark reads a folder
             place, reader = place.parent, reader.option("pathGlobFilter", place.name)
         frame = reader.load(None if place is None else str(place))
-        if "select" in source.own:
-            return frame.selectExpr(f"struct({source.own['select']}) AS row").select("row.*")
+        if "select" in source.settings:
+            return frame.selectExpr(f"struct({source.settings['select']}) AS row").select("row.*")
     except PySparkException as error:
-        raise EventsError(f"--source {source.name}: {reason_of(error)}") from error
+        raise EventsError(f"{source.label}: {spark_reason(error)}") from error
     return frame
 
 
-def schema_of(source: SourceArgument, frame: DataFrame) -> pa.Schema:
-    """The columns of the relation.
+def relation_schema(source: SourceArgument, frame: DataFrame) -> pa.Schema:
+    """Return the columns of a relation.
 
     Raises:
-        FeedError: A feed's events do not tell them, and no schema is given.
+        FeedError: The feed needs a schema, and there is none.
     """
-    if source.feed not in FLAT:
+    if source.feed not in FLAT_FEEDS:
         declared = source.schema()
-        assert declared is not None  # or it is an error
+        assert declared is not None  # otherwise schema() raises
         return declared
-    others = (*NOT_COLUMNS, *(DELTA_COLUMNS if source.feed == "delta" else ()))
-    return pa.schema([f for f in to_arrow_schema(frame.schema) if f.name not in others])
+    metadata = (*METADATA_COLUMNS, *(DELTA_COLUMNS if source.feed == "delta" else ()))
+    return pa.schema([f for f in to_arrow_schema(frame.schema) if f.name not in metadata])
 
 
-def stream_of(
+def merge_streams(
     sources: Mapping[str, SourceArgument],
     frames: Mapping[str, DataFrame],
     schemas: Mapping[str, pa.Schema],
 ) -> tuple[DataFrame, dict[str, Any]]:
-    """One stream of all sources, and what ``ViewSink`` has to be told of it."""
+    """Merge the sources into one stream; return it with the options that ``ViewSink`` needs."""
     if len(frames) == 1:
         ((name, frame),) = frames.items()
         feed = sources[name].feed
         if feed is not None or is_envelope(frame.columns):
             return frame, {"feed": None if feed is None else _feed(sources[name])}
         return frame, {"relation": name}
-    feeds = {name: _feed(source) for name, source in sources.items() if "feed" in source.own}
+    feeds = {name: _feed(source) for name, source in sources.items() if "feed" in source.settings}
     keys = {name: source.keys for name, source in sources.items() if source.keys}
     return merge(frames, feeds=feeds, inputs=schemas, keys=keys), {}
 
 
-def _feed(source: SourceArgument) -> Feed:
-    """The feed of a source, all rows of which are of its relation, whatever their table."""
-    feed: Any = feed_of(source.own["feed"])
+def _feed(source: SourceArgument) -> ChangeFeed:
+    """Return the feed of a source; it assigns all rows to the relation, whatever their table."""
+    feed: Any = find_feed(source.settings["feed"])
     names = {field.name for field in fields(feed)}
-    given = {"relation": source.name} if "relation" in names else {}
+    options = {"relation": source.name} if "relation" in names else {}
     if source.is_ordered_by_stream:
         if "sequence" not in names:
             raise EventsError(
-                f"--source {source.name}: feed={source.feed} takes no column of the stream as "
-                f"sequence, and {source.own['sequence']} is no column of the relation"
+                f"{source.label}: feed={source.feed} accepts no column of the stream as sequence, "
+                f"and {source.settings['sequence']} is not a column of the relation"
             )
-        given["sequence"] = source.own["sequence"]
-    return replace(feed, **given)  # type: ignore[no-any-return]
+        options["sequence"] = source.settings["sequence"]
+    return replace(feed, **options)  # type: ignore[no-any-return]

@@ -1,46 +1,47 @@
-"""Source: a relation as it is named on the command line.
+"""Parse the option ``--source``: a relation and the place of its rows.
 
 ::
 
     NAME=PATH[,KEY=VALUE...]          files: Parquet, CSV, JSON or edge lists, a folder or one
     NAME=format=kafka,KEY=VALUE...    any source of Spark, by its options
 
-Some keys are ours, the others are options of Spark's source:
+The following keys are options of this program; all other keys are options of Spark's source:
 
 =========  =========================================================================
-format     Spark's name of the source; by the files' endings when there is a path
-schema     the columns, ``src long, dst long``; those of the files when not given
-select     SQL expressions, the columns of the relation: ``timestamp AS ts, value % 9 AS k``
-feed       how the rows are changes: debezium, delta, upsert, ... (`streaming.sources.change_feeds`)
-keys       rows are upserts: the last row of these columns counts
-sequence   with keys, the column whose greatest value is the last change of a key in a micro-batch
-strict     to delete what is not there is an error
-retain     ``COLUMN LENGTH``: rows leave when they are older, ``ts 7 days``
-on_expiry  with retain: ``retract`` deletes the results of rows that leave (the default), ``keep``
-           keeps what was published
+format     Spark's name of the source; with a path, the default is the ending of the files
+schema     the columns as Spark DDL, ``src long, dst long``; the default is those of the files
+select     SQL expressions for the columns of the relation: ``timestamp AS ts, value % 9 AS k``
+feed       the format of the changes: debezium, delta, upsert, ...
+           (`streaming.sources.change_feeds`)
+keys       the primary key: a row replaces the row with the same values in these columns
+sequence   with keys: the column whose greatest value is the last change of a key in a micro-batch
+strict     ``true``: the deletion of a row that does not exist is an error
+retain     ``COLUMN LENGTH``: delete rows when they are older, as in ``ts 7 days``
+on_expiry  with retain: ``retract`` deletes the results of expired rows (the default), ``keep``
+           keeps published results
 =========  =========================================================================
 
-A value may hold commas, as ``,word=`` begins the next key.
+A value may contain commas, because only ``,word=`` begins the next key.
 
 A file that ends in ``.txt``, ``.edges`` or ``.snap``, or any file with ``format=snap``, is an edge
-list of the SNAP collection: two or three integers in a line, between tabs or blanks, and comments
-that begin with ``#``. Its columns are ``src``, ``dst`` and ``value``; ``schema=a long, b long``
-gives them other names, in this order. The commands that need no Spark read edge lists; ``run`` does
-not. CSV, JSON and edge lists may be compressed, as in ``.csv.gz``.
+list of the SNAP collection: two or three integers in a line, separated by tabs or blanks, and
+comments that begin with ``#``. Its columns are ``src``, ``dst`` and ``value``; ``schema=a long,
+b long`` renames them, in this order. The commands that do not use Spark read edge lists; ``run``
+does not. CSV, JSON and edge lists may be compressed, as in ``.csv.gz``.
 
 ``sequence`` names a column of the relation, a number or a time, as in ``keys=nr,
-sequence=updated_at``. With ``feed=debezium`` and other feeds of JSON it may also name a column of
-the stream, such as Kafka's ``timestamp``; without it they use the order in the events, or Kafka's
-offset. It orders the changes of one micro-batch: a change of a later micro-batch wins whatever its
-sequence. Equal changes of a key are one; two different changes with the same greatest sequence are
-an error that shows both.
+sequence=updated_at``. With ``feed=debezium`` and other JSON feeds it may also name a column of the
+stream, such as Kafka's ``timestamp``; by default these feeds use the order in the events, or
+Kafka's offset. It orders the changes of one micro-batch: a change of a later micro-batch wins
+whatever its sequence. Equal changes of a key count once; two different changes with the same
+greatest sequence raise an error that shows both.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -57,25 +58,33 @@ from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
 from streaming.errors import EventsError, FeedError
 
 __all__ = [
-    "FLAT",
+    "FLAT_FEEDS",
     "WEIGHT",
     "SourceArgument",
+    "parse_sources",
     "read_file",
-    "rows_of_files",
-    "rows_of_plain_files",
-    "sources_of",
+    "read_plain_rows",
+    "read_rows",
 ]
 
 WEIGHT: Final = "weight"
 SEQUENCE: Final = "sequence"
-OWN: Final = (
+SETTINGS: Final = (
     *("format", "schema", "select", "feed", "keys", "sequence", "strict", "retain", "on_expiry"),
 )
-#: Options of Spark's sources that look like ours.
-SPARKS_OWN: Final = ("mode",)
-#: Keys that have a meaning without Spark.
-PLAIN: Final = ("format", "schema", "keys", "sequence", "strict", "retain", "on_expiry")
-#: Our name of an edge list; Spark has none.
+#: Options of Spark's sources that resemble a setting of this program.
+SPARK_OPTIONS: Final = ("mode",)
+#: Settings that apply without Spark.
+PLAIN_SETTINGS: Final = (
+    "format",
+    "schema",
+    "keys",
+    "sequence",
+    "strict",
+    "retain",
+    "on_expiry",
+)
+#: The format of edge lists; Spark has no such format.
 SNAP: Final = "snap"
 FORMATS: Final = {
     ".parquet": "parquet",
@@ -88,85 +97,108 @@ FORMATS: Final = {
     ".snap": SNAP,
 }
 #: Feeds whose rows have the columns of the relation.
-FLAT: Final = (None, "append", "weighted", "upsert", "delta")
+FLAT_FEEDS: Final = (None, "append", "weighted", "upsert", "delta")
 _NEXT: Final = re.compile(r",(?=[A-Za-z_][\w.]*=)")
 _KEY: Final = re.compile(r"[A-Za-z_][\w.]*=")
 
 
 @dataclass(frozen=True)
 class SourceArgument:
-    """A relation and where its rows come from.
+    """A relation and the place of its rows.
 
     Attributes:
         name: The relation.
-        path: Files; None if the options say all.
+        path: Files; None if the options describe the source completely.
         options: Options of Spark's source.
-        own: What the keys of our own say.
+        keys: Columns of the primary key; empty if the table has none.
+        settings: The values of our own options, other than ``keys``, by name.
+        label: How error messages name the source, such as ``--source pay``.
     """
 
     name: str
     path: Path | None
     options: dict[str, str] = field(default_factory=dict)
-    own: dict[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    label: str = field(default="--source", compare=False)
 
     @classmethod
     def parse(cls, text: str) -> SourceArgument:
-        """The source that a text names.
+        """Parse a value of ``--source``.
 
         Raises:
-            EventsError: It names none.
+            EventsError: The text is not a source.
 
         >>> source = SourceArgument.parse("e=in/edges,maxFilesPerTrigger=1,schema=a long, b long")
-        >>> source.name, str(source.path), source.options, source.own
+        >>> source.name, str(source.path), source.options, source.settings
         ('e', 'in/edges', {'maxFilesPerTrigger': '1'}, {'schema': 'a long, b long'})
         >>> SourceArgument.parse("e=format=rate,rowsPerSecond=9").options
         {'rowsPerSecond': '9'}
         """
+        label = f"--source {text!r}"
         name, equals, rest = text.partition("=")
         if not (name and equals and rest) or not name.isidentifier():
             raise EventsError(
-                f"--source {text!r}: write NAME=PATH, as in e=in/edges, or NAME=format=kafka,... "
-                "with options of Spark's source"
+                f"{label}: write NAME=PATH, as in e=in/edges, or NAME=format=kafka,... with the "
+                "options of Spark's source"
             )
         first, *others = _NEXT.split(rest)
         if _KEY.match(first):
             first, others = "", [first, *others]
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         for one in others:
             key, _, value = one.partition("=")
-            if key in given:
-                raise EventsError(f"--source {text!r}: {key} is given twice")
-            given[key] = value.strip()
-        if not first and not {"format", "schema"} & set(given):
-            raise EventsError(f"--source {text!r}: give a path, or format=...")
-        if "://" in first:
-            if not {"format", "schema"} <= set(given):
-                raise EventsError(
-                    f"--source {text!r}: only Spark can look there: add format=... and schema=..."
-                )
-            first, given["path"] = "", first
-        for key in given:
-            alike = [] if key in OWN else get_close_matches(key.lower(), OWN, n=1, cutoff=0.74)
-            if alike and key not in SPARKS_OWN:
-                raise EventsError(
-                    f"--source {text!r}: there is no {key}=; do you mean {alike[0]}=?"
-                )
-        own = {key: value for key, value in given.items() if key in OWN}
-        options = {key: value for key, value in given.items() if key not in OWN}
-        return cls(name, Path(first) if first else None, options, own)
+            if key in values:
+                raise EventsError(f"{label}: {key} is given twice")
+            values[key] = value.strip()
+        for key in values:
+            alike = [] if key in SETTINGS else get_close_matches(key.lower(), SETTINGS, 1, 0.74)
+            if alike and key not in SPARK_OPTIONS:
+                raise EventsError(f"{label}: there is no {key}=; do you mean {alike[0]}=?")
+        keys = tuple(re.split(r"[,\s]+", values.pop("keys"))) if "keys" in values else ()
+        settings = {key: value for key, value in values.items() if key in SETTINGS}
+        options = {key: value for key, value in values.items() if key not in SETTINGS}
+        found = cls.of(name, first, options=options, keys=keys, settings=settings, label=label)
+        return replace(found, label=f"--source {name}")
 
-    def files(self) -> list[Path]:
-        """The files there are, sorted.
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        path: str,
+        *,
+        options: dict[str, str],
+        keys: tuple[str, ...],
+        settings: dict[str, str],
+        label: str,
+    ) -> SourceArgument:
+        """Return a source whose ``path`` is a local path, a URI, or empty.
 
         Raises:
-            EventsError: There is no such path.
+            EventsError: A path, a format or a schema is missing.
+        """
+        if not path and not {"format", "schema"} & set(settings):
+            raise EventsError(f"{label}: give a path, or format=...")
+        if "://" in path:
+            if not {"format", "schema"} <= set(settings):
+                raise EventsError(
+                    f"{label}: only Spark can read {path}: add format=... and schema=..."
+                )
+            path, options = "", options | {"path": path}
+        return cls(name, Path(path) if path else None, options, keys, settings, label)
+
+    def files(self) -> list[Path]:
+        """The existing files of the path, sorted.
+
+        Raises:
+            EventsError: The path does not exist.
         """
         if self.path is None:
             return []
         if any(c in self.path.name for c in "*?["):
             return sorted(self.path.parent.glob(self.path.name))
         if not self.path.exists():
-            raise EventsError(f"--source {self.name}={self.path}: there is no such file or folder")
+            raise EventsError(f"{self.label}: {self.path}: there is no such file or folder")
         if self.path.is_file():
             return [self.path]
         names = (p for p in sorted(self.path.iterdir()) if not p.name.startswith((".", "_")))
@@ -177,81 +209,78 @@ class SourceArgument:
         """Spark's name of the source.
 
         Raises:
-            EventsError: It is not said and files do not tell.
+            EventsError: Neither ``format`` nor the ending of a file names it.
         """
-        if "format" in self.own:
-            return self.own["format"]
+        if "format" in self.settings:
+            return self.settings["format"]
         if self.path is None:
             raise EventsError(
-                f"--source {self.name}: say where its rows come from: a path, or format=... with "
-                "the options of that source"
+                f"{self.label}: name the place of its rows: a path, or format=... with the "
+                "options of that source"
             )
         for path in (*self.files()[:1], self.path):
             if (found := _format_of(path)) is not None:
                 return found
         raise EventsError(
-            f"--source {self.name}={self.path}: there is no file that ends in "
+            f"{self.label}: {self.path}: there is no file that ends in "
             f"{', '.join(FORMATS)}: add format=..., and schema=... where there is no file yet"
         )
 
     def schema(self) -> pa.Schema | None:
-        """The columns, with ``weight`` if there is one; None if only Spark can tell.
+        """The columns, including ``weight`` if the files have it; None if only Spark knows them.
 
         Raises:
-            EventsError: A file cannot be read, or there is none and no schema is given, or the
-                schema declares no columns.
-            FeedError: A feed's events do not tell them, and no schema is given.
+            EventsError: A file cannot be read, or there is neither a file nor a schema, or the
+                schema is not valid.
+            FeedError: The feed needs a schema, and there is none.
         """
-        if "schema" in self.own:
+        if "schema" in self.settings:
             try:
-                return schema_of_ddl(self.own["schema"])
+                return schema_of_ddl(self.settings["schema"])
             except SchemaError as error:
-                raise EventsError(f"--source {self.name}: {error}") from error
-        if self.feed not in FLAT:
+                raise EventsError(f"{self.label}: {error}") from error
+        if self.feed not in FLAT_FEEDS:
             raise FeedError(
-                f"--source {self.name}: the events of feed={self.feed} do not tell the columns of "
-                "their rows: add schema=nr long, item string"
+                f"{self.label}: events of feed={self.feed} do not contain the columns of their "
+                "rows: add schema=nr long, item string"
             )
         if self.path is None:
             return None
         files = self.files()
         if not files:
             raise EventsError(
-                f"--source {self.name}={self.path}: there are no files yet, so add their columns: "
+                f"{self.label}: {self.path}: there are no files yet, so add their columns: "
                 "schema=src long, dst long"
             )
         return _schema_of_file(files[0], self.format)
 
     @property
     def feed(self) -> str | None:
-        """The name of the feed, if one is said.
+        """The name of the feed, if there is one.
 
         Raises:
-            FeedError: There is none of that name.
+            FeedError: No feed has this name.
         """
-        if "feed" in self.own:
-            from streaming.sources.change_feeds import (
-                feed_of,  # imports Spark, for which explain need not wait
-            )
+        if "feed" in self.settings:
+            # Imports Spark, which takes seconds; explain does not need it.
+            from streaming.sources.change_feeds import find_feed
 
-            feed_of(self.own["feed"])
-        return self.own.get("feed")
+            find_feed(self.settings["feed"])
+        return self.settings.get("feed")
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The columns of ``keys``."""
-        return tuple(re.split(r"[,\s]+", self.own["keys"])) if "keys" in self.own else ()
+    def check_plain(self, command: str) -> None:
+        """Check that the rows are in files that can be read without Spark.
 
-    def check_plain(self, what: str) -> None:
-        """Check that the source is files that can be read without Spark.
+        Args:
+            command: The subject of the error message.
 
         Raises:
-            EventsError: It is not.
+            EventsError: Only Spark can read the source.
         """
-        others = [key for key in (*self.own, *self.options) if key not in PLAIN]
+        others = [key for key in (*self.settings, *self.options) if key not in PLAIN_SETTINGS]
         if self.path is None or others:
             raise EventsError(
-                f"--source {self.name}: {what} reads files without Spark"
+                f"{self.label}: {command} reads files without Spark"
                 + (f", for which there is no {', '.join(others)}=" if others else "")
                 + ": give a path to a Parquet, CSV or JSON file or an edge list, and perhaps "
                 "schema="
@@ -261,118 +290,122 @@ class SourceArgument:
         """Check that Spark can read the source.
 
         Raises:
-            EventsError: It is an edge list.
+            EventsError: The source is an edge list.
         """
         if self.format == SNAP:
             raise EventsError(
-                f"--source {self.name}={self.path}: Spark reads no edge lists; replay, explain, "
-                "profile and bench do. Convert the file to Parquet, or add format=text or "
+                f"{self.label}: {self.path}: Spark does not read edge lists; replay, "
+                "explain, profile and bench do. Convert the file to Parquet, or add format=text or "
                 "format=csv and schema=... if it is something else"
             )
 
-    def rules(self) -> InputOptions | None:
-        """The rules of the input; None for a plain one.
+    def input_options(self) -> InputOptions | None:
+        """Keys, retention and constraints of the input; None if it has none.
 
         Raises:
-            EventsError: They say nothing that is known.
+            EventsError: A setting has an invalid value.
         """
-        if not {"keys", "sequence", "strict", "retain", "on_expiry"} & set(self.own):
+        if not self.keys and not {"sequence", "strict", "retain", "on_expiry"} & set(self.settings):
             return None
-        strict = self.own.get("strict", "false").lower()
+        strict = self.settings.get("strict", "false").lower()
         if strict not in ("true", "false"):
-            raise EventsError(f"--source {self.name}: strict={strict!r} is neither true nor false")
+            raise EventsError(f"{self.label}: strict={strict!r} is neither true nor false")
         retain = None
-        if "retain" in self.own:
-            column, _, length = self.own["retain"].partition(" ")
+        if "retain" in self.settings:
+            column, _, length = self.settings["retain"].partition(" ")
             if not length:
                 raise EventsError(
-                    f"--source {self.name}: retain={self.own['retain']!r}: write COLUMN LENGTH, "
+                    f"{self.label}: retain={self.settings['retain']!r}: write COLUMN LENGTH, "
                     "as in 'ts 7 days', or 'ts 3600' for a column of integers"
                 )
             duration = int(length) if re.fullmatch("[0-9]{1,18}", length) else length
             retain = Retention(column, duration, on_expiry=self._on_expiry())
-        elif "on_expiry" in self.own:
+        elif "on_expiry" in self.settings:
             raise EventsError(
-                f"--source {self.name}: on_expiry={self.own['on_expiry']} says what becomes of "
-                "the results of rows that expire, and none do: add retain=COLUMN LENGTH"
+                f"{self.label}: on_expiry={self.settings['on_expiry']} applies to rows that "
+                "expire, and none do: add retain=COLUMN LENGTH"
             )
-        sequence = None if self.is_ordered_by_stream else self.own.get("sequence")
+        sequence = None if self.is_ordered_by_stream else self.settings.get("sequence")
         return InputOptions(
             keys=self.keys, strict=strict == "true", retain=retain, sequence=sequence
         )
 
     @property
     def is_ordered_by_stream(self) -> bool:
-        """True if ``sequence`` names a column of the stream that is none of the relation."""
-        sequence = self.own.get("sequence")
+        """Whether ``sequence`` names a column of the stream that is not one of the relation."""
+        sequence = self.settings.get("sequence")
         if sequence is None or self.feed is None:
             return False
-        if self.feed in FLAT:
+        if self.feed in FLAT_FEEDS:
             return sequence == SEQUENCE
         schema = self.schema()
         return schema is None or sequence not in schema.names
 
     def check_sequence(self, schema: pa.Schema | None) -> None:
-        """Check that ``sequence`` is a column, and comes with keys.
+        """Check that ``sequence`` is a column and that there are keys.
 
         Args:
-            schema: The columns of the relation; None if only Spark can tell them.
+            schema: The columns of the relation; None if only Spark knows them.
 
         Raises:
-            EventsError: It is none.
+            EventsError: It is not a column, or there are no keys.
         """
-        sequence = self.own.get("sequence")
+        sequence = self.settings.get("sequence")
         if sequence is None:
             return
         if not self.keys:
             raise EventsError(
-                f"--source {self.name}: sequence={sequence} orders the changes of a key: add "
-                "keys=COLUMN"
+                f"{self.label}: sequence={sequence} orders the changes of a key: add keys=COLUMN"
             )
         if self.is_ordered_by_stream or schema is None or sequence in (*schema.names, SEQUENCE):
             return
         raise EventsError(
-            f"--source {self.name}: sequence={sequence} is no column of it; columns are "
+            f"{self.label}: sequence={sequence} is not a column; columns are "
             f"{', '.join(schema.names)}"
         )
 
     def lacks_order(self, schema: pa.Schema | None) -> bool:
-        """Return whether there are keys and, as far as is known before Spark starts, no order.
+        """Return whether the relation has keys and its changes have no known order.
+
+        Before Spark starts, the order may not be known.
 
         Args:
             schema: As for `check_sequence`.
         """
-        if not self.keys or "sequence" in self.own:
+        if not self.keys or "sequence" in self.settings:
             return False
         if self.feed is not None:
-            from streaming.sources.change_feeds import feed_of  # imports Spark, as in `feed`
+            from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
             from streaming.sources.change_feeds.change_order import OFFSETS, has_order
 
             known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
-            if has_order(feed_of(self.feed), known):
+            if has_order(find_feed(self.feed), known):
                 return False
         return schema is None or SEQUENCE not in schema.names
 
     def _on_expiry(self) -> OnExpiry | None:
-        """The value of ``on_expiry``; None if it is not given."""
-        match self.own.get("on_expiry"):
-            case None | "retract" | "keep" as given:
-                return given
+        """The value of ``on_expiry``, or None."""
+        match self.settings.get("on_expiry"):
+            case None | "retract" | "keep" as value:
+                return value
             case other:
                 raise EventsError(
-                    f"--source {self.name}: on_expiry={other!r}: write retract (results are "
+                    f"{self.label}: on_expiry={other!r}: write retract (results are "
                     "deleted with their rows) or keep (published results stay)"
                 )
 
 
-def sources_of(texts: Sequence[str]) -> dict[str, SourceArgument]:
-    """The sources that texts name, by relation.
+def parse_sources(texts: Sequence[str]) -> dict[str, SourceArgument]:
+    """Parse all values of ``--source``; return the sources by relation.
 
     Raises:
-        EventsError: There is none, or two of one name.
+        EventsError: There is no source, or two sources have one name.
     """
     if not texts:
-        raise EventsError("no --source: give one for each relation, as in --source e=in/edges")
+        raise EventsError(
+            "no --source: give one for each relation, as in --source e=in/edges, or name a job "
+            "file with [inputs.e]"
+        )
     found: dict[str, SourceArgument] = {}
     for text in texts:
         source = SourceArgument.parse(text)
@@ -382,55 +415,55 @@ def sources_of(texts: Sequence[str]) -> dict[str, SourceArgument]:
     return found
 
 
-def rows_of_files(source: SourceArgument) -> pa.Table:
-    """All rows of the files of a source.
+def read_rows(source: SourceArgument) -> pa.Table:
+    """Read all rows of the files of a source.
 
     Raises:
         EventsError: There are no files, or they cannot be read.
     """
     files = source.files()
     if not files:
-        raise EventsError(f"--source {source.name}: there are no files to read")
+        raise EventsError(f"{source.label}: there are no files to read")
     tables = [read_file(path, source.format) for path in files]
     table = pa.concat_tables(tables, promote_options="permissive")
-    declared = source.schema() if "schema" in source.own else None
+    declared = source.schema() if "schema" in source.settings else None
     if declared is None:
         return table
     if source.format == SNAP:
-        table = _renamed(source, table, declared)
+        table = _rename_columns(source, table, declared)
     return table.select(declared.names).cast(declared)
 
 
-def _renamed(source: SourceArgument, table: pa.Table, declared: pa.Schema) -> pa.Table:
-    """An edge list with the declared names, by position."""
+def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema) -> pa.Table:
+    """Rename the columns of an edge list, by position."""
     if len(declared) != table.num_columns:
         raise EventsError(
-            f"--source {source.name}={source.path}: schema= names {len(declared)} columns, and the "
+            f"{source.label}: {source.path}: schema= names {len(declared)} columns, and the "
             f"edge list has {table.num_columns}: {', '.join(table.column_names)}"
         )
     return table.rename_columns(declared.names)
 
 
-def rows_of_plain_files(source: SourceArgument) -> pa.Table:
-    """All rows of a relation that is measured, and so has no rules.
+def read_plain_rows(source: SourceArgument) -> pa.Table:
+    """Read all rows of a relation that is measured, and therefore has no keys, retention or checks.
 
     Raises:
-        EventsError: It has, or its files cannot be read.
+        EventsError: The relation has such options, or its files cannot be read.
     """
     source.check_plain("this command")
-    if source.rules() is not None:
+    if source.input_options() is not None:
         raise EventsError(
-            f"--source {source.name}: this command inserts and deletes rows as they are: leave "
-            "keys=, strict= and retain= out"
+            f"{source.label}: this command inserts and deletes rows unchanged: remove "
+            "keys=, strict= and retain="
         )
-    return rows_of_files(source)
+    return read_rows(source)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:
-    """The table of a Parquet, CSV or JSON file or an edge list.
+    """Read a Parquet, CSV or JSON file or an edge list.
 
     Raises:
-        EventsError: It cannot be read.
+        EventsError: The file cannot be read.
     """
     format = format or _format_of(path) or "parquet"
     if format == SNAP:
@@ -443,7 +476,7 @@ def read_file(path: Path, format: str | None = None) -> pa.Table:
 
 
 def _format_of(path: Path) -> str | None:
-    """The format that the ending of a file tells, if it is known.
+    """The format for the ending of a file name, or None.
 
     >>> _format_of(Path("a.csv")), _format_of(Path("wiki-Vote.txt.gz")), _format_of(Path("a.gz"))
     ('csv', 'snap', None)
@@ -456,6 +489,7 @@ def _format_of(path: Path) -> str | None:
 
 
 def _schema_of_file(path: Path, format: str) -> pa.Schema:
+    """The columns of a file."""
     if format == SNAP:
         return edge_list_schema(path)
     try:
@@ -468,4 +502,4 @@ def _schema_of_file(path: Path, format: str) -> pa.Schema:
 
 def _unreadable(path: Path, error: Exception) -> EventsError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return EventsError(f"{path} is no readable Parquet, CSV or JSON file: {reason}")
+    return EventsError(f"{path} is not a readable Parquet, CSV or JSON file: {reason}")

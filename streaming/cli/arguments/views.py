@@ -1,4 +1,4 @@
-"""Views: a query of the command line, as a circuit."""
+"""Compile the query of a command."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from circuits import Circuit, InputOptions, compile_datalog, compile_sql
 from circuits.schema import WEIGHT
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
-from streaming.cli.arguments.query_text import name_of, read_query
+from streaming.cli.arguments.query_text import read_query, view_name
 
-__all__ = ["circuit_of", "name_of", "without_weight"]
+__all__ = ["compile_query", "view_name", "without_weight"]
 
 PARTS_PER_THREAD: Final = 16
 
 
-def circuit_of(
+def compile_query(
     query: str,
     schemas: Mapping[str, pa.Schema],
     *,
@@ -27,32 +27,32 @@ def circuit_of(
     executor: Executor | None = None,
     threads: int = 1,
     materialize: bool | Collection[str] = False,
-    rules: Mapping[str, InputOptions] | None = None,
+    input_options: Mapping[str, InputOptions] | None = None,
     outputs: Collection[str] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
-    """The circuit of a text, or of the file that it names; a plain SELECT has the file's name.
+    """Compile a query, or the file that it names; the view of a plain SELECT has the file's name.
 
     Raises:
-        EventsError: The file cannot be read, or is not UTF-8.
-        DbspWcojError: The text cannot be compiled.
+        EventsError: The file cannot be read, or is not a query.
+        DbspWcojError: The query cannot be compiled.
     """
-    given = read_query(query)
+    parsed = read_query(query)
     parts = 1 if executor is None else threads * PARTS_PER_THREAD
     common = {
         "formula": formula,
         "executor": executor,
         "parts": parts,
         "materialize": materialize,
-        "rules": rules,
+        "input_options": input_options,
         "outputs": outputs,
         "limits": limits,
     }
-    if given.is_sql:
-        return compile_sql(given.text, schemas, name=given.name, **common)  # type: ignore[arg-type]
-    return compile_datalog(given.text, schemas, **common)  # type: ignore[arg-type]
+    if parsed.is_sql:
+        return compile_sql(parsed.text, schemas, name=parsed.name, **common)  # type: ignore[arg-type]
+    return compile_datalog(parsed.text, schemas, **common)  # type: ignore[arg-type]
 
 
 def without_weight(schema: pa.Schema) -> pa.Schema:
-    """The columns of a relation, of which ``weight`` is none."""
+    """The columns of a relation, without ``weight``."""
     return pa.schema([field for field in schema if field.name != WEIGHT])

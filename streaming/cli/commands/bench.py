@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from circuits import Circuit
-from dbsp_wcoj import Formula
+from circuits.runtime.graph_profile import joins_of
+from dbsp_wcoj import CustomFormula, Formula, FormulaError
 from streaming.cli.arguments.query_text import read_query
-from streaming.cli.arguments.source import sources_of
-from streaming.cli.arguments.views import circuit_of
+from streaming.cli.arguments.source import parse_sources
+from streaming.cli.arguments.views import compile_query
 from streaming.cli.benchmark.plot import check_plot, draw
 from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
 from streaming.cli.benchmark.report import (
@@ -35,18 +36,18 @@ from streaming.cli.benchmark.report import (
     summary,
     write_report,
 )
-from streaming.cli.commands.profile import tables_of
+from streaming.cli.commands.profile import read_tables
+from streaming.cli.profiling.rows import Stream, split_stream
 from streaming.cli.terminal.display import (
     amount,
     console,
     milliseconds,
     plain_table,
     plural,
+    prepare_kernels,
     print_json,
-    ready_kernels,
 )
 from streaming.errors import EventsError, FailedError
-from streaming.profiling.rows import Stream, stream_of
 
 __all__ = ["bench"]
 
@@ -83,20 +84,20 @@ def bench(
     json: bool,
 ) -> None:
     """Compare delta formulas and sizes of steps."""
-    formulas = list(dict.fromkeys(formula or EVERY))
-    for one in formulas:
-        if one not in EVERY:
-            raise EventsError(f"--formula {one!r} is none of {', '.join(EVERY)}")
+    formulas = dict(map(_read_formula, formula or EVERY))
     for path in export or []:
         check_writable("--export", path, FORMATS)
     if plot is not None:
         check_plot(plot)
-    tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
+    tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
     plan = _plan(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
-    circuits = {one: circuit_of(query, schemas, formula=one) for one in formulas}
+    circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
+    for one, circuit in circuits.items():
+        if formulas[one] not in EVERY:
+            _check_applies(one, CustomFormula.parse(formulas[one]).atoms, circuit)
     remarks = console(stderr=True)
-    ready_kernels(remarks)
+    prepare_kernels(remarks)
     limits = RepetitionLimits(
         precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
     )
@@ -132,6 +133,40 @@ def bench(
             remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
 
 
+def _read_formula(given: str) -> tuple[str, str]:
+    """The name of a formula and its text: twice the name, or a file's name and the terms in it.
+
+    Raises:
+        EventsError: It is neither, or the terms are not an exact delta formula.
+    """
+    if given in EVERY:
+        return given, given
+    path = Path(given)
+    if not path.is_file():
+        raise EventsError(
+            f"--formula {given!r} is none of {', '.join(EVERY)}, and no file of terms"
+        )
+    try:
+        return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, FormulaError) as error:
+        raise EventsError(f"--formula {given!r}: {error}") from None
+
+
+def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
+    """Refuse a formula of the user that no join of the query runs, because of its size.
+
+    Raises:
+        EventsError: No join has the number of atoms of the formula.
+    """
+    joins = joins_of(circuit).values()
+    if any(isinstance(join.formula, CustomFormula) for join in joins):
+        return
+    found = ", ".join(map(str, sorted({len(join.query.body) for join in joins}))) or "no"
+    raise EventsError(
+        f"--formula {name!r} is for joins of {atoms} atoms; the query has joins of {found} atoms"
+    )
+
+
 def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int) -> _Plan:
     """The steps of each size.
 
@@ -145,7 +180,7 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
         reason = _obstacle(tables, size)
         if reason is None:
             most = int(SHARE * total) // size
-            streams[size] = stream_of(tables, batch=size, steps=min(steps, most), seed=seed)
+            streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
             remarks += _shortfalls(streams[size], tables, size, steps)
         elif batch or (size == BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
@@ -303,7 +338,7 @@ def _inputs(
             "files": [path.name for path in source.files()],
             "rows": tables[name].num_rows,
         }
-        for name, source in sources_of(texts).items()
+        for name, source in parse_sources(texts).items()
     ]
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from rich.text import Text
 
 from circuits import Circuit
-from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
-from streaming.cli.arguments.views import circuit_of, without_weight
-from streaming.cli.terminal.display import compilation_shown, console, print_json
+from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
+from streaming.cli.arguments.views import compile_query, without_weight
+from streaming.cli.terminal.display import console, print_json, show_compilation
 from streaming.errors import EventsError
 from streaming.ui.drawing import Drawing
 
@@ -31,18 +31,18 @@ def explain(
     """Show the plan that runs: operators, joins with their terms, arrangements."""
     if format not in FORMATS:
         raise EventsError(f"--format {format!r} is none of {', '.join(FORMATS)}")
-    sources = sources_of(source)
+    sources = parse_sources(source)
     schemas = {name: _schema(one) for name, one in sources.items()}
-    rules = {name: one.rules() for name, one in sources.items()}
-    circuit = circuit_of(
+    rules = {name: one.input_options() for name, one in sources.items()}
+    circuit = compile_query(
         query,
         schemas,
         formula=formula,
-        rules={name: rule for name, rule in rules.items() if rule is not None},
+        input_options={name: rule for name, rule in rules.items() if rule is not None},
     )
     if analyze:
-        with compilation_shown(console(stderr=True)):  # of those that this step needs
-            circuit.step({name: rows_of_files(one) for name, one in sources.items()})
+        with show_compilation(console(stderr=True)):  # of those that this step needs
+            circuit.step({name: read_rows(one) for name, one in sources.items()})
     if json:
         print_json(_told(circuit))
     elif format == "mermaid":

@@ -12,17 +12,17 @@ import pyarrow as pa
 from rich.console import Console
 
 from circuits import Circuit
-from streaming.cli.arguments.source import rows_of_plain_files, sources_of
-from streaming.cli.arguments.views import circuit_of
+from streaming.cli.arguments.source import parse_sources, read_plain_rows
+from streaming.cli.arguments.views import compile_query
+from streaming.cli.profiling.measure import measure
+from streaming.cli.profiling.rows import generate_graph, split_stream
+from streaming.cli.profiling.tables import as_json, show
 from streaming.cli.terminal.display import console, print_json
 from streaming.errors import EventsError
-from streaming.profiling.measure import measured
-from streaming.profiling.rows import generated, stream_of
-from streaming.profiling.tables import as_json, show
 from streaming.state.files import files_of
 from streaming.state.store import Store
 
-__all__ = ["profile", "tables_of"]
+__all__ = ["profile", "read_tables"]
 
 
 def profile(
@@ -43,17 +43,17 @@ def profile(
     """Run a query's steps and print where their time goes, by phase, term and level."""
     progress = Console(stderr=True, style="dim")
     with ExitStack() as stack:
-        tables = tables_of(source or [], rows=rows, skew=skew, seed=seed)
+        tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
         schemas = {name: table.schema for name, table in tables.items()}
-        stream = stream_of(tables, batch=batch, steps=steps, seed=seed)
+        stream = split_stream(tables, batch=batch, steps=steps, seed=seed)
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
-        circuit = circuit_of(query, schemas, formula=formula, executor=executor, threads=threads)
+        circuit = compile_query(query, schemas, formula=formula, executor=executor, threads=threads)
         store = None
         if write or state_dir is not None:
             folder = state_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
             store = _store(folder, circuit)
             stack.callback(store.close)
-        found = measured(
+        found = measure(
             circuit, stream, store=store, parallel=threads > 1, say=_said(progress, json)
         )
     if json:
@@ -66,15 +66,15 @@ def _said(progress: Console, quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet or not progress.is_terminal else progress.print
 
 
-def tables_of(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
+def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[str, pa.Table]:
     """The relations of files, given by ``--source``, or a generated graph if there is none.
 
     Raises:
         EventsError: A text names no file, or the file cannot be read.
     """
     if not texts:
-        return {"e": generated(rows, skew, seed)}
-    return {name: rows_of_plain_files(one) for name, one in sources_of(texts).items()}
+        return {"e": generate_graph(rows, skew, seed)}
+    return {name: read_plain_rows(one) for name, one in parse_sources(texts).items()}
 
 
 def _store(folder: Path, circuit: Circuit) -> Store:

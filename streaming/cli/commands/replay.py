@@ -19,9 +19,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from circuits import Circuit, InputOptions
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
-from streaming.cli.arguments.limits import limits_of
-from streaming.cli.arguments.source import SourceArgument, rows_of_files
-from streaming.cli.arguments.views import circuit_of, name_of
+from streaming.cli.arguments.limits import parse_limits
+from streaming.cli.arguments.source import SourceArgument, read_rows
+from streaming.cli.arguments.views import compile_query, view_name
 from streaming.cli.terminal.display import (
     amount,
     console,
@@ -29,8 +29,8 @@ from streaming.cli.terminal.display import (
     milliseconds,
     plain_table,
     plural,
+    prepare_kernels,
     print_json,
-    ready_kernels,
 )
 from streaming.cli.terminal.page import announce
 from streaming.errors import EventsError, FailedError
@@ -73,20 +73,20 @@ def replay(
         raise EventsError(f"--output {output}: is there; name a new folder")
     if output is not None:
         check_writable(output)
-    limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
+    limits = parse_limits(max_step_rows, max_step_bytes, max_seconds)
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     changes, given = _changes_of(source, by=by, columns=wanted)
     with ExitStack() as stack:
         executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         try:
-            circuit = circuit_of(
+            circuit = compile_query(
                 query,
                 changes.relations,
                 formula=formula,
                 executor=executor,
                 threads=threads,
                 materialize=output is not None,
-                rules=given.rules_by_name(),
+                input_options=given.rules_by_name(),
                 limits=limits,
             )
         except DbspWcojError as error:
@@ -98,13 +98,13 @@ def replay(
             raise
         page = None
         if ui:
-            name, token = name_of(query), find_token(ui_token_file)
+            name, token = view_name(query), find_token(ui_token_file)
             secret = None if token is None else token.value
             page = stack.enter_context(
                 Page(circuit, name=name, host=ui_host, port=ui_port, token=secret)
             )
             announce(remarks, page, token)
-        ready_kernels(remarks)
+        prepare_kernels(remarks)
         played = _Played(circuit, page)
         try:
             _play(played, changes, batch, pause, remarks)
@@ -134,7 +134,7 @@ class _Given:
 
     def rules_by_name(self) -> dict[str, InputOptions]:
         """The rules of the input, if it has any."""
-        rules = self.source.rules()
+        rules = self.source.input_options()
         return {} if rules is None else {self.source.name: rules}
 
 
@@ -164,8 +164,12 @@ def _changes_of(
             f"and there are {len(files)}: name a file"
         )
     (file,) = files
-    table = rows_of_files(source)
-    if is_named_after_file and RELATION in table.column_names and source.rules() is not None:
+    table = read_rows(source)
+    if (
+        is_named_after_file
+        and RELATION in table.column_names
+        and source.input_options() is not None
+    ):
         raise EventsError(
             f"--source {file}: keys, strict and retain are of one relation, and the file has a "
             "column relation: name the relation, NAME=FILE, or leave them out"

@@ -1,4 +1,9 @@
-"""The sub-command ``run``: views over live sources, until it is stopped."""
+"""The sub-command ``run``: keep views over live sources up to date until it is stopped.
+
+1. Combine the options of the command line and of the job file.
+2. Check everything that can be checked without Spark, and report all problems at once.
+3. Start Spark, compile the query, start the streaming query and wait for its end.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,18 @@ import os
 import re
 import signal
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from dbsp_wcoj.limits import DEFAULT_LIMITS
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from circuits import Circuit
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.cli.arguments.checks import (
     CHECKPOINT,
     Checks,
@@ -24,188 +34,266 @@ from streaming.cli.arguments.checks import (
     check_views,
     views_kept,
 )
-from streaming.cli.arguments.frames import frame_of, schema_of, stream_of
-from streaming.cli.arguments.limits import limits_of
-from streaming.cli.arguments.sink import routes_of_sinks, sinks_of
-from streaming.cli.arguments.views import circuit_of, name_of
-from streaming.cli.streaming_query import interval_of, run_query, signals_deferred
+from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
+from streaming.cli.arguments.limits import parse_limits
+from streaming.cli.arguments.run_options import RunOptions
+from streaming.cli.arguments.sink import assign_sinks, build_outputs
+from streaming.cli.arguments.views import compile_query, view_name
+from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
 from streaming.cli.terminal.dashboard import Dashboard
-from streaming.cli.terminal.display import console, print_json, ready_kernels
+from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
 from streaming.cli.terminal.page import announce
-from streaming.errors import EventsError, StateError
+from streaming.errors import StateError
 from streaming.java import find_java
 from streaming.redacted import redacted
 from streaming.session import start_session
-from streaming.sink.dead_letters import check_policy
+from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
+from streaming.sources.dead_letters import check_policy
 from streaming.state.files import check_mode, make_folder
 from streaming.targets.sql import SqlTarget
-from streaming.targets.target import Target
-from streaming.ui.access import find_token
+from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve
 
 __all__ = ["run"]
 
 log = logging.getLogger(__name__)
 
-#: Without checksum files beside each file of the checkpoint; the state has checksums of its own.
+#: No checksum file beside each file of the checkpoint, because the state has its own checksums.
 SETTINGS: Final = {"spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}
 
 
 def run(
     *,
+    explicit: Collection[str],
     query: str,
-    source: list[str],
+    source: list[str] | None,
     sink: list[str] | None,
-    state: Path | None,
-    state_mode: str,
-    once: bool,
-    every: str | None,
-    bad_rows: str,
-    cells: int | None,
-    formula: str,
-    threads: int,
-    max_step_rows: int | None,
-    max_step_bytes: str | None,
-    max_seconds: float | None,
-    memory: str,
-    ui: bool,
-    ui_port: int,
-    ui_host: str,
-    ui_token_file: Path | None,
-    json: bool,
-    check: bool,
-    verbose: bool,
     log_format: str,
+    **others: Any,
 ) -> None:
-    """Keep views of a query up to date while its sources change."""
+    """Keep views of a query up to date while its sources change.
+
+    Args:
+        explicit: The options that are given on the command line; others have their defaults.
+        query: The query, or a job file.
+        source: The values of ``--source``.
+        sink: The values of ``--sink``.
+        log_format: The format of the log.
+        others: The other options, as in `RunOptions`.
+    """
     check_format(log_format)
     checks = Checks()
-    _check_words(checks, state, every, once, bad_rows, cells, memory)
-    mode = 0
-    with checks.check():
-        mode = _mode_of(state_mode)
-    limits = DEFAULT_LIMITS
-    with checks.check():
-        limits = limits_of(max_step_rows, max_step_bytes, max_seconds)
-    interval = None
-    with checks.check():
-        interval = None if every is None else interval_of(every)
-    sources, checked = check_views(checks, query, source, sink or [], formula=formula, cells=cells)
-    state_id, newest = "", -1
-    if state is not None:
-        state_id, newest = check_state(checks, state, checked, cells)
-    if checked is not None and not checks.problems:
-        sinks = sinks_of(sink or [], checked)
-        check_targets(checks, sinks, checked, state_id=state_id, newest=newest)
-    token = secret = None
-    if ui:
-        with checks.check("live page", f"{ui_host}, port {ui_port or 'any'}"):
-            if not check or ui_token_file is None or ui_token_file.exists():  # else it is made
-                token = find_token(ui_token_file)
-                secret = None if token is None else token.value
-                check_servable(host=ui_host, port=ui_port, token=secret)
-    if not checks.problems:  # it takes a while
-        with checks.check():
-            checks.passed.append(("Java", str(find_java())))
+    options = RunOptions.of(
+        query,
+        source or [],
+        sink or [],
+        explicit=explicit,
+        checks=checks,
+        log_format=log_format,
+        **others,
+    )
+    settings = _check(options, checks)
     checks.end()
-    if check:
-        _show_checks(checks, json=json)
+    if options.check:
+        _show_checks(checks, json=options.json)
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
-    logs = Logs(log_format, verbose=verbose)
-    remarks = logs.remarks
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: clean up, then end
+    logs = Logs(options.log_format, verbose=options.verbose)
     with ExitStack() as stack:
         stack.enter_context(logs.shown())
         for warning in checks.warnings:
             log.warning("%s", warning)
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
-        if state is not None:
-            try:
-                make_folder(state, mode)
-            except OSError as error:
-                raise StateError(
-                    f"--state {state}: it cannot be made: {error.strerror}: name another folder"
-                ) from None
-        executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
-        remarks.print("Starting Spark ...", style="says")
-        spark_log = work / "spark.log"
-        stack.enter_context(logs.spark_log(spark_log))
-        with (
-            _error_output() as errors,
-            signals_deferred(
-                lambda: os.write(errors, logs.note("Stopping when Spark has started ..."))
-            ),
-        ):
-            session = start_session("dbsp-wcoj", memory=memory, log=spark_log, settings=SETTINGS)
-            stack.callback(session.stop)
-        session.sparkContext.setLogLevel("WARN" if verbose else "ERROR")
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
-        frames = {name: frame_of(session, one) for name, one in sources.items()}
-        schemas = {name: schema_of(one, frames[name]) for name, one in sources.items()}
-        for name, one in sources.items():
-            one.check_sequence(schemas[name])
-        rules = {name: one.rules() for name, one in sources.items()}
-        circuit = circuit_of(
-            query,
-            schemas,
-            formula=formula,
-            executor=executor,
-            threads=threads,
-            rules={name: rule for name, rule in rules.items() if rule is not None},
-            materialize=_to_materialize(query, schemas, sink or []),
-            limits=limits,
+        _run(options, settings, logs, stack)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Options of a run, converted to the types that they are used with.
+
+    Attributes:
+        state_mode: Permission bits of the state directory.
+        limits: Limits of a step.
+        interval: Spark's notation of the time between two micro-batches; None for no pause.
+        token: The token of the live page; None if it needs none.
+    """
+
+    state_mode: int = 0
+    limits: StepLimits = DEFAULT_LIMITS
+    interval: str | None = None
+    token: Token | None = None
+
+    @property
+    def secret(self) -> str | None:
+        """The value of the token."""
+        return None if self.token is None else self.token.value
+
+
+def _check(options: RunOptions, checks: Checks) -> _Settings:
+    """Run all checks that are possible without Spark, and convert the options."""
+    is_complete = not checks.problems
+    _check_options(checks, options)
+    settings = _Settings()
+    with checks.check():
+        mode = _parse_mode(options.state_mode, options.label("state_mode"))
+        settings = replace(settings, state_mode=mode)
+    with checks.check():
+        limits = parse_limits(
+            options.max_step_rows,
+            options.max_step_bytes,
+            options.max_seconds,
+            label=options.label("max_step_bytes"),
         )
-        if state is not None:
-            check_free(state, circuit)
-        stream, options = stream_of(sources, frames, schemas)
-        targets, outputs = routes_of_sinks(sinks_of(sink or [], circuit), json=json)
-        view_sink = ViewSink(
-            circuit,
-            targets,
-            outputs=outputs,
-            state_dir=state,
-            state_mode=mode,
-            bad_rows=bad_rows,  # type: ignore[arg-type]
-            mode="embedded" if cells is None else "distributed",
-            cells=cells,
-            **options,
+        settings = replace(settings, limits=limits)
+    if options.every is not None:
+        with checks.check():
+            interval = parse_interval(options.every, options.label("every"))
+            settings = replace(settings, interval=interval)
+    circuit = check_views(
+        checks,
+        options.query,
+        options.sources,
+        options.sinks,
+        formula=options.formula,
+        cells=options.cells,
+        is_complete=is_complete,
+    )
+    state_id, newest = "", -1
+    if options.state is not None:
+        label = options.label("state")
+        state_id, newest = check_state(checks, options.state, circuit, options.cells, label)
+    if circuit is not None and not checks.problems:
+        sinks = assign_sinks(options.sinks, circuit)
+        check_targets(checks, sinks, circuit, state_id=state_id, newest=newest)
+    if options.ui:
+        with checks.check("live page", f"{options.ui_host}, port {options.ui_port or 'any'}"):
+            file = options.ui_token_file
+            if not options.check or file is None or file.exists():  # otherwise it is created
+                settings = replace(settings, token=find_token(file))
+                check_servable(host=options.ui_host, port=options.ui_port, token=settings.secret)
+    if not checks.problems:  # last, because it takes about a second
+        with checks.check():
+            checks.passed.append(("Java", str(find_java())))
+    return settings
+
+
+def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack) -> None:
+    """Start Spark, and run the views until the sources or a signal end the run."""
+    remarks, state = logs.remarks, options.state
+    work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
+    if state is not None:
+        try:
+            make_folder(state, settings.state_mode)
+        except OSError as error:
+            raise StateError(
+                f"{options.label('state')} {state}: it cannot be created: {error.strerror}: name "
+                "another folder"
+            ) from None
+    session = _start_spark(options, logs, stack, log_file=work / "spark.log")
+    frames = {name: read_stream(session, one) for name, one in options.sources.items()}
+    schemas = {name: relation_schema(one, frames[name]) for name, one in options.sources.items()}
+    for name, source in options.sources.items():
+        source.check_sequence(schemas[name])
+    circuit = _compile(options, settings, schemas, stack)
+    if state is not None:
+        check_free(state, circuit, options.label("state"))
+    stream, stream_options = merge_streams(options.sources, frames, schemas)
+    sinks = assign_sinks(options.sinks, circuit)
+    outputs = build_outputs(sinks, json=options.json)
+    view_sink = ViewSink(
+        circuit,
+        outputs,
+        state_dir=state,
+        state_mode=settings.state_mode,
+        bad_rows=options.bad_rows,  # type: ignore[arg-type]
+        mode="embedded" if options.cells is None else "distributed",
+        cells=options.cells,
+        **stream_options,
+    )
+    stack.callback(view_sink.close)
+    name = view_name(options.query)
+    page = None
+    if options.ui:
+        page = serve(
+            view_sink,
+            name=name,
+            host=options.ui_host,
+            port=options.ui_port,
+            token=settings.secret,
         )
-        stack.callback(view_sink.close)
-        page = None
-        if ui:
-            name = name_of(query)
-            page = serve(view_sink, name=name, host=ui_host, port=ui_port, token=secret)
-            stack.callback(page.stop)
-            announce(remarks, page, token)
-        ready_kernels(remarks)
-        prints = any(one.startswith("console") or "=console" in one for one in sink or [])
-        is_live = logs.is_plain and not (prints and console().is_terminal)
-        dashboard = Dashboard(remarks, circuit, is_live=is_live)
-        view_sink.watch(dashboard.take)
-        with _ending(page), dashboard:
-            ended = run_query(
-                stream,
-                view_sink,
-                checkpoint=(state or work) / CHECKPOINT,
-                name=name_of(query),
-                every=interval,
-                once=once,
-                on_stop=lambda: _interrupt(targets.values()),
-                on_progress=_tell_offsets if verbose else None,
-            )
-        dashboard.tell_summary()
-        if json and not prints:
-            print_json(_told(view_sink, dashboard))
-        if page is not None and ended:
-            page.end("all has been read")
-            page.stay(remarks)
+        stack.callback(page.stop)
+        announce(remarks, page, settings.token)
+    prepare_kernels(remarks)
+    has_console = any(sink.kind == "console" for sink in options.sinks)
+    is_live = logs.is_plain and not (has_console and console().is_terminal)
+    dashboard = Dashboard(remarks, circuit, is_live=is_live)
+    view_sink.watch(dashboard.update)
+    with _report_end(page), dashboard:
+        has_ended = run_query(
+            stream,
+            view_sink,
+            checkpoint=(state or work) / CHECKPOINT,
+            name=name,
+            every=settings.interval,
+            once=options.once,
+            on_stop=lambda: _interrupt(outputs),
+            on_progress=_log_offsets if options.verbose else None,
+        )
+    dashboard.log_summary()
+    if options.json and not has_console:
+        print_json(_summary(view_sink, dashboard))
+    if page is not None and has_ended:
+        page.end("all has been read")
+        page.stay(remarks)
+
+
+def _start_spark(
+    options: RunOptions, logs: Logs, stack: ExitStack, *, log_file: Path
+) -> SparkSession:
+    """Start Spark, with its own log in a file; ``stack`` stops it."""
+    logs.remarks.print("Starting Spark ...", style="says")
+    stack.enter_context(logs.spark_log(log_file))
+    with (
+        _error_output() as errors,
+        signals_deferred(
+            lambda: os.write(errors, logs.note("Stopping when Spark has started ..."))
+        ),
+    ):
+        session = start_session("dbsp-wcoj", memory=options.memory, log=log_file, settings=SETTINGS)
+        stack.callback(session.stop)
+    session.sparkContext.setLogLevel("WARN" if options.verbose else "ERROR")
+    # Spark's own handler calls Java, whose connection an interrupted call would break.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return session
+
+
+def _compile(
+    options: RunOptions,
+    settings: _Settings,
+    schemas: Mapping[str, pa.Schema],
+    stack: ExitStack,
+) -> Circuit:
+    """Compile the query; materialize the views whose whole contents a sink needs."""
+    threads = options.threads
+    executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
+    rules = {name: one.input_options() for name, one in options.sources.items()}
+    sinks = assign_sinks(options.sinks, compile_query(options.query, schemas))
+    return compile_query(
+        options.query,
+        schemas,
+        formula=options.formula,
+        executor=executor,
+        threads=threads,
+        input_options={name: one for name, one in rules.items() if one is not None},
+        materialize=views_kept(sinks),
+        limits=settings.limits,
+    )
 
 
 @contextmanager
 def _error_output() -> Iterator[int]:
-    """The error output as it is now; while Spark starts, that of the process is another one."""
+    """Duplicate standard error; the process has another one while Spark starts."""
     handle = os.dup(2)
     try:
         yield handle
@@ -213,15 +301,15 @@ def _error_output() -> Iterator[int]:
         os.close(handle)
 
 
-def _interrupt(targets: Iterable[Target]) -> None:
-    """Have targets that wait for a database wait no longer."""
-    for target in targets:
-        if isinstance(target, SqlTarget):
-            target.interrupt()
+def _interrupt(outputs: Iterable[Output]) -> None:
+    """Interrupt the targets that wait for a database."""
+    for output in outputs:
+        if isinstance(output.target, SqlTarget):
+            output.target.interrupt()
 
 
-def _tell_offsets(progress: Any) -> None:
-    """Log where the sources were before and after a micro-batch, and Spark's times."""
+def _log_offsets(progress: Any) -> None:
+    """Log the offsets of the sources before and after a micro-batch, and Spark's times."""
     sources = [
         {"source": one.description, "start": one.startOffset, "end": one.endOffset}
         for one in progress.sources
@@ -240,31 +328,29 @@ def _tell_offsets(progress: Any) -> None:
     )
 
 
-def _check_words(
-    checks: Checks,
-    state: Path | None,
-    every: str | None,
-    once: bool,
-    bad_rows: str,
-    cells: int | None,
-    memory: str,
-) -> None:
-    """Check options by themselves and with each other."""
+def _check_options(checks: Checks, options: RunOptions) -> None:
+    """Check options alone, and together with each other."""
     with checks.check():
-        check_policy(bad_rows)
+        check_policy(options.bad_rows)
     with checks.check():
-        check_memory(memory)
-    for word, value in (("--bad-rows dead_letter", bad_rows == "dead_letter"), ("--cells", cells)):
-        with checks.check():
-            if value and state is None:
-                raise StateError(f"{word} needs a place for files: add --state DIR")
-    with checks.check():
-        if every is not None and once:
-            raise EventsError("--once reads what is there as fast as it can: leave --every out")
+        check_memory(options.memory, options.label("memory"))
+    if options.state is None:
+        if options.bad_rows == "dead_letter":
+            label = options.label("bad_rows")
+            checks.problems.append(f"{label} dead_letter needs a place for files: add --state DIR")
+        if options.cells:
+            checks.problems.append(
+                f"{options.label('cells')} needs a place for files: add --state DIR"
+            )
+    if options.every is not None and options.once:
+        checks.problems.append(
+            f"{options.label('once')} reads the existing rows as fast as possible: remove "
+            f"{options.label('every')}"
+        )
 
 
 def _show_checks(checks: Checks, *, json: bool) -> None:
-    """Say what was checked."""
+    """Print the checks that passed, and the warnings."""
     if json:
         passed = [{"what": what, "found": found} for what, found in checks.passed]
         print_json({"ok": True, "checks": passed, "warnings": checks.warnings})
@@ -279,20 +365,20 @@ def _show_checks(checks: Checks, *, json: bool) -> None:
     terminal.print("[comes]ok[/], nothing was started or changed")
 
 
-def _mode_of(text: str) -> int:
-    """The permission bits that a text of octal digits names.
+def _parse_mode(text: str, label: str = "--state-mode") -> int:
+    """Convert octal digits to permission bits.
 
-    >>> oct(_mode_of("0750"))
+    >>> oct(_parse_mode("0750"))
     '0o750'
     """
     if not re.fullmatch("[0-7]{3,5}", text):
-        raise StateError(f"--state-mode {text!r}: write octal digits, as 700 or 750")
+        raise StateError(f"{label} {text!r}: write octal digits, as 700 or 750")
     return check_mode(int(text, 8))
 
 
 @contextmanager
-def _ending(page: Page | None) -> Iterator[None]:
-    """Tell a page how the run within has ended."""
+def _report_end(page: Page | None) -> Iterator[None]:
+    """Show on the page how the run in the context has ended."""
     try:
         yield
     except Exception as error:
@@ -303,12 +389,8 @@ def _ending(page: Page | None) -> Iterator[None]:
         page.end("stopped")
 
 
-def _to_materialize(query: str, schemas: Any, sinks: list[str]) -> list[str]:
-    """The views that sinks need whole."""
-    return views_kept(sinks_of(sinks, circuit_of(query, schemas)))
-
-
-def _told(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:
+def _summary(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:
+    """The outcome of the run, for JSON."""
     last = sink.metrics[-1] if sink.metrics else None
     return {
         "micro_batches": dashboard.batches,

@@ -31,14 +31,14 @@ from dbsp_wcoj.kernels.compiled import KERNELS, observe_compilation
 
 __all__ = [
     "amount",
-    "compilation_shown",
     "console",
     "duration",
     "milliseconds",
     "plain_table",
     "plural",
+    "prepare_kernels",
     "print_json",
-    "ready_kernels",
+    "show_compilation",
     "size",
 ]
 
@@ -85,14 +85,14 @@ def plain_table(title: str | None = None) -> Table:
     )
 
 
-def ready_kernels(remarks: Console) -> None:
+def prepare_kernels(remarks: Console) -> None:
     """Compile or load all kernels, so that no step of a stream waits for one."""
-    with compilation_shown(remarks):
+    with show_compilation(remarks):
         warm_up()
 
 
 @contextmanager
-def compilation_shown(remarks: Console) -> Iterator[None]:
+def show_compilation(remarks: Console) -> Iterator[None]:
     """Show the kernels that are compiled meanwhile: a line, and on a terminal a bar."""
     with Progress(
         TextColumn("[says]{task.description}[/]"),

@@ -1,7 +1,7 @@
-"""Spark error: what an error of Spark says, without the hundred lines of where it was.
+"""Shorten an error of Spark to one line.
 
-An error that comes through Java is a text of stack traces, causes below what they caused. The last
-condition in brackets says most, and the last cause may add what was wrong.
+An error that comes through Java is a text of stack traces, each cause below its effect. The last
+condition in brackets is the most specific one, and the last cause may add a detail.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_of_spark", "reason_of"]
+__all__ = ["is_spark_error", "spark_reason"]
 
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)", re.MULTILINE)
@@ -17,19 +17,19 @@ _QUERY: Final = re.compile(r"\[STREAM_FAILED\][^\n]* terminated with exception: 
 _STATE: Final = re.compile(r" *SQLSTATE: \w+")
 
 
-def is_of_spark(error: BaseException) -> bool:
-    """Whether an error comes from Spark, or from Java below it."""
+def is_spark_error(error: BaseException) -> bool:
+    """Return whether an error comes from Spark, or from Java below it."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
-def reason_of(error: object) -> str:
-    r"""One line.
+def spark_reason(error: object) -> str:
+    r"""Return the reason in one line.
 
-    >>> reason_of("o1.get :\n[A.B] It is bad. SQLSTATE: 123\n\tat x\nCaused by: a.E: no x\n\tat y")
+    >>> spark_reason("o1.get :\n[A.B] It is bad. SQLSTATE: 1\n\tat x\nCaused by: a.E: no x\n\tat y")
     'Spark says: [A.B] It is bad. (no x)'
-    >>> reason_of("[STREAM_FAILED] Query [id = 1] terminated with exception: No disk SQLSTATE: XX")
+    >>> spark_reason("[STREAM_FAILED] Query terminated with exception: No disk SQLSTATE: XX")
     'Spark says: No disk'
-    >>> reason_of("it does not go")
+    >>> spark_reason("it does not go")
     'Spark says: it does not go'
     """
     text = str(error).strip()

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from streaming.cli.command import INTERRUPTED, REFUSED, say_error
+from streaming.cli.command import INTERRUPTED, REFUSED, print_error
 
 __all__ = ["PlainCommand", "PlainGroup"]
 
@@ -82,7 +82,7 @@ def _run(main: Callable[[], Any]) -> None:
             sys.exit(REFUSED)
         context = getattr(error, "ctx", None)
         known = "" if context is None else f"; see {context.command_path} --help"
-        say_error(_message(error) + known)
+        print_error(_message(error) + known)
         sys.exit(REFUSED)
     except typer.Abort:
         sys.stderr.write("interrupted\n")

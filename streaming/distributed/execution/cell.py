@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
+from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
     Map,
@@ -92,7 +93,8 @@ def definition_of(
     else:
         reads = relations
     schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
-    return CircuitSpec(plans, schemas, outputs=tuple(given), formula=formula, limits=limits)
+    options = CircuitOptions(outputs=tuple(given), formula=formula, limits=limits)
+    return CircuitSpec(plans, schemas, options)
 
 
 def feed_of(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
@@ -101,7 +103,7 @@ def feed_of(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     scan = Scan(name, fields)
     plans = {view: _numbered(over(piece.plan, scan)) for view, piece in given.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
-    return CircuitSpec(plans, {name: schema}, outputs=tuple(given))
+    return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(given)))
 
 
 def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
@@ -119,9 +121,11 @@ def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
     return CircuitSpec(
         plans,
         definition.schemas,
-        outputs=tuple(plans),
-        rules=definition.rules,
-        limits=definition.limits,
+        CircuitOptions(
+            outputs=tuple(plans),
+            input_options=definition.input_options,
+            limits=definition.options.limits,
+        ),
     )
 
 
@@ -129,7 +133,7 @@ def constants(stages: Stages) -> CircuitSpec:
     """The circuit whose first step gives the constant pieces."""
     given = given_by(stages, None)
     plans = {view: _numbered(piece.plan) for view, piece in given.items()}
-    return CircuitSpec(plans, {}, outputs=tuple(given))
+    return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(given)))
 
 
 def _numbered(plan: Plan) -> Map:

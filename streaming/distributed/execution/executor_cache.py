@@ -77,10 +77,10 @@ class ExecutorCache:
         """
         held = self._cells.pop(key, None)
         if sealed is None:
-            return definition.circuit(), {}
+            return Circuit(definition), {}
         manifest = of_cell(sealed)
         if held is None or held.circuit.fingerprint != manifest.fingerprint:
-            held = _Cell(definition.circuit(), b"", {})
+            held = _Cell(Circuit(definition), b"", {})
         if held.version != sealed:
             held.circuit.load(state_of(files, manifest, held.known))
         return held.circuit, held.known

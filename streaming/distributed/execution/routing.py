@@ -28,7 +28,7 @@ from pyspark.sql import types as t
 
 from streaming.distributed.execution.placement import DIGITS
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import Atom
+from streaming.distributed.planning.shares import JoinInput
 
 __all__ = ["CELL", "RELATION", "ROLES", "coordinate", "routed"]
 
@@ -110,7 +110,7 @@ class _Way:
 
     grid: Grid
     place: int
-    atom: Atom
+    atom: JoinInput
     values: Sequence[Column]
     prefix: str
 

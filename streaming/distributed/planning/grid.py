@@ -38,7 +38,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from streaming.distributed.planning.shares import Atom, Shares
+from streaming.distributed.planning.shares import JoinInput, Shares
 from streaming.errors import StreamingError
 
 __all__ = ["Grid", "Heavy"]
@@ -124,15 +124,15 @@ class Grid:
         """The heavy values of a variable; a group's number is its place here, from 1 on."""
         return [heavy for heavy in self.heavy if heavy.variable == variable]
 
-    def home(self, atom: Atom, coordinates: Mapping[str, Any]) -> Any:
+    def home(self, atom: JoinInput, coordinates: Mapping[str, Any]) -> Any:
         """The first cell that wants a row without heavy values for an atom.
 
         Args:
             atom: The atom.
             coordinates: Of the row, by variable; integers, arrays of them, or Spark columns.
 
-        >>> from streaming.distributed.planning.shares import Atom, Shares
-        >>> atoms = (Atom("r", {"a": 0, "b": 1}), Atom("s", {"b": 0, "c": 1}))
+        >>> from streaming.distributed.planning.shares import JoinInput, Shares
+        >>> atoms = (JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}))
         >>> grid = Grid(Shares(atoms, {"a": 2, "b": 3, "c": 2}))
         >>> home = grid.home(atoms[0], {"a": 1, "b": 2})
         >>> home, [home + offset for offset in grid.offsets(atoms[0])]
@@ -141,7 +141,7 @@ class Grid:
         terms = [coordinates[name] * self.strides[name] for name in atom.columns]
         return sum(terms[1:], terms[0]) if terms else 0
 
-    def offsets(self, atom: Atom) -> list[int]:
+    def offsets(self, atom: JoinInput) -> list[int]:
         """What to add to the first cell for all that want the row for the atom."""
         free = [
             [self.strides[name] * part for part in range(parts)]
@@ -177,8 +177,8 @@ class Grid:
     def to_json(self) -> dict[str, Any]:
         """All of it, as plain values.
 
-        >>> from streaming.distributed.planning.shares import Atom, shares_of
-        >>> grid = Grid(shares_of([Atom("r", {"a": 0}), Atom("s", {"a": 1})], 4),
+        >>> from streaming.distributed.planning.shares import JoinInput, shares_of
+        >>> grid = Grid(shares_of([JoinInput("r", {"a": 0}), JoinInput("s", {"a": 1})], 4),
         ...             (Heavy("a", (2, 2), (77,), ("7",), (0.5, 0.1)),))
         >>> Grid.of_json(grid.to_json()) == grid
         True
@@ -195,7 +195,9 @@ class Grid:
     @staticmethod
     def of_json(given: Mapping[str, Any]) -> Grid:
         """What `to_json` gave."""
-        atoms = tuple(Atom(relation, dict(cols), rows) for relation, cols, rows in given["atoms"])
+        atoms = tuple(
+            JoinInput(relation, dict(cols), rows) for relation, cols, rows in given["atoms"]
+        )
         parts = {name: int(parts) for name, parts in given["parts"]}
         heavy = tuple(Heavy(name, *map(tuple, rest)) for name, *rest in given["heavy"])
         return Grid(Shares(atoms, parts), heavy)

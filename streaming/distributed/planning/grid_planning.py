@@ -28,7 +28,7 @@ from circuits.state.circuit_state import State, codecs_of
 from circuits.state.registry import relation_trace
 from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import Atom, Shares, shares_of, weighed
+from streaming.distributed.planning.shares import JoinInput, Shares, shares_of, weighed
 from streaming.distributed.planning.skew import COUNTED, Counts, added, counts_of, heavy_values
 from streaming.distributed.planning.stages import Stage
 
@@ -49,13 +49,13 @@ ENOUGH: Final = 1000
 KnownCounts = Mapping[tuple[int, str], Counts]
 
 
-def atoms_of(stage: Stage) -> tuple[Atom, ...]:
+def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
     """The atoms whose rows find their cells: those of a join, or the one relation with its keys."""
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
     assert relation.keys is not None
-    return (Atom(relation.name, {f"k{key}": key for key in relation.keys}),)
+    return (JoinInput(relation.name, {f"k{key}": key for key in relation.keys}),)
 
 
 def stage_grid(
@@ -198,5 +198,5 @@ def _codes(
     return merged[:, most], summed[most], int(summed.sum())
 
 
-def _names(atoms: Sequence[Atom]) -> list[str]:
+def _names(atoms: Sequence[JoinInput]) -> list[str]:
     return list(dict.fromkeys(name for atom in atoms for name in atom.columns))

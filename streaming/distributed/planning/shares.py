@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from streaming.errors import StreamingError
 
-__all__ = ["Atom", "Shares", "products", "shares_of", "weighed"]
+__all__ = ["JoinInput", "Shares", "products", "shares_of", "weighed"]
 
 # Candidates that are tried at most.
 MOST_TRIED: Final = 500_000
@@ -52,8 +52,8 @@ _NOTHING: Final[Spread] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Atom:
-    """An atom of a join, as far as its rows' ways go.
+class JoinInput:
+    """One input of a join: a relation, the columns that its variables are bound to, and its size.
 
     Attributes:
         relation: Whose rows it reads.
@@ -76,7 +76,7 @@ class Shares:
         parts: The share of each variable, in the order in which cells are numbered.
     """
 
-    atoms: tuple[Atom, ...]
+    atoms: tuple[JoinInput, ...]
     parts: Mapping[str, int]
 
     @property
@@ -93,7 +93,7 @@ class Shares:
     def together(self) -> Mapping[str, tuple[str, ...]]:
         """The variables that each one's coordinate is made of: those in just the same atoms.
 
-        >>> atoms = [Atom("r", {"a": 0, "b": 1}), Atom("s", {"a": 0, "b": 1, "c": 2})]
+        >>> atoms = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"a": 0, "b": 1, "c": 2})]
         >>> shares_of(atoms, 4).together["a"]
         ('a', 'b')
         """
@@ -106,11 +106,11 @@ class Shares:
             for name in self.parts
         }
 
-    def columns(self, atom: Atom, name: str) -> tuple[int, ...]:
+    def columns(self, atom: JoinInput, name: str) -> tuple[int, ...]:
         """The columns of an atom that make its coordinate of one of its variables."""
         return tuple(atom.columns[other] for other in self.together[name])
 
-    def replication(self, atom: Atom) -> int:
+    def replication(self, atom: JoinInput) -> int:
         """How many cells want a row for an atom."""
         return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
 
@@ -125,7 +125,7 @@ class Shares:
             spread: Of a row with heavy values, by the variable and its columns, the parts into
                 which each atom's rows with the value are split.
 
-        >>> edge = [Atom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+        >>> edge = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
         >>> shares = shares_of(edge, 8)
         >>> shares.copies("e"), shares.copies("e", {("a", (0,)): (2, 1, 1)})
         (4.0, 5.0)
@@ -161,7 +161,7 @@ class Shares:
         return found
 
 
-def shares_of(atoms: Sequence[Atom], cells: int) -> Shares:
+def shares_of(atoms: Sequence[JoinInput], cells: int) -> Shares:
     """The shares with the least load; of several such those that need fewer cells, and then the
     most even ones, which a heavy value harms least.
 
@@ -175,12 +175,12 @@ def shares_of(atoms: Sequence[Atom], cells: int) -> Shares:
     Complexity:
         O(cells · (log cells)^(k - 1)) for k variables that are not dominated.
 
-    >>> triangle = [Atom("r", {"a": 0, "b": 1}), Atom("s", {"b": 0, "c": 1}),
-    ...             Atom("t", {"a": 0, "c": 1})]
+    >>> triangle = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}),
+    ...             JoinInput("t", {"a": 0, "c": 1})]
     >>> found = shares_of(triangle, 8)
     >>> dict(found.parts), found.load
     ({'a': 2, 'b': 2, 'c': 2}, 0.75)
-    >>> dict(shares_of([Atom("r", {"a": 0}, 1000), Atom("s", {"a": 0, "b": 1})], 8).parts)
+    >>> dict(shares_of([JoinInput("r", {"a": 0}, 1000), JoinInput("s", {"a": 0, "b": 1})], 8).parts)
     {'a': 8, 'b': 1}
     """
     if cells < 1:
@@ -202,11 +202,11 @@ def shares_of(atoms: Sequence[Atom], cells: int) -> Shares:
 
 
 def weighed(
-    atoms: Sequence[Atom],
+    atoms: Sequence[JoinInput],
     *,
     sizes: Mapping[str, float] | None = None,
     rates: Mapping[str, float] | None = None,
-) -> tuple[Atom, ...]:
+) -> tuple[JoinInput, ...]:
     """The atoms with their rows weighed by what is kept and what changes.
 
     An atom's rows are its part of all rows that are kept plus its part of all rows that change, so
@@ -220,7 +220,7 @@ def weighed(
     Raises:
         StreamingError: A number is negative.
 
-    >>> atoms = [Atom("fact", {"k": 0, "x": 1}), Atom("dim", {"k": 0})]
+    >>> atoms = [JoinInput("fact", {"k": 0, "x": 1}), JoinInput("dim", {"k": 0})]
     >>> [a.rows for a in weighed(atoms, sizes={"fact": 30, "dim": 10}, rates={"fact": 5, "dim": 0})]
     [1.75, 0.25]
     """
@@ -239,7 +239,7 @@ def weighed(
     return tuple(replace(atom, rows=max(rows[k], least)) for k, atom in enumerate(atoms))
 
 
-def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[Atom]) -> bool:
+def _is_dominated(name: str, names: Sequence[str], atoms: Sequence[JoinInput]) -> bool:
     """Whether another variable is in all atoms that this one is in; of equals the first stays."""
     held = {place for place, atom in enumerate(atoms) if name in atom.columns}
     for other in names:

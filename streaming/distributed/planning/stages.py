@@ -35,7 +35,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.runtime.graph import Graph
-from streaming.distributed.planning.shares import Atom
+from streaming.distributed.planning.shares import JoinInput
 
 __all__ = ["Relation", "Stage", "StagePart", "Stages", "stages_of"]
 
@@ -91,7 +91,7 @@ class Stage:
     number: int
     plan: Plan
     relations: tuple[Relation, ...]
-    atoms: tuple[Atom, ...] = ()
+    atoms: tuple[JoinInput, ...] = ()
     node: int = -1
 
     @property
@@ -205,7 +205,7 @@ class _Cutting:
         # Earlier stages have their numbers now.
         stage = len(self.stages)
         inputs: list[Plan] = []
-        atoms: list[Atom] = []
+        atoms: list[JoinInput] = []
         for place, (number, relation) in enumerate(zip(below, relations, strict=True)):
             scan: Plan = Scan(atom_name(relation.name, place), relation.fields)
             bound = plan.variables[place]
@@ -216,7 +216,7 @@ class _Cutting:
             inputs.append(scan)
             # Of the columns that are bound to a variable one is enough.
             found = {variable: column for column, variable in reversed([*enumerate(bound)])}
-            atoms.append(Atom(relation.name, {f"v{v}": c for v, c in sorted(found.items())}))
+            atoms.append(JoinInput(relation.name, {f"v{v}": c for v, c in sorted(found.items())}))
         joined = replace(plan, inputs=tuple(inputs))
         return Stage(stage, joined, tuple(dict.fromkeys(relations)), tuple(atoms))
 

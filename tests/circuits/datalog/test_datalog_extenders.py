@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits.datalog.extenders import answers, extenders
 from circuits.datalog.parser import parse
 from circuits.datalog.planner import plan_datalog
 from circuits.errors import DatalogError
@@ -21,6 +20,7 @@ from tests.circuits.datalog.test_datalog_plan import (
     rows,
 )
 from tests.generators.datalog_programs import DATABASE, PROGRAMS, SCHEMA
+from tests.oracles.datalog_extenders import answers, extenders
 from tests.oracles.naive_datalog import aggregates, evaluate_program
 from tests.support.shared_data import needs_cases
 

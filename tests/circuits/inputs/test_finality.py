@@ -109,7 +109,7 @@ DAY = {name: InputOptions(retain=Retention("at", "1 day", on_expiry="keep")) for
 
 
 def compiled(query: str, **rules) -> Circuit:
-    return compile_sql(query, INPUTS, rules={**DAY, **rules})
+    return compile_sql(query, INPUTS, input_options={**DAY, **rules})
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_view_over_a_view_names_the_view_with_the_operator():
 def test_datalog_rules_need_the_event_times_in_their_heads():
     rules = {name: DAY[name] for name in ("a", "b")}
     inputs = {name: INPUTS[name] for name in ("a", "b")}
-    compile_datalog("r(k, t, u) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
+    compile_datalog("r(k, t, u) :- a(k, t, n), b(k, u, n).", inputs, input_options=rules)
     with pytest.raises(
         InputOptionsError, match=r"view 'r': DISTINCT .* add 'at' of each row of 'b'"
     ):
-        compile_datalog("r(k, t) :- a(k, t, n), b(k, u, n).", inputs, rules=rules)
+        compile_datalog("r(k, t) :- a(k, t, n), b(k, u, n).", inputs, input_options=rules)
 
 
 def test_a_view_over_both_kinds_of_expiry_is_refused():
@@ -252,8 +252,8 @@ def test_groups_of_times_before_1970_and_of_calendar_months_expire_as_a_whole():
     assert step(datetime(1968, 4, 1, 12)) == {(april, 1): 1}
     assert step(datetime(1968, 3, 31, 18)) == {(march, 3): -1, (march, 4): 1}  # not late yet
     assert step(datetime(1968, 4, 3)) == {(april, 1): -1, (april, 2): 1}
-    assert sum(len(trace.to_zset()) for trace in circuit._graph.traces.values() if trace.orders) > 0
-    trace = circuit._graph.traces["relation a"]
+    assert sum(len(trace.to_zset()) for trace in circuit.graph.traces.values() if trace.orders) > 0
+    trace = circuit.graph.traces["relation a"]
     assert {row[1] for row, _ in trace.to_zset()} == {
         int((time - datetime(1970, 1, 1)).total_seconds()) * 10**6
         for time in (datetime(1968, 4, 1, 12), datetime(1968, 4, 3))

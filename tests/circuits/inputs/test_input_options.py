@@ -89,15 +89,17 @@ class Pair:
     def __post_init__(self):
         self.circuit = self.new()
         self.store = Store()
-        self.naive = {name: naive(rules) for name, rules in self.rules.items()}
+        self.naive = {name: naive(rules) for name, rules in self.input_options.items()}
         self.totals = {name: Counter() for name in self.circuit.outputs}
 
     def new(self, formula: str = "collapsed") -> Circuit:
-        return compile_sql(VIEWS, INPUTS, rules=self.rules, materialize=["r"], formula=formula)
+        return compile_sql(
+            VIEWS, INPUTS, input_options=self.input_options, materialize=["r"], formula=formula
+        )
 
     def prepared(self, events, watermarks):
         tables = {
-            name: table_of(given, keyed=bool(self.rules[name].keys))
+            name: table_of(given, keyed=bool(self.input_options[name].keys))
             for name, given in events.items()
         }
         return self.circuit.prepare(tables, watermarks)
@@ -132,7 +134,7 @@ class Pair:
             for name, model in self.naive.items()
             if model.horizon is not None
         }
-        assert dict(self.circuit._graph.marks) == horizons
+        assert dict(self.circuit.graph.marks) == horizons
 
 
 def nonzero(bag: Counter) -> Counter:
@@ -184,7 +186,7 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
             pair.check()
         if what == "restore":
             snapshot = pickle.loads(pickle.dumps(pair.circuit.snapshot()))
-            pair.circuit = pickle.loads(pickle.dumps(pair.circuit.definition)).circuit()
+            pair.circuit = Circuit(pickle.loads(pickle.dumps(pair.circuit.definition)))
             pair.circuit.restore(snapshot)
         if what == "load" and moment:
             formula = data.draw(st.sampled_from(["collapsed", "flipped", "recursive"]))
@@ -195,7 +197,9 @@ def test_every_step_agrees_with_events_taken_one_after_the_other(data):
 
 def relation(rules: InputOptions, steps: list[list[Event]]) -> Counter:
     """What a relation is after some steps."""
-    circuit = compile_sql("SELECT * FROM r", {"r": SCHEMA}, rules={"r": rules}, materialize=["r"])
+    circuit = compile_sql(
+        "SELECT * FROM r", {"r": SCHEMA}, input_options={"r": rules}, materialize=["r"]
+    )
     for events in steps:
         circuit.prepare({"r": table_of(events, keyed=bool(rules.keys))}).commit()
     return bag_of(circuit.views["r"])
@@ -235,7 +239,9 @@ def test_keyed_and_retained_steps_can_be_taken_together_where_times_do_not_go_ba
 
 
 def circuit_of(rules: InputOptions, schema: pa.Schema = SCHEMA) -> Circuit:
-    return compile_sql("SELECT * FROM r", {"r": schema}, rules={"r": rules}, materialize=["r"])
+    return compile_sql(
+        "SELECT * FROM r", {"r": schema}, input_options={"r": rules}, materialize=["r"]
+    )
 
 
 def test_a_strict_step_names_the_row_and_changes_nothing():
@@ -263,7 +269,9 @@ def test_a_refused_strict_step_leaves_no_codes_behind():
 
 
 def test_a_strict_relation_without_columns_counts():
-    circuit = compile_sql("SELECT count(*) AS n FROM r", {"r": pa.schema([])}, rules={"r": STRICT})
+    circuit = compile_sql(
+        "SELECT count(*) AS n FROM r", {"r": pa.schema([])}, input_options={"r": STRICT}
+    )
     nothing = pa.table({"weight": [2]})
     assert circuit.step({"r": nothing})["view"].to_pylist()[-1]["n"] == 2
     with pytest.raises(MissingRowError, match="has weight 2 and is to lose 3"):
@@ -275,7 +283,7 @@ def test_rules_are_part_of_what_a_state_belongs_to():
     assert plain.fingerprint != keyed.fingerprint
     differ = [n for n, f in plain.fingerprints.items() if f != keyed.fingerprints[n]]
     assert differ == ["input r"]
-    assert keyed.definition.circuit().fingerprint == keyed.fingerprint
+    assert Circuit(keyed.definition).fingerprint == keyed.fingerprint
     assert (
         plain.fingerprint
         == compile_sql("SELECT * FROM r", {"r": SCHEMA}, materialize=["r"]).fingerprint
@@ -300,7 +308,10 @@ def test_explain_shows_the_rules_at_their_input():
         (lambda: circuit_of(InputOptions(retain=Retention("x", 3))), "no column 'x' to retain by"),
         (lambda: circuit_of(InputOptions(retain=Retention("ts", days=3))), "give an integer"),
         (lambda: circuit_of({"keys": ("k",)}), "give InputOptions"),
-        (lambda: compile_sql("SELECT * FROM r", {"r": SCHEMA}, rules={"x": KEYED}), "is no input"),
+        (
+            lambda: compile_sql("SELECT * FROM r", {"r": SCHEMA}, input_options={"x": KEYED}),
+            "is no input",
+        ),
     ],
 )
 def test_rules_that_do_not_fit_are_refused(rules, words):

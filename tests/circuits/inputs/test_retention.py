@@ -31,7 +31,7 @@ NOON = datetime(2024, 2, 29, 12)
 def circuit_of(type: pa.DataType, retain: Retention, **more) -> Circuit:
     schema = pa.schema([("n", INT), ("t", type)])
     rules = {"r": InputOptions(retain=retain, **more)}
-    return compile_sql("SELECT * FROM r", {"r": schema}, rules=rules, materialize=["r"])
+    return compile_sql("SELECT * FROM r", {"r": schema}, input_options=rules, materialize=["r"])
 
 
 def table_of(type: pa.DataType, *times: object) -> pa.Table:
@@ -232,11 +232,11 @@ def test_durations_that_do_not_fit_are_refused(make, words):
 
 def test_rules_in_a_definition_make_the_same_circuit():
     circuit = circuit_of(pa.int64(), Retention("t", 3), keys=("n",), strict=True)
-    again = circuit.definition.circuit()
+    again = Circuit(circuit.definition)
     assert isinstance(again, CircuitClass)
     assert (
-        again.rules
-        == circuit.rules
+        again.input_options
+        == circuit.input_options
         == {"r": InputOptions(keys=("n",), strict=True, retain=Retention("t", 3))}
     )
 

@@ -145,7 +145,9 @@ def test_a_change_in_a_later_step_wins_whatever_its_sequence():
 
 def test_long_values_are_shortened_in_the_error_of_a_tie():
     schema = pa.schema([("k", pa.string()), ("s", pa.string())])
-    circuit = compile_sql("SELECT s FROM r", {"r": schema}, rules={"r": InputOptions(keys=("k",))})
+    circuit = compile_sql(
+        "SELECT s FROM r", {"r": schema}, input_options={"r": InputOptions(keys=("k",))}
+    )
     key = "k" * 10**6
     with pytest.raises(UpsertError) as caught:
         circuit.step({"r": pa.table({"k": [key, key], "s": ["a" * 10**6, "b" * 10**6]})})

@@ -100,10 +100,10 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
         assert rows(apart.views[head]) == rows(whole.views[head])
     assert all(
         trace.is_empty or (trace.to_zset().weights > 0).any() or not len(trace.to_zset())
-        for trace in apart._graph.traces.values()
+        for trace in apart.graph.traces.values()
     )
     graph = incrementalize(
-        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart._codecs
+        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart.codecs
     )
     inputs = {name: apart._integrals[name].total for name in apart.inputs}
     for head, meant in graph.evaluate(inputs).items():
@@ -130,7 +130,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
 def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=data.draw(st.booleans()))
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)
@@ -165,7 +165,7 @@ def test_a_cycle_that_loses_its_support_vanishes_at_once():
 
 
 def test_a_chain_is_as_long_as_the_iterations_allow():
-    circuit = World(CLOSURE).circuit(iterations=20)
+    circuit = World(CLOSURE).circuit(max_iterations=20)
     assert circuit.step(changed([(n, n + 1) for n in range(20)], 1))["tc"].num_rows == 210
     with pytest.raises(IterationError, match="after 20 iterations"):
         circuit.step(changed([(20, 21)], 1))
@@ -173,7 +173,9 @@ def test_a_chain_is_as_long_as_the_iterations_allow():
 
 def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
     for iterations in (19, 20):
-        circuit = World("all(x, y) :- e(x, y).").circuit(materialize=True, iterations=iterations)
+        circuit = World("all(x, y) :- e(x, y).").circuit(
+            materialize=True, max_iterations=iterations
+        )
         circuit.step(changed([(n, n + 1) for n in range(20)], 1))
         if iterations == 20:
             assert circuit.query(CLOSURE).num_rows == 210
@@ -184,7 +186,7 @@ def test_a_query_that_is_asked_at_once_goes_round_as_often_as_its_circuit():
 
 def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
     text = "n(x) :- d(x). n(x + 1) :- n(x), on(). on() :- e(1, 1)."
-    circuit = World(text).circuit(iterations=50, materialize=True)
+    circuit = World(text).circuit(max_iterations=50, materialize=True)
     circuit.step({"d": table(SCHEMAS["d"], [((5,), 1)])})
     before = circuit.snapshot()
     with pytest.raises(IterationError, match=r"recursion of 'n' still changes 'n' after 50 iter"):
@@ -196,7 +198,7 @@ def test_a_recursion_without_end_is_refused_and_leaves_no_mark():
 
 
 def test_a_negative_cycle_of_costs_is_refused():
-    circuit = World(PROGRAMS["shortest paths"]).circuit(iterations=30)
+    circuit = World(PROGRAMS["shortest paths"]).circuit(max_iterations=30)
     costs = [(1, 2, 1), (2, 1, -2)]
     with pytest.raises(IterationError, match="'sp'"):
         circuit.step({
@@ -212,7 +214,7 @@ def test_an_error_within_an_iteration_leaves_no_mark():
     with pytest.raises(Exception, match=r"overflow|int64"):
         circuit.step({"d": table(SCHEMAS["d"], [((3,), 1)])})
     assert rows(circuit.views["n"]) == Counter({(1,): 1})
-    for trace in circuit._graph.traces.values():
+    for trace in circuit.graph.traces.values():
         for arrangement in trace.arrangements:
             arrangement.spine._check()
     assert rows(circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})["n"]) == Counter({(0,): 1})

@@ -159,7 +159,7 @@ def test_union_all_over_a_cycle_is_refused_by_the_bound_and_leaves_no_mark():
         "SELECT p.a, e.dst FROM p JOIN e ON p.b = e.src) SELECT a, b, count(*) AS n FROM p "
         "GROUP BY a, b"
     )
-    circuit = compile_sql(text, SCHEMAS, iterations=40, materialize=True)
+    circuit = compile_sql(text, SCHEMAS, max_iterations=40, materialize=True)
     circuit.step({"e": table_of(SCHEMAS["e"], [(1, 2), (2, 3)])})
     before = bag_of(circuit.views["paths"])
     message = r"view 'paths': the recursion of 'p' .* after 40 iterations"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
-from dbsp_wcoj.execution.physical_term import CHUNK, WHOLE
+from dbsp_wcoj.execution.physical_term import CHUNK_ROWS, WHOLE
 from dbsp_wcoj.storage.run import Run, value_ranges
 from dbsp_wcoj.zset import accumulate
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
@@ -52,7 +52,7 @@ def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be(
     view = DeltaQuery(PATH)
     chunks = list(view.step_chunks(relations))
     assert len(chunks) > 3
-    assert max(map(len, chunks)) <= CHUNK
+    assert max(map(len, chunks)) <= CHUNK_ROWS
     assert sum(map(len, chunks)) >= len(expected[1])
     check(accumulate(chunks, 3), expected)
     gone = view.step({"r": -relations["r"]})
@@ -60,15 +60,15 @@ def test_a_result_of_many_chunks_is_exact_and_no_chunk_is_larger_than_it_may_be(
 
 
 def test_a_result_of_exactly_one_chunk_ends_there():
-    side = int(CHUNK**0.5)
-    assert side * side == CHUNK
+    side = int(CHUNK_ROWS**0.5)
+    assert side * side == CHUNK_ROWS
     for more in (-1, 0, 1):
         rows = {
             "r": ZSet.from_rows([(a, 0) for a in range(side)] + [(k, 1) for k in range(1 + more)]),
             "s": ZSet.from_rows([(0, c) for c in range(side)] + [(1, 7)]),
         }
         chunks = list(DeltaQuery(PATH).step_chunks(rows))
-        assert [len(chunk) for chunk in chunks] == [CHUNK, 1 + more][: 2 if 1 + more else 1]
+        assert [len(chunk) for chunk in chunks] == [CHUNK_ROWS, 1 + more][: 2 if 1 + more else 1]
 
 
 def test_chunks_that_are_dropped_half_way_leave_the_view_as_it_was():

@@ -105,7 +105,7 @@ def test_candidates_of_a_level_are_within_the_agm_bound_of_what_is_bound_so_far(
 
     levels = [level_profiles(profiler, term) for term in profiler.terms.values()]
     assert [[level.variable for level in term] for term in levels] == [
-        list(term.product.plan.order) for term in profiler.terms.values()
+        list(term.physical.plan.order) for term in profiler.terms.values()
     ]
     for term in levels:
         assert all(level.listed for level in term)

@@ -122,12 +122,12 @@ def test_runs_that_were_read_stay_as_they_were():
         view.step({"e": ZSet.from_rows([(step % 20, step % 23)])})
         if step % 7 == 0:
             runs = view._relations.traces["e"].arrangements[0].spine.runs
-            seen.append((runs, [run.read() for run in runs], [run.packed() for run in runs]))
+            seen.append((runs, [run.read() for run in runs], [run.to_words() for run in runs]))
     for runs, read, packed in seen:
         for run, (columns, weights), words in zip(runs, read, packed, strict=True):
             assert np.array_equal(run.read()[0], columns)
             assert np.array_equal(run.read()[1], weights)
-            assert np.array_equal(run.packed(), words)
+            assert np.array_equal(run.to_words(), words)
 
 
 def test_steps_of_all_kinds_take_turns():

@@ -15,7 +15,7 @@ from tests.oracles import columnar, naive
 
 def driven(view: DeltaQuery) -> list[int]:
     """How many levels the rows of the delta bind, by term."""
-    return [int(term.product._program[words.DRIVEN]) for term in view._schedule.terms]
+    return [int(term.physical._program[words.DRIVEN]) for term in view.terms]
 
 
 def relation(rng: np.random.Generator, high: tuple[int, ...], rows: int) -> ZSet:

@@ -13,7 +13,7 @@ import pytest
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet, generic_join
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.kernels.join.packed_lists import NODE_WORDS, NODES, pack, packed_words
-from dbsp_wcoj.storage.trace import run_in_order
+from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import LIMIT
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
@@ -110,7 +110,7 @@ def test_a_trace_and_a_zset_can_be_read_side_by_side():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_packed_run_holds_each_value_once(name):
     matrix = graph(7)
-    run = run_in_order(zset(matrix, name), (0, 1))
+    run = build_run(zset(matrix, name), (0, 1))
     nodes = int(matrix.any(axis=1).sum())
     packed = np.empty(packed_words(nodes, run.rows), np.int64)
     assert pack(run.address, address_of(packed))
@@ -127,7 +127,7 @@ def test_a_run_with_several_weights_or_few_nodes_is_not_packed():
     weighted = ZSet.from_columns([np.arange(99), np.arange(99)], np.arange(1, 100))
     few = ZSet.from_columns([np.zeros(99, np.int64), np.arange(99)])
     for edges in (weighted, few):
-        run = run_in_order(edges, (0, 1))
+        run = build_run(edges, (0, 1))
         assert not pack(run.address, address_of(np.empty(packed_words(99, 99), np.int64)))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
 from dbsp_wcoj.formulas import PARTIAL, View
-from dbsp_wcoj.planning.planner import body_of, plan_term
+from dbsp_wcoj.planning.planner import normalize_body, plan_term
 from tests.generators.strategies import FORMULAS
 from tests.oracles import naive
 
@@ -31,7 +31,7 @@ SHAPES = {
 
 
 def terms_of(view: DeltaQuery):
-    return view._schedule.terms
+    return view.terms
 
 
 def stored_orders(view: DeltaQuery) -> set[tuple[str, tuple[int, ...]]]:
@@ -104,7 +104,7 @@ def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shap
     view = DeltaQuery(SHAPES[shape], formula=formula)
     assert terms_of(view)
     for bound in terms_of(view):
-        plan = bound.product.plan
+        plan = bound.physical.plan
         columns = [factor.variables for factor in plan.factors]
         start = 0
         for factor, variables in zip(bound.term.factors, columns, strict=True):
@@ -123,17 +123,17 @@ def test_the_variables_of_the_delta_come_first_and_the_others_are_connected(shap
 
 def test_variables_that_nothing_needs_are_not_bound():
     for bound in terms_of(DeltaQuery("q(a) :- r(a, b, x), s(b, y), t(b, a, z)")):
-        assert set(bound.product.plan.order) == {"a", "b"}
-        assert [factor.depth for factor in bound.product.plan.factors] == [2, 1, 2]
+        assert set(bound.physical.plan.order) == {"a", "b"}
+        assert [factor.depth for factor in bound.physical.plan.factors] == [2, 1, 2]
     [bound] = terms_of(DeltaQuery("n() :- r(x, y)"))
-    assert bound.product.plan.order == ()
+    assert bound.physical.plan.order == ()
     [bound] = terms_of(DeltaQuery("q(y) :- r(x, y), 3 < x"))
-    assert set(bound.product.plan.order) == {"x", "y"}
+    assert set(bound.physical.plan.order) == {"x", "y"}
 
 
 def test_a_ring_is_left_over_new_relations_first():
     ring = "n() :- r(a, b), s(b, c), t(c, d), u(d, e), v(e, a)"
-    orders = {str(term.term): term.product.plan.order for term in terms_of(DeltaQuery(ring))}
+    orders = {str(term.term): term.physical.plan.order for term in terms_of(DeltaQuery(ring))}
 
     assert set(orders["D5 += O1 O2 d3 N4 N5"][:2]) == {"c", "d"}
     assert orders["D5 += O1 O2 d3 N4 N5"][2:] == ("e", "a", "b")
@@ -143,20 +143,22 @@ def test_a_ring_is_left_over_new_relations_first():
 def test_constants_are_bound_before_anything_else():
     view = DeltaQuery("q(a, c) :- r(a, 7, b), s(b, c, 8), t(c, a)")
     for bound in terms_of(view):
-        plan = bound.product.plan
+        plan = bound.physical.plan
         assert set(plan.order[:2]) == {"#0.1", "#1.2"}
         assert plan.split == 2
         assert plan.factors[0].order[0] == 1
         assert plan.factors[1].order[0] == 2
     plan = plan_term(
-        [("a", "b"), ("b", "c")], body_of(Query.parse("q(a) :- e(a, b), b == 4")).comparisons, ["a"]
+        [("a", "b"), ("b", "c")],
+        normalize_body(Query.parse("q(a) :- e(a, b), b == 4")).comparisons,
+        ["a"],
     )
     assert plan.order == ("b", "a")
 
 
 def test_a_variable_equal_to_a_bound_one_is_bound_next():
     for bound in terms_of(DeltaQuery("q(a, d) :- r(a, b), s(c, d), a == c")):
-        order = bound.product.plan.order
+        order = bound.physical.plan.order
         assert abs(order.index("a") - order.index("c")) == 1
 
 
@@ -197,17 +199,17 @@ BODIES = {
 
 @pytest.mark.parametrize("text", BODIES)
 def test_constants_and_repeated_variables_become_comparisons(text):
-    body = body_of(Query.parse(text))
+    body = normalize_body(Query.parse(text))
     columns, comparisons = BODIES[text]
     assert list(body.columns) == columns
     assert [str(comparison) for comparison in body.comparisons] == comparisons
-    assert not body.never
+    assert not body.is_never_true
 
 
 def test_a_comparison_of_constants_is_decided_at_once():
     for left, op, right in itertools.product((1, 2), naive.COMPARE, (1, 2)):
-        body = body_of(Query.parse(f"q(x) :- e(x, y), {left} {op} {right}"))
-        assert body.never == (not naive.COMPARE[op](left, right))
+        body = normalize_body(Query.parse(f"q(x) :- e(x, y), {left} {op} {right}"))
+        assert body.is_never_true == (not naive.COMPARE[op](left, right))
         assert body.comparisons == ()
 
 
@@ -217,7 +219,7 @@ def test_each_comparison_is_made_in_every_term_that_binds_it_and_once_in_a_recur
     view = DeltaQuery(text, formula=formula)
     recursive = any(PARTIAL in bound.term.factors for bound in terms_of(view))
     for bound in terms_of(view):
-        plan = bound.product.plan
+        plan = bound.physical.plan
         made = {str(comparison) for comparison in plan.comparisons}
         for comparison in plan.comparisons:
             assert set(comparison.variables) <= set(plan.order)
@@ -244,7 +246,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
             }
         )
     text = view.explain()
-    plans = [bound.product.plan for bound in terms_of(view)]
+    plans = [bound.physical.plan for bound in terms_of(view)]
     shown = re.findall(r"^ +bind  (.*)$", text, re.MULTILINE)
     assert [tuple(line.replace("|", " ").split()) for line in shown] == [p.order for p in plans]
     emitted = [len(line.partition("|")[0].split()) for line in shown]
@@ -256,7 +258,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
         assert orders == [factor.order for factor in plan.factors]
         assert [int(depth) for _, depth in factors] == [factor.depth for factor in plan.factors]
     runs = [int(n.replace(",", "")) for n in re.findall(r"ran ([\d,]+) times", text)]
-    assert runs == [bound.product.runs for bound in terms_of(view)]
+    assert runs == [bound.physical.run_count for bound in terms_of(view)]
     assert sum(runs) > 0
     shown_arrangements = re.findall(r"^  (\w+)\[([\d,]+)\]  runs", text, re.MULTILINE)
     assert {
@@ -265,7 +267,7 @@ def test_explain_names_the_order_of_each_term_that_runs(shape, formula):
 
 
 def runs_of(view: DeltaQuery) -> int:
-    return sum(bound.product.runs for bound in terms_of(view))
+    return sum(bound.physical.run_count for bound in terms_of(view))
 
 
 @pytest.mark.parametrize("formula", [Formula.expanded, Formula.collapsed, Formula.flipped])

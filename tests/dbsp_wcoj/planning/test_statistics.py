@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 from dbsp_wcoj.execution import plan_cache as schedule
 from dbsp_wcoj.planning.statistics import SAMPLE, Statistics, sample_of
-from dbsp_wcoj.storage.trace import run_in_order
+from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW, queries, scenarios, zsets
 from tests.oracles import naive
@@ -73,9 +73,9 @@ def skewed():
 
 def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    before = [term.product.plan.order for term in view._schedule.terms]
+    before = [term.physical.plan.order for term in view.terms]
     view.step(skewed())
-    after = [term.product.plan.order for term in view._schedule.terms]
+    after = [term.physical.plan.order for term in view.terms]
     assert before[0][:2] == after[0][:2] == ("a", "b")
     assert after[0][2] == "d"
 
@@ -85,9 +85,9 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
     view.step(skewed())
     read = {
         f"{atom.relation}[{','.join(map(str, factor.order))}]"
-        for term in view._schedule.terms
+        for term in view.terms
         for atom, factor, f in zip(
-            view.query.body, term.product.plan.factors, term.term.factors, strict=True
+            view.query.body, term.physical.plan.factors, term.term.factors, strict=True
         )
         if f.view != "delta"
     }
@@ -113,7 +113,7 @@ def test_small_relations_are_counted_and_large_ones_estimated():
 def test_a_sample_of_a_run_is_its_rows_at_even_distances(order):
     rng = np.random.default_rng(4)
     rows = ZSet.from_columns(list(rng.integers(0, 40, (3, 4 * SAMPLE))))
-    run = run_in_order(rows, order)
+    run = build_run(rows, order)
     sample, total = sample_of(run)
     assert (total, sample.shape) == (len(rows), (3, SAMPLE))
     wanted = sorted(tuple(row[k] for k in order) for row, _ in rows)

@@ -26,7 +26,7 @@ def test_runs_and_sums_of_runs_are_in_order(one, other, at_a_time):
     before, run.CHECKED = run.CHECKED, at_a_time
     try:
         for found in (run_of(one), Run.merged(run_of(one), run_of(other))):
-            assert Run.of_words(found.packed()).disorder() == ""
+            assert Run.from_words(found.to_words()).find_damage() == ""
     finally:
         run.CHECKED = before
 
@@ -34,16 +34,16 @@ def test_runs_and_sums_of_runs_are_in_order(one, other, at_a_time):
 @settings(max_examples=60)
 @given(st.data(), ROWS)
 def test_a_run_whose_columns_do_not_rise_or_lead_elsewhere_is_not(data, rows):
-    words = run_of(rows).packed().copy()
-    found = Run.of_words(words)
+    words = run_of(rows).to_words().copy()
+    found = Run.from_words(words)
     columns, weights = found.read()
     place = data.draw(st.integers(0, len(words) - 1))
     words[place] = data.draw(st.sampled_from([-(2**63), -1, 0, 1, 2**20, 2**63 - 1]))
     try:
-        found = Run.of_words(words)
+        found = Run.from_words(words)
     except DbspWcojError:
         return
-    if found.disorder() == "":
+    if found.find_damage() == "":
         # What passes can be followed: all positions are inside, and the columns are sorted.
         columns, weights = found.read()
         assert columns.shape[1] == found.rows == len(weights)
@@ -57,11 +57,11 @@ def test_a_run_whose_columns_do_not_rise_or_lead_elsewhere_is_not(data, rows):
 def test_equal_or_falling_siblings_are_found_wherever_a_piece_begins(level, at_a_time, monkeypatch):
     monkeypatch.setattr(run, "CHECKED", at_a_time)
     rows = [(a, b, c) for a in range(3) for b in range(3) for c in range(3)]
-    whole = run_of(rows).packed()
+    whole = run_of(rows).to_words()
     entry = layout.LEVELS + layout.LEVEL_WORDS * level
     first, size = int(whole[entry + layout.LEVEL_VALUES]), int(whole[entry + layout.LEVEL_SIZE])
     for place in range(size):
         words = whole.copy()
         if place % 3 < 2:
             words[first + place] = words[first + place + 1]
-            assert f"level {level}" in Run.of_words(words).disorder()
+            assert f"level {level}" in Run.from_words(words).find_damage()

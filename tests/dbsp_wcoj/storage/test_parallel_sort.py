@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import WeightOverflowError, ZSet
-from dbsp_wcoj.storage.parallel_sort import LARGE, halves
+from dbsp_wcoj.storage.parallel_sort import LARGE, split_rows
 from dbsp_wcoj.zset import LIMIT
 
 ROWS = LARGE + LARGE // 8
@@ -24,7 +24,7 @@ def columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
 def test_the_zset_is_the_same_whoever_sorts_it(arity, spread):
     given = columns(arity, spread)
     weights = np.random.default_rng(1).integers(-1, 3, ROWS)
-    assert (halves(given, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
+    assert (split_rows(given, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
     with ThreadPoolExecutor(1) as executor:
         for some in (None, weights):
             at_once = ZSet.from_columns(given, some)
@@ -41,10 +41,10 @@ def test_columns_that_are_no_contiguous_arrays_are_cut():
 def test_rows_that_look_sorted_or_have_one_first_value_or_are_few_are_not_cut():
     first, second = columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
-    assert halves([first, second], weights) is not None
-    assert halves([np.sort(first), second], weights) is None
-    assert halves([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
-    assert halves([first[: LARGE - 1], second[: LARGE - 1]], weights[: LARGE - 1]) is None
+    assert split_rows([first, second], weights) is not None
+    assert split_rows([np.sort(first), second], weights) is None
+    assert split_rows([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
+    assert split_rows([first[: LARGE - 1], second[: LARGE - 1]], weights[: LARGE - 1]) is None
 
 
 @pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])

@@ -25,7 +25,7 @@ def rows_of(run: Run) -> dict:
 
 def mapped(words: np.ndarray) -> Run:
     """The run of the same words elsewhere, as from a private mapping."""
-    return Run.of_words(np.frombuffer(bytearray(words.tobytes()), np.int64))
+    return Run.from_words(np.frombuffer(bytearray(words.tobytes()), np.int64))
 
 
 @LAW
@@ -37,12 +37,12 @@ def test_a_packed_run_has_no_gaps_and_the_same_rows(data):
     if not deltas:
         return
     run = Run.sum_of([run_of(delta, arity) for delta in deltas])
-    words = run.packed()
+    words = run.to_words()
     assert words.nbytes == run.nbytes
     again = mapped(words)
     assert (again.rows, again.max_abs_weight, again.arity) == (run.rows, run.max_abs_weight, arity)
     assert rows_of(again) == rows_of(run) == add(*deltas)
-    assert np.array_equal(again.packed(), words)
+    assert np.array_equal(again.to_words(), words)
     if run.rows:
         merge = Merge(again, run)
         merged = merge.work()
@@ -57,15 +57,15 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
     ]
     run = Run.sum_of([run_of(delta) for delta in deltas])
     assert run.buffer[layout.DIRECTORY] and run.buffer[layout.WEIGHTS]
-    words = run.packed()
+    words = run.to_words()
     assert len(words) < len(run.buffer)
     assert rows_of(mapped(words)) == add(*deltas)
 
 
 def test_the_run_of_a_delta_is_packed_without_a_copy():
     run = run_of({(i, i * i): 1 + i % 2 for i in range(100)})
-    assert np.shares_memory(run.packed(), run.buffer)
-    assert rows_of(mapped(run.packed())) == rows_of(run)
+    assert np.shares_memory(run.to_words(), run.buffer)
+    assert rows_of(mapped(run.to_words())) == rows_of(run)
 
 
 @pytest.mark.parametrize("size", [1, FOLDED])
@@ -81,7 +81,7 @@ def test_many_runs_are_summed_and_one_is_its_own_sum(size):
     assert all(rows_of(run) == delta for run, delta in zip(runs, deltas, strict=True))
     nothing = Run.sum_of([*runs, *(run_of({r: -w for r, w in d.items()}) for d in deltas)])
     assert nothing.rows == 0
-    assert mapped(nothing.packed()).rows == 0
+    assert mapped(nothing.to_words()).rows == 0
     assert rows_of(Run.sum_of([nothing, runs[0], nothing])) == deltas[0]
 
 
@@ -93,7 +93,7 @@ def test_sums_that_leave_int64_on_the_way_are_right_where_the_total_is():
 
 
 def test_words_that_are_no_run_are_refused():
-    words = run_of({(i, 2): 1 + i % 2 for i in range(50)}).packed()
+    words = run_of({(i, 2): 1 + i % 2 for i in range(50)}).to_words()
     assert rows_of(mapped(words)) == {(i, 2): 1 + i % 2 for i in range(50)}
     frozen = words.copy()
     frozen.flags.writeable = False
@@ -107,11 +107,11 @@ def test_words_that_are_no_run_are_refused():
         (np.repeat(words, 2)[::2], "contiguous: False"),
     ):
         with pytest.raises(DbspWcojError, match=message):
-            Run.of_words(given_)
+            Run.from_words(given_)
     changed = [layout.ARITY, layout.ROWS, layout.WEIGHTS, layout.DIRECTORY, layout.DIRECTORY_SIZE]
     for place in [*changed, *range(layout.LEVELS, layout.LEVELS + 2 * layout.LEVEL_WORDS - 1)]:
         for value in (-1, 1 << 40):
             broken = words.copy()
             broken[place] = value
             with pytest.raises(DbspWcojError, match="give what Run"):
-                Run.of_words(broken)
+                Run.from_words(broken)

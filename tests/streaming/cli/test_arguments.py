@@ -11,15 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from circuits import DatalogError, InputOptions, Retention, SqlError, compile_sql
-from streaming import EventsError, SqlTarget, TargetError, ViewDelta, upsert
+from streaming import EventsError, SqlTarget, TargetError, ViewDelta
 from streaming.cli.arguments.changes_file import ChangesFile
-from streaming.cli.arguments.sink import JsonLines, routes_of_sinks, sinks_of
-from streaming.cli.arguments.source import SourceArgument, rows_of_files, sources_of
-from streaming.cli.arguments.views import circuit_of
+from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_outputs
+from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
+from streaming.cli.arguments.views import compile_query
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
 from tests.support.tables import EDGE
 
 VIEWS = "CREATE VIEW a AS SELECT src FROM e; CREATE VIEW b AS SELECT dst FROM e;"
+
+
+def sinks_by_view(texts, circuit):
+    return assign_sinks([SinkArgument.parse(text) for text in texts], circuit)
 
 
 def test_a_source_declares_its_columns_as_text():
@@ -37,25 +42,27 @@ def test_a_source_is_a_path_with_options_or_options_alone():
     )
     assert (source.name, source.path) == ("e", Path("in/e"))
     assert source.options == {"maxFilesPerTrigger": "1"}
-    assert source.rules() == InputOptions(
+    assert source.input_options() == InputOptions(
         keys=["a", "b"], strict=True, retain=Retention("ts", "7 days")
     )
     kafka = SourceArgument.parse("e=format=kafka,kafka.bootstrap.servers=a:1,b:2,subscribe=t")
     assert (kafka.path, kafka.format) == (None, "kafka")
     assert kafka.options == {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
-    assert kafka.rules() is None and kafka.schema() is None
+    assert kafka.input_options() is None and kafka.schema() is None
 
 
 def test_a_source_says_what_becomes_of_results_whose_rows_expire():
     for on_expiry in ("keep", "retract"):
-        rules = SourceArgument.parse(f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}").rules()
+        rules = SourceArgument.parse(
+            f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}"
+        ).input_options()
         assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
         assert rules.retain.chosen
-    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").rules().retain.chosen
+    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").input_options().retain.chosen
     with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
-        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").rules()
+        SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").input_options()
     with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):
-        SourceArgument.parse("e=in/e,on_expiry=keep").rules()
+        SourceArgument.parse("e=in/e,on_expiry=keep").input_options()
 
 
 @pytest.mark.parametrize(
@@ -74,9 +81,9 @@ def test_a_text_that_is_no_source_is_refused(text, said):
 
 def test_sources_have_different_names_and_there_is_one():
     with pytest.raises(EventsError, match="no --source"):
-        sources_of([])
+        parse_sources([])
     with pytest.raises(EventsError, match="relation 'e' was given before"):
-        sources_of(["e=a", "e=b"])
+        parse_sources(["e=a", "e=b"])
 
 
 def test_files_tell_their_format_and_columns(tmp_path):
@@ -86,8 +93,8 @@ def test_files_tell_their_format_and_columns(tmp_path):
     source = SourceArgument.parse(f"e={tmp_path}")
     assert source.format == "parquet"
     assert source.schema() == pa.schema([("a", pa.int64()), ("b", pa.string())])
-    assert rows_of_files(source).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
-    assert rows_of_files(SourceArgument.parse(f"e={tmp_path}/2*")).num_rows == 1
+    assert read_rows(source).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert read_rows(SourceArgument.parse(f"e={tmp_path}/2*")).num_rows == 1
 
 
 @pytest.mark.parametrize(
@@ -105,8 +112,9 @@ def test_files_that_tell_nothing_are_refused(tmp_path, text, said):
 
 def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE})
-    targets, outputs = routes_of_sinks(sinks_of([f"parquet:{tmp_path}/out"], circuit))
-    assert outputs == {}
+    outputs = build_outputs(sinks_by_view([f"parquet:{tmp_path}/out"], circuit))
+    assert {output.mode for output in outputs} == {"delta"}
+    targets = {output.view: output.target for output in outputs}
     assert targets["a"] is targets["b"]
     assert isinstance(targets["a"], ParquetTarget)
     for view in ("a", "b"):
@@ -116,9 +124,11 @@ def test_a_sink_of_several_views_has_a_place_for_each(tmp_path):
 
 def test_a_view_has_its_own_sink_and_form(tmp_path):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["a"])
-    sinks = sinks_of([f"a=sqlite:{tmp_path}/shop.db#people,keys=src", "console"], circuit)
-    targets, outputs = routes_of_sinks(sinks, json=True)
-    assert outputs == {"a": upsert("src")}
+    sinks = sinks_by_view([f"a=sqlite:{tmp_path}/shop.db#people,keys=src", "console"], circuit)
+    outputs = {output.view: output for output in build_outputs(sinks, json=True)}
+    targets = {view: output.target for view, output in outputs.items()}
+    assert outputs["a"].output_mode == OutputMode("upsert", ["src"])
+    assert outputs["b"].mode == "delta"
     assert isinstance(targets["a"], SqlTarget) and isinstance(targets["b"], JsonLines)
     table = pa.table({"src": [1], "weight": [1]})
     targets["a"].write(ViewDelta("a", 0, table, "upsert", ("src",)))
@@ -131,7 +141,7 @@ def test_a_view_has_its_own_sink_and_form(tmp_path):
     ("texts", "said"),
     [
         (["kafka:x"], "there is no sink 'kafka'"),
-        (["parquet"], "say where, parquet:PLACE"),
+        (["parquet"], "name the place, parquet:PLACE"),
         (["console:x"], "the console has no place"),
         (["c=console"], "there is no view 'c'; views are a, b"),
         (["a=console", "a=console"], "view 'a' has a sink already"),
@@ -141,7 +151,7 @@ def test_a_view_has_its_own_sink_and_form(tmp_path):
 )
 def test_texts_that_are_no_sinks_are_refused(texts, said):
     with pytest.raises(TargetError, match=said):
-        sinks_of(texts, compile_sql(VIEWS, {"e": EDGE}))
+        sinks_by_view(texts, compile_sql(VIEWS, {"e": EDGE}))
 
 
 def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
@@ -149,7 +159,7 @@ def test_a_sink_whose_package_is_missing_says_what_to_install(monkeypatch):
     circuit = compile_sql(VIEWS, {"e": EDGE})
     for text, package in (("delta:x", "deltalake"), ("postgres:#t", "psycopg")):
         with pytest.raises(TargetError, match=rf"needs the package {package}.*wcoj\[sinks\]"):
-            sinks_of([text], circuit)
+            sinks_by_view([text], circuit)
 
 
 def test_json_lines_are_one_for_each_changed_row(capsys):
@@ -229,13 +239,13 @@ def test_a_file_that_says_too_little_is_refused(tmp_path, columns, options, said
 )
 def test_what_is_no_rules_is_read_as_sql(text):
     try:
-        circuit_of(text, {"e": EDGE})
+        compile_query(text, {"e": EDGE})
     except SqlError:
         return
     assert text.startswith("VALUES")
 
 
 def test_rules_are_read_as_rules():
-    assert circuit_of("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
+    assert compile_query("p(x) :- e(x, y).", {"e": EDGE}).outputs == ("p",)
     with pytest.raises(DatalogError):
-        circuit_of("p(x) :- e(x, y), not q(", {"e": EDGE})
+        compile_query("p(x) :- e(x, y), not q(", {"e": EDGE})

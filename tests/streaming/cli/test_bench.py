@@ -23,7 +23,7 @@ from streaming import EventsError
 from streaming.cli.app import app
 from streaming.cli.arguments.declarations import TRIANGLES
 from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
-from streaming.cli.arguments.source import SourceArgument, rows_of_files
+from streaming.cli.arguments.source import SourceArgument, read_rows
 from streaming.cli.benchmark.plot import draw
 from streaming.cli.benchmark.repetition import (
     MIN_REPETITIONS,
@@ -139,12 +139,12 @@ def test_a_damaged_compressed_edge_list_cannot_be_read(damage: bytes, tmp_path: 
 
 
 def test_a_schema_names_the_columns_of_an_edge_list_by_their_place(graph: Path) -> None:
-    table = rows_of_files(SourceArgument.parse(f"e={graph},schema=a long, b int"))
+    table = read_rows(SourceArgument.parse(f"e={graph},schema=a long, b int"))
 
     assert table.schema == pa.schema([("a", pa.int64()), ("b", pa.int32())])
     assert table.num_rows == 60
     with pytest.raises(EventsError, match="schema= names 1 columns, and the edge list has 2: src"):
-        rows_of_files(SourceArgument.parse(f"e={graph},schema=a long"))
+        read_rows(SourceArgument.parse(f"e={graph},schema=a long"))
 
 
 @pytest.mark.parametrize("ending", ["edges", "snap", "any,format=snap"])
@@ -153,7 +153,7 @@ def test_edge_lists_are_known_by_their_ending_or_by_their_format(
 ) -> None:
     (tmp_path / f"e.{ending.partition(',')[0]}").write_text("1 2\n")
 
-    assert rows_of_files(SourceArgument.parse(f"e={tmp_path}/e.{ending}")).to_pylist() == [
+    assert read_rows(SourceArgument.parse(f"e={tmp_path}/e.{ending}")).to_pylist() == [
         {"src": 1, "dst": 2}
     ]
 
@@ -163,9 +163,7 @@ def test_compressed_csv_and_json_are_known_by_their_ending(name: str, tmp_path: 
     text = b"a,b\n1,2\n" if "csv" in name else b'{"a": 1, "b": 2}\n'
     (tmp_path / name).write_bytes(gzip.compress(text))
 
-    assert rows_of_files(SourceArgument.parse(f"e={tmp_path / name}")).to_pylist() == [
-        {"a": 1, "b": 2}
-    ]
+    assert read_rows(SourceArgument.parse(f"e={tmp_path / name}")).to_pylist() == [{"a": 1, "b": 2}]
 
 
 def test_a_run_does_not_start_spark_for_an_edge_list(graph: Path) -> None:
@@ -402,6 +400,32 @@ def test_a_plot_without_matplotlib_says_which_extra_to_install(
         "error: --plot needs the package matplotlib, which is not installed: "
         "run pip install 'dbsp-wcoj[demo]'\n"
     )
+
+
+def test_a_file_of_terms_is_a_formula_beside_the_built_in_ones(tmp_path: Path, graph: Path) -> None:
+    terms = tmp_path / "mine.txt"
+    terms.write_text("# collapsed\nD3 += d1 N2 N3\nD3 += O1 d2 N3\nD3 += O1 O2 d3\n")
+    arguments = (TRIANGLES, "--source", f"e={graph}", "--batch", 3, "--steps", 2)
+    formulas = ("--formula", terms, "--formula", "collapsed", "--max-repetitions", 1)
+    code, out, err = run(*arguments, *formulas, "--json")
+    assert code == 0, err
+    assert [one["formula"] for one in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("D3 += d1 N2 N3", "the product O1 d2 O3 0 times"),
+        ("D2 += d1 N2\nD2 += O1 d2", "is for joins of 2 atoms; the query has joins of 3 atoms"),
+    ],
+)
+def test_a_file_that_is_no_formula_of_the_query_is_refused(
+    tmp_path: Path, graph: Path, text: str, message: str
+) -> None:
+    terms = tmp_path / "mine.txt"
+    terms.write_text(text)
+    code, _, err = run(TRIANGLES, "--source", f"e={graph}", "--batch", 3, "--formula", terms)
+    assert code != 0 and message in " ".join(err.split())
 
 
 def test_a_plot_has_a_panel_for_each_size_and_a_row_for_each_formula(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_all_problems_are_told_and_each_once(tmp_path: Path) -> None:
         *("--memory=much", "--every=often", f"--state={tmp_path}/file", "--sink=kafka:t"),
     )
     for text in (
-        *("no such file or folder", "keys=x is no column; columns are src, dst", "'skip'"),
+        *("no such file or folder", "keys=x is not a column; columns are src, dst", "'skip'"),
         *("--memory 'much'", "--every 'often'", "is a file; name a folder", "no sink 'kafka'"),
     ):
         assert said.count(text) == 1

@@ -15,7 +15,7 @@ import typer
 
 from circuits import compile_sql
 from streaming import ViewSink
-from streaming.cli.command import plainly, say_error
+from streaming.cli.command import print_error, report_errors
 from streaming.cli.terminal.logs import Logs, check_format, error_line
 from streaming.errors import EventsError
 from streaming.sink import metrics
@@ -70,7 +70,7 @@ def test_json_is_one_object_a_line_with_the_same_keys(capsys) -> None:
 
 
 def test_an_error_is_json_as_well_and_has_the_exit_status(capsys) -> None:
-    say_error("no\n place, token=abc", as_json=True, status=2)
+    print_error("no\n place, token=abc", as_json=True, status=2)
     found = json.loads(capsys.readouterr().err)
     assert re.fullmatch(TIME, found.pop("time"))
     assert found == {
@@ -86,7 +86,7 @@ def test_an_interrupt_is_json_as_well(monkeypatch, capsys) -> None:
     def interrupt(**_: object) -> None:
         raise KeyboardInterrupt
 
-    command = plainly(interrupt)
+    command = report_errors(interrupt)
     with pytest.raises(typer.Exit) as ended:
         command(log_format="json")
     found = json.loads(capsys.readouterr().err)
@@ -108,7 +108,7 @@ def test_a_package_that_is_missing_is_one_line_that_says_how_to_install_it(
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     with pytest.raises(typer.Exit) as ended:
-        plainly(missing)()
+        report_errors(missing)()
     assert ended.value.exit_code == 2
     assert said in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from streaming.cli.app import app
 
 MISTAKES = """
 run => Missing argument 'QUERY'; see dbsp-wcoj run --help
-run|q.sql => Missing option '--source'
+run|q.sql => no --source: give one for each relation
 run|q.sql|--source => Option '--source' requires an argument
 run|q.sql|--source= => write NAME=PATH, as in e=in/edges
 run|q.sql|--sorce=e=in => No such option: --sorce
@@ -24,8 +24,8 @@ run|q.sql|IN|--source=e=in => relation 'e' was given before
 run|q.sql|--source=f=in => unknown table 'e'; there are: f
 run|q.sql|--source=1e=in => write NAME=PATH
 run|q.sql|--source=e=in,schema=src foo => there is no type 'foo'
-run|q.sql|--source=e=in,format=xml => in/a.csv is no readable
-run|q.sql|--source=e=in,keys=nokey => keys=nokey is no column; columns are src, dst
+run|q.sql|--source=e=in,format=xml => in/a.csv is not a readable
+run|q.sql|--source=e=in,keys=nokey => keys=nokey is not a column; columns are src, dst
 run|q.sql|--source=e=in,keys=src,keys=dst => keys is given twice
 run|q.sql|--source=e=in,kyes=src => there is no kyes=; do you mean keys=?
 run|q.sql|--source=e=in,shcema=src int => there is no shcema=; do you mean schema=?
@@ -48,7 +48,7 @@ run|q.sql|IN|--state=file => is a file; name a folder
 run|q.sql|IN|--state=file/x => is a file and no folder
 run|q.sql|IN|--sink= => there is no sink ''
 run|q.sql|IN|--sink=console: => the console has no place
-run|q.sql|IN|--sink=sqlite: => say where
+run|q.sql|IN|--sink=sqlite: => name the place
 run|q.sql|IN|--sink=sqlite:none/x.db => none: there is no such folder
 run|q.sql|IN|--sink=sqlite:file#t => file is not a database
 run|q.sql|IN|--sink=sqlite:in#t => in: is a folder; name a file
@@ -58,7 +58,7 @@ run|q.sql|IN|--sink=sqlite:x.db,keys= => the key '' of its output is no column
 run|q.sql|IN|--sink=sqlite:x.db,kyes=src => there is no option kyes=; there are keys=, mode=
 run|q.sql|IN|--sink=sqlite:x.db,mode=upsert => keys=COLUMN for one row per key
 run|q.sql|IN|--sink=sqlite:x.db,retry_attempts=0 => write retry_attempts=N, 1 or more
-run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is of sqlite and postgres
+run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is for sqlite and postgres
 run|q.sql|IN|--sink=console|--sink=console => 2 sinks are for all views
 run|q.sql|IN|--sink=q=console|--sink=q=console => view 'q' has a sink already
 run|q.sql|IN|--sink=parquet:in => which a source reads

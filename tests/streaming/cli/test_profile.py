@@ -15,9 +15,9 @@ from circuits import compile_datalog
 from streaming.cli import main
 from streaming.cli.app import app
 from streaming.cli.arguments.source import read_file
+from streaming.cli.profiling import measure
+from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.errors import EventsError
-from streaming.profiling import measure
-from streaming.profiling.rows import generated, stream_of
 
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)."
 SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
@@ -95,7 +95,7 @@ def test_relations_come_from_files_and_the_query_from_one(tmp_path: Path) -> Non
         ([TRIANGLES, "--input", "e=a.csv"], "No such option: --input: it is --source NAME=FILE"),
         ([TRIANGLES, "--source", "e=format=kafka"], "reads files without Spark"),
         ([TRIANGLES, "--source", "e=README.md,feed=maxwell"], "there is no feed="),
-        ([TRIANGLES, "--source", "e=README.md,keys=src,schema=a int"], "leave keys="),
+        ([TRIANGLES, "--source", "e=README.md,keys=src,schema=a int"], "remove keys="),
         ([TRIANGLES, "--rows", "10"], "too few for 20 steps of 1,000"),
         ([TRIANGLES, "--formula", "best"], "unknown formula 'best'"),
         ([TRIANGLES, "--state-dir", "."], "not empty; name a new directory"),
@@ -110,9 +110,9 @@ def test_what_cannot_be_profiled_is_one_line_and_status_2(arguments: list[str], 
 
 
 def test_steps_bring_the_state_back_and_take_of_each_relation_its_share(tmp_path: Path) -> None:
-    tables = {"e": generated(300, 0.0, 1), "f": generated(100, 0.8, 2)}
+    tables = {"e": generate_graph(300, 0.0, 1), "f": generate_graph(100, 0.8, 2)}
 
-    stream = stream_of(tables, batch=40, steps=3, seed=0)
+    stream = split_stream(tables, batch=40, steps=3, seed=0)
 
     circuit = compile_datalog(
         "q(a, c) :- e(a, b), f(b, c).", {n: t.schema for n, t in tables.items()}, materialize=True
@@ -127,7 +127,7 @@ def test_steps_bring_the_state_back_and_take_of_each_relation_its_share(tmp_path
 
 
 def test_a_generated_graph_is_distinct_and_without_loops() -> None:
-    table = generated(1_000, 0.9, 5)
+    table = generate_graph(1_000, 0.9, 5)
 
     pairs = set(zip(*table.to_pydict().values(), strict=True))
     assert len(pairs) == table.num_rows == 1_000
@@ -137,7 +137,7 @@ def test_a_generated_graph_is_distinct_and_without_loops() -> None:
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no table")
 
-    with pytest.raises(EventsError, match=r"a\.parquet is no readable Parquet, CSV or JSON file"):
+    with pytest.raises(EventsError, match=r"a\.parquet is not a readable Parquet, CSV or JSON"):
         read_file(tmp_path / "a.parquet")
 
 

@@ -33,8 +33,8 @@ def test_a_text_is_a_query_itself(text: str) -> None:
 def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.sql")
     files = {
-        "latin.sql": (b"SELECT src\n-- \xe4", r"line 2: byte 0xe4 is no UTF-8 text"),
-        "utf16.sql": (SQL.encode("utf-16"), "is no UTF-8 text"),
+        "latin.sql": (b"SELECT src\n-- \xe4", r"line 2: byte 0xe4 is not UTF-8 text"),
+        "utf16.sql": (SQL.encode("utf-16"), "is not UTF-8 text"),
         "utf16le.sql": (SQL.encode("utf-16-le"), "has zero bytes, as text in UTF-16 has"),
         "empty.sql": (b"", "is empty"),
         "blank.dl": (b" \n", "is empty"),
@@ -50,7 +50,7 @@ def test_what_is_no_query_file_is_one_line_and_status_2(tmp_path: Path) -> None:
         "none": "there is no file of that name",
         "folder.sql": "is a folder: name a file .sql or .dl in it",
         "": "is a folder",
-        "fifo.sql": "is no regular file",
+        "fifo.sql": "is not a regular file",
         "x" * 300 + ".sql": "File name too long",
     }
     for name, text in said.items():
@@ -74,9 +74,9 @@ def test_a_file_of_100_MB_is_not_read(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         ("", "the query is empty"),
         (" \n", "the query is empty"),
-        ("a\0b", "no UTF-8"),
-        ("SELECT '\udce4'", "no UTF-8"),
-        ("rings", "'rings' is no query, and there is no file of that name"),
+        ("a\0b", "not UTF-8"),
+        ("SELECT '\udce4'", "not UTF-8"),
+        ("rings", "'rings' is not a query, and there is no file of that name"),
         ("(" * (query_text.MAX_QUERY_BYTES + 1), "characters, more than"),
     ],
 )

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming.cli.arguments.frames import frame_of
+from streaming.cli.arguments.frames import read_stream
 from streaming.cli.arguments.source import SourceArgument
-from streaming.cli.streaming_query import interval_of, run_query, signals_deferred
+from streaming.cli.streaming_query import parse_interval, run_query, signals_deferred
 from streaming.errors import EventsError, FailedError
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
@@ -61,7 +61,7 @@ def test_a_query_ends_by_a_signal_or_when_all_has_been_read(spark, tmp_path, eve
         if not once:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    interval = None if every is None else interval_of(every)
+    interval = None if every is None else parse_interval(every)
     ended = run_query(stream, take, checkpoint=tmp_path / "c", name="q", every=interval, once=once)
     assert (ended, seen) == (once, [(0, 2)])
     assert signal.getsignal(signal.SIGTERM) is before
@@ -88,7 +88,7 @@ def test_what_spark_cannot_read_is_one_short_line(spark, tmp_path):
         frame.toArrow()
 
     with pytest.raises(FailedError) as failed:
-        run_query(frame_of(spark, source), take, checkpoint=tmp_path / "c", name="q")
+        run_query(read_stream(spark, source), take, checkpoint=tmp_path / "c", name="q")
     text = str(failed.value)
     assert text.startswith("Spark says: [MALFORMED_RECORD") and "\n" not in text
     assert 'For input string: "x"' in text and len(text) < 400
@@ -126,7 +126,12 @@ def test_a_run_goes_on_from_its_state(tmp_path: Path) -> None:
     ]
     put(tmp_path / "in", 1, (2, 3), weight=-1)
     put(tmp_path / "in", 2, (3, 2))
-    out, errors = run(*options)
+    (tmp_path / "job.toml").write_text(
+        'query = "rings.sql"\ninputs.e.path = "in"\nstate.path = "state"\nrun.once = true\n'
+        '[[outputs]]\nview = "rings"\ntarget = "console"\n'
+        '[[outputs]]\nview = "degrees"\ntarget = "sqlite"\npath = "d.db"\nkeys = ["src"]\n'
+    )
+    out, errors = run(tmp_path / "job.toml", "--json")
     assert [json.loads(line)["weight"] for line in out.splitlines()] == [-1]
     assert "1 micro-batch with 2 rows" in errors
     database = sqlite3.connect(tmp_path / "d.db")

@@ -21,9 +21,11 @@ from circuits import (
     UnknownViewError,
     compile_sql,
 )
+from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming import (
     BatchOrderError,
+    Output,
     ReplayError,
     RowError,
     StateDamagedError,
@@ -32,7 +34,6 @@ from streaming import (
     StreamingError,
     TargetError,
     ViewSink,
-    upsert,
 )
 from streaming.distributed import pipeline
 from streaming.distributed.engine import newest_cells, stages_in
@@ -108,7 +109,7 @@ def batches(count: int, seed: str) -> list[pa.Table]:
 
 
 def definition() -> CircuitSpec:
-    return compile_sql(VIEWS, SCHEMAS, rules=RULES).definition
+    return compile_sql(VIEWS, SCHEMAS, input_options=RULES).definition
 
 
 def outputs(sink: ViewSink) -> dict[str, Counter]:
@@ -119,7 +120,7 @@ def outputs(sink: ViewSink) -> dict[str, Counter]:
 
 
 def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
-    circuit = definition().circuit()
+    circuit = Circuit(definition())
     return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
 
 
@@ -128,7 +129,7 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     spark, tmp_path, monkeypatch, few
 ):
     monkeypatch.setattr(pipeline, "FEW", few)
-    embedded = ViewSink(definition().circuit())
+    embedded = ViewSink(Circuit(definition()))
     sink = distributed(tmp_path, keep=2)
     for number, table in enumerate(batches(4, "restarts")):
         frame = Frame(spark, table)
@@ -168,7 +169,7 @@ class Failing(LocalFiles):
 
 
 def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tmp_path):
-    embedded = ViewSink(definition().circuit())
+    embedded = ViewSink(Circuit(definition()))
     sink = distributed(Failing(tmp_path), cells=2)
     for number, table in enumerate(batches(2, "commit")):
         Failing.fails = True
@@ -303,7 +304,7 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
 
 
 def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
-    circuit = definition().circuit()
+    circuit = Circuit(definition())
     options: dict[str, Any] = {"mode": "distributed", "cells": 4}
     with pytest.raises(StateError, match=r"give ViewSink\(state_dir=...\)"):
         ViewSink(circuit, **options)
@@ -318,8 +319,10 @@ def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(StreamingError, match=r"names: to be materialized"):
         whole = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
         ViewSink(whole, state_dir=tmp_path, **options)
-    with pytest.raises(TargetError, match=r"'names' is to be given out by upsert\(\)"):
-        ViewSink(circuit, state_dir=tmp_path, outputs={"names": upsert("name")}, **options)
+    with pytest.raises(TargetError, match=r"'names': output mode 'upsert' needs the whole view"):
+        ViewSink(
+            circuit, [Output("names", mode="upsert", keys=["name"])], state_dir=tmp_path, **options
+        )
     with pytest.raises(UnknownViewError, match="'names' is not kept whole"):
         ViewSink(circuit, state_dir=tmp_path, **options).table("names")
     assert not list(tmp_path.iterdir())
@@ -330,13 +333,13 @@ def test_a_directory_of_another_mode_or_number_of_cells_is_refused_and_told_how_
 ):
     frame = Frame(spark, batches(1, "other")[0])
     with_cells, alone = tmp_path / "with", tmp_path / "alone"
-    for sink in (distributed(with_cells), ViewSink(definition().circuit(), state_dir=alone)):
+    for sink in (distributed(with_cells), ViewSink(Circuit(definition()), state_dir=alone)):
         sink(frame, 0)
         sink.close()
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --cells 8"):
         distributed(with_cells, cells=8)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --embedded"):
-        ViewSink(definition().circuit(), state_dir=with_cells)(frame, 1)
+        ViewSink(Circuit(definition()), state_dir=with_cells)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"is embedded in .* rescale .*/alone --cells 4"):
         distributed(alone)(frame, 1)
     for file in (with_cells / "data").glob("*-0.0-*.arrow"):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
+from circuits.circuit import Circuit
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import State
 from streaming.distributed.execution.cell import definition_of
@@ -20,7 +21,7 @@ from streaming.distributed.planning.grid_planning import (
     counts_of_tables,
     stage_grid,
 )
-from streaming.distributed.planning.shares import Atom, shares_of, weighed
+from streaming.distributed.planning.shares import JoinInput, shares_of, weighed
 from streaming.distributed.planning.stages import Stages, atom_name, stages_of
 from streaming.errors import StreamingError
 
@@ -79,7 +80,7 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
                 own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
                 given[atom_name(relation, place)] = own
-        step = definition.circuit().prepare(given).state({})
+        step = Circuit(definition).prepare(given).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
         states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
 
@@ -118,7 +119,11 @@ def test_a_group_by_two_keys_is_as_even_as_the_pairs():
 
 
 def test_what_changes_counts_as_much_as_what_is_kept():
-    atoms = [Atom("fact", {"k": 0, "x": 1}), Atom("dim", {"x": 0}), Atom("other", {"k": 0})]
+    atoms = [
+        JoinInput("fact", {"k": 0, "x": 1}),
+        JoinInput("dim", {"x": 0}),
+        JoinInput("other", {"k": 0}),
+    ]
     kept = shares_of(weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
     assert kept.parts["k"] == 8
     rates = {"fact": 0, "dim": 90, "other": 1}

@@ -17,11 +17,11 @@ from streaming.distributed.execution.placement import hashed, placed
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, routed
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import Atom, Shares, shares_of
+from streaming.distributed.planning.shares import JoinInput, Shares, shares_of
 
 pytestmark = pytest.mark.spark
 
-TRIANGLE = [Atom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+TRIANGLE = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
 
 
 def sent(spark, table, relation, columns, grid):
@@ -65,7 +65,7 @@ def test_copies_and_loads_are_what_theory_says(spark, cells):
 
 
 def test_a_relation_that_no_variable_splits_goes_to_all_cells(spark):
-    atoms = (Atom("big", {"a": 0}, 1000.0), Atom("small", {}, 1.0))
+    atoms = (JoinInput("big", {"a": 0}, 1000.0), JoinInput("small", {}, 1.0))
     grid = Grid(shares_of(atoms, 4))
     rows = sent(spark, pa.table({"x": [7]}), "small", ["x"], grid)
     assert rows == [(7, cell, 1) for cell in range(4)]
@@ -101,11 +101,13 @@ GRIDS = {
         ),
     ),
     "two by a key, with payloads": Grid(
-        Shares((Atom("e", {"k": 1}), Atom("f", {"k": 0})), {"k": 7}),
+        Shares((JoinInput("e", {"k": 1}), JoinInput("f", {"k": 0})), {"k": 7}),
         (Heavy("k", (2, 3), (1,)), Heavy("k", (7, 1), (2,))),
     ),
     "a pair of keys": Grid(
-        Shares((Atom("e", {"k": 0, "l": 1}), Atom("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}),
+        Shares(
+            (JoinInput("e", {"k": 0, "l": 1}), JoinInput("f", {"k": 1, "l": 0})), {"k": 5, "l": 1}
+        ),
         (Heavy("k", (2, 2), (2,)),),
     ),
 }

@@ -15,20 +15,32 @@ from hypothesis import strategies as st
 
 from streaming.distributed.execution.placement import hashed, placed
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import Atom, Shares, shares_of
+from streaming.distributed.planning.shares import JoinInput, Shares, shares_of
 from streaming.distributed.planning.skew import counts_of, grid_of, heavy_values
 from streaming.errors import StreamingError
 from tests.generators.strategies import LAW
 
-TRIANGLE = (Atom("e", {"a": 0, "b": 1}), Atom("e", {"b": 0, "c": 1}), Atom("e", {"a": 0, "c": 1}))
-JOINS: dict[str, tuple[Atom, ...]] = {
+TRIANGLE = (
+    JoinInput("e", {"a": 0, "b": 1}),
+    JoinInput("e", {"b": 0, "c": 1}),
+    JoinInput("e", {"a": 0, "c": 1}),
+)
+JOINS: dict[str, tuple[JoinInput, ...]] = {
     "triangle": TRIANGLE,
-    "two by one key, with payloads": (Atom("r", {"k": 0}), Atom("s", {"k": 1})),
-    "star": (Atom("f", {"x": 0, "y": 1}), Atom("r", {"x": 0}), Atom("s", {"y": 0})),
-    "a pair of keys": (Atom("r", {"k": 0, "l": 1}), Atom("s", {"l": 0, "k": 1})),
-    "path": (Atom("e", {"a": 0, "b": 1}), Atom("r", {"b": 0, "c": 1}), Atom("e", {"c": 0, "d": 1})),
-    "loop": (Atom("e", {"a": 0}), Atom("e", {"a": 0, "b": 1}), Atom("e", {"b": 0, "a": 1})),
-    "product": (Atom("r", {"a": 0}), Atom("s", {"b": 0})),
+    "two by one key, with payloads": (JoinInput("r", {"k": 0}), JoinInput("s", {"k": 1})),
+    "star": (JoinInput("f", {"x": 0, "y": 1}), JoinInput("r", {"x": 0}), JoinInput("s", {"y": 0})),
+    "a pair of keys": (JoinInput("r", {"k": 0, "l": 1}), JoinInput("s", {"l": 0, "k": 1})),
+    "path": (
+        JoinInput("e", {"a": 0, "b": 1}),
+        JoinInput("r", {"b": 0, "c": 1}),
+        JoinInput("e", {"c": 0, "d": 1}),
+    ),
+    "loop": (
+        JoinInput("e", {"a": 0}),
+        JoinInput("e", {"a": 0, "b": 1}),
+        JoinInput("e", {"b": 0, "a": 1}),
+    ),
+    "product": (JoinInput("r", {"a": 0}), JoinInput("s", {"b": 0})),
 }
 VALUE = st.integers(0, 3)
 ROWS = st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=1, max_size=7, unique=True)
@@ -58,7 +70,7 @@ def grids(draw: st.DrawFn) -> Grid:
     return Grid(shares, tuple(heavy))
 
 
-def joined(atoms: tuple[Atom, ...], rows: list[list[tuple[int, ...]]]) -> Counter:
+def joined(atoms: tuple[JoinInput, ...], rows: list[list[tuple[int, ...]]]) -> Counter:
     """The combinations of rows, one of each atom, that agree on all variables."""
     found: Counter = Counter()
     for combination in product(*rows):
@@ -124,13 +136,13 @@ def test_a_hub_of_half_of_all_edges_leaves_no_cell_with_twice_the_mean(cells, to
     spread, alone = kept(grid, rows), kept(Grid(shares), rows)
     assert spread.max() <= 1.3 * spread.mean()
     assert spread.max() < 0.85 * alone.max()
-    atoms = tuple(Atom(a.relation, a.columns, float(len(rows))) for a in TRIANGLE)
+    atoms = tuple(JoinInput(a.relation, a.columns, float(len(rows))) for a in TRIANGLE)
     told = Grid(Shares(atoms, shares.parts), grid.heavy).load
     assert told == pytest.approx(spread.mean(), rel=0.05)
 
 
 def test_a_heavy_key_of_a_join_of_two_is_a_grid_of_rows_by_rows():
-    atoms = (Atom("r", {"k": 0}), Atom("s", {"k": 0}))
+    atoms = (JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0}))
     key = pa.array([7] * 1000 + [*range(1000)])
     counts = {(place, "k"): counts_of([key]) for place in (0, 1)}
     (heavy,) = heavy_values(shares_of(atoms, 16), counts)
@@ -140,11 +152,14 @@ def test_a_heavy_key_of_a_join_of_two_is_a_grid_of_rows_by_rows():
 
 def test_even_values_are_not_spread():
     counts = {(place, "k"): counts_of([pa.array(range(5000))]) for place in (0, 1)}
-    assert heavy_values(shares_of([Atom("r", {"k": 0}), Atom("s", {"k": 0})], 8), counts) == ()
+    assert (
+        heavy_values(shares_of([JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0})], 8), counts)
+        == ()
+    )
 
 
 def test_keys_of_one_group_are_hashed_together():
-    atoms = (Atom("r", {"country": 0, "user": 1}), Atom("s", {"country": 1, "user": 0}))
+    atoms = (JoinInput("r", {"country": 0, "user": 1}), JoinInput("s", {"country": 1, "user": 0}))
     grid = Grid(shares_of(atoms, 8))
     rows = [[1] * 800, [*range(800)]]
     found = placed("r", [pa.array(column) for column in rows], grid)

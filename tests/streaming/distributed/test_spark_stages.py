@@ -47,8 +47,8 @@ class Feeds:
     def __init__(self, circuit: Circuit) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         self.stages: Stages = stages_of(incrementalize(circuit.plans, fields))
-        self.feeds = {n: cell.feed_of(n, f, self.stages).circuit() for n, f in fields.items()}
-        self.constants = cell.constants(self.stages).circuit()
+        self.feeds = {n: Circuit(cell.feed_of(n, f, self.stages)) for n, f in fields.items()}
+        self.constants = Circuit(cell.constants(self.stages))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
         given = dict(self.constants.step({}))

@@ -16,7 +16,7 @@ from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import Atom, shares_of
+from streaming.distributed.planning.shares import JoinInput, shares_of
 from streaming.distributed.planning.stages import Relation, Stage, atom_name, stages_of
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
 from tests.generators.sql_generator import selects
@@ -33,18 +33,18 @@ class Distributed:
         self.outputs = circuit.outputs
         self.grids = [self._grid(stage, cells) for stage in self.stages.stages]
         self.cells = [
-            [cell.definition_of(stage, self.stages).circuit() for _ in range(grid.cells)]
+            [Circuit(cell.definition_of(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
-        self.feeds = {n: cell.feed_of(n, f, self.stages).circuit() for n, f in fields.items()}
-        self.constants = cell.constants(self.stages).circuit()
+        self.feeds = {n: Circuit(cell.feed_of(n, f, self.stages)) for n, f in fields.items()}
+        self.constants = Circuit(cell.constants(self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:
             return Grid(shares_of(stage.atoms, cells))
         (relation,) = stage.relations
         assert relation.keys is not None
-        atom = Atom(relation.name, {f"k{key}": key for key in relation.keys})
+        atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
         return Grid(shares_of([atom], cells))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:

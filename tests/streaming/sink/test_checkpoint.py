@@ -61,7 +61,7 @@ def test_the_watermark_of_spark_moves_the_horizon_of_times(checkpoint, type):
         "SELECT name FROM seen",
         {"seen": schema},
         name="names",
-        rules={"seen": InputOptions(retain=Retention("at", duration))},
+        input_options={"seen": InputOptions(retain=Retention("at", duration))},
     )
     sink = ViewSink(circuit, checkpoint=checkpoint.directory)
 

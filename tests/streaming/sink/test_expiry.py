@@ -12,7 +12,7 @@ import pytest
 from circuits import Circuit, InputOptions, Retention, compile_sql
 from streaming import StreamingError, ViewSink
 from streaming.distributed.engine import check_distributable
-from streaming.sink.output_modes import upsert
+from streaming.sink.output import Output
 from streaming.targets.sql import SqlTarget
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
@@ -26,7 +26,7 @@ def circuit(**options) -> Circuit:
         "SELECT nr, at FROM shipments WHERE nr > 0",
         {"shipments": SHIPMENTS},
         name="shipped",
-        rules={"shipments": InputOptions(retain=Retention("at", "7 days", **options))},
+        input_options={"shipments": InputOptions(retain=Retention("at", "7 days", **options))},
         materialize=["shipped", "shipments"],
     )
 
@@ -40,12 +40,13 @@ def batch(*rows: tuple[int, int]) -> Frame:
 @pytest.mark.parametrize(("on_expiry", "left"), [("keep", {1, 2, 3, 4}), ("retract", {3, 4})])
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
 def test_rows_of_a_table_stay_or_go_with_their_retention(tmp_path, on_expiry, left, mode):
+    target = SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db"))
+
     def sink() -> ViewSink:
         return ViewSink(
             circuit(on_expiry=on_expiry),
-            SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db")),
+            [Output("shipped", target, mode, ["nr"] if mode == "upsert" else [])],
             state_dir=tmp_path / "state",
-            outputs={"shipped": upsert("nr")} if mode == "upsert" else {},
         )
 
     steps = [batch((1, 0)), batch((2, 3), (9, 1)), batch((3, 20), (4, 21)), batch((5, 2))]
@@ -90,7 +91,9 @@ def test_cells_cannot_keep_results_and_say_so(tmp_path):
     kept = compile_sql(
         "SELECT nr FROM shipments",
         {"shipments": SHIPMENTS},
-        rules={"shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))},
+        input_options={
+            "shipments": InputOptions(retain=Retention("at", "7 days", on_expiry="keep"))
+        },
     )
     words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* take mode='embedded'"
     with pytest.raises(StreamingError, match=words):

@@ -70,7 +70,7 @@ def test_a_recursive_view_survives_restarts_and_replays(tmp_path):
 
 def test_a_micro_batch_without_end_is_refused_and_the_state_goes_on(tmp_path):
     text = VIEWS.replace("UNION SELECT", "UNION ALL SELECT")
-    made = compile_sql(text, {"e": EDGE}, materialize=True, iterations=30)
+    made = compile_sql(text, {"e": EDGE}, materialize=True, max_iterations=30)
     sink = ViewSink(made, Seen(), state_dir=tmp_path)
     sink(Frame(table_of(EDGE, [(1, 2), (2, 3)], [1, 1]), "q"), 0)
     with pytest.raises(RowError, match=r"view .reach.: the recursion of .tc. still changes"):

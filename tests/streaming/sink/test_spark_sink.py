@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from circuits import InputOptions, Retention, compile_sql
-from streaming import ParquetTarget, SqlTarget, ViewSink, complete, merge, observe, upsert
+from streaming import Output, ParquetTarget, SqlTarget, ViewSink, merge, observe
 from tests.oracles.naive_plan import weighted
 from tests.support.spark_queries import started
 from tests.support.tables import bag_of, table_of
@@ -93,15 +93,16 @@ def test_two_streams_are_one_sink_with_three_kinds_of_output_over_restarts(shop,
         frames.append((batch_id, Counter(dict(rows))))
         assert len(frames[-1][1]) == len(rows), "a row has both +1 and -1"
 
+    open_orders = SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db"), "open_orders")
+
     def durable():
         return ViewSink(
             compile_sql(SHOP, SCHEMAS, materialize=True),
-            {
-                "sent": sent,
-                "open": SqlTarget(lambda: sqlite3.connect(tmp_path / "shop.db"), "open_orders"),
-                "carriers": ParquetTarget(tmp_path / "lake" / "{view}"),
-            },
-            outputs={"open": upsert("nr"), "carriers": complete()},
+            [
+                Output("sent", sent),
+                Output("open", open_orders, mode="upsert", keys=["nr"]),
+                Output("carriers", ParquetTarget(tmp_path / "lake" / "{view}"), mode="complete"),
+            ],
             state_dir=tmp_path / "state",
         )
 
@@ -258,7 +259,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
                 {"visits": VISITS},
                 name="pages",
                 materialize=True,
-                rules={"visits": InputOptions(retain=Retention("ts", "10 minutes"))},
+                input_options={"visits": InputOptions(retain=Retention("ts", "10 minutes"))},
             ),
             state_dir=tmp_path / "state",
             checkpoint=tmp_path / "checkpoint",

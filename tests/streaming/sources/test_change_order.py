@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from inspect import signature
+from dataclasses import fields
 
 import pyarrow as pa
 import pytest
 
 from circuits import InputOptions, compile_sql
 from streaming import EventsError, ViewSink
+from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.commands import run as run_module
 from streaming.sources.change_feeds import (
-    Append,
-    Canal,
-    Compacted,
-    Debezium,
-    Delta,
-    Maxwell,
-    Upsert,
-    Weighted,
+    AppendFeed,
+    CanalFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    DeltaFeed,
+    MaxwellFeed,
+    UpsertFeed,
+    WeightedFeed,
 )
 from streaming.sources.change_feeds.change_order import has_order
 from tests.streaming.sink.test_view_sink import Frame
@@ -35,19 +36,19 @@ WARNING = "input 'orders' has keys, and nothing orders the changes of a key"
     [
         (None, ("nr", "at"), False),
         (None, ("nr", "sequence"), True),
-        (Debezium(), ("value",), True),
-        (Maxwell(), ("value",), True),
-        (Canal(), ("value",), True),
-        (Delta(), ("nr", "_change_type"), False),
-        (Delta(), ("nr", "_change_type", "_commit_version"), True),
-        (Append(), ("nr",), False),
-        (Append(), KAFKA, True),
-        (Upsert(), ("nr",), False),
-        (Upsert(sequence="at"), ("nr", "at"), True),
-        (Weighted(), ("nr", "weight"), False),
-        (Weighted(), KAFKA, True),
-        (Compacted(), ("key", "value"), False),
-        (Compacted(), KAFKA, True),
+        (DebeziumFeed(), ("value",), True),
+        (MaxwellFeed(), ("value",), True),
+        (CanalFeed(), ("value",), True),
+        (DeltaFeed(), ("nr", "_change_type"), False),
+        (DeltaFeed(), ("nr", "_change_type", "_commit_version"), True),
+        (AppendFeed(), ("nr",), False),
+        (AppendFeed(), KAFKA, True),
+        (UpsertFeed(), ("nr",), False),
+        (UpsertFeed(sequence="at"), ("nr", "at"), True),
+        (WeightedFeed(), ("nr", "weight"), False),
+        (WeightedFeed(), KAFKA, True),
+        (CompactedFeed(), ("key", "value"), False),
+        (CompactedFeed(), KAFKA, True),
     ],
 )
 def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, expected):
@@ -56,7 +57,7 @@ def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, 
 
 def sink_of(**rules):
     rules = {"orders": InputOptions(**rules)}
-    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, rules=rules))
+    return ViewSink(compile_sql("SELECT city FROM orders", ORDERS, input_options=rules))
 
 
 def orders(**more):
@@ -114,8 +115,8 @@ def run(source, **more):
         "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
         "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
     }  # fmt: skip
-    others = dict.fromkeys(signature(run_module.run).parameters)
-    run_module.run(**{**others, **options, **more})
+    names = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
+    run_module.run(explicit=(), **{**dict.fromkeys({*names, "sink"}), **options, **more})
 
 
 class SparkStarted(Exception):
@@ -153,7 +154,7 @@ def test_the_command_line_does_not_warn_of_what_has_an_order(tmp_path, capsys, w
     ("words", "said"),
     [
         (("sequence=at",), "sequence=at orders the changes of a key: add keys=COLUMN"),
-        (("keys=nr", "sequence=att"), "sequence=att is no column of it; columns are nr, city, at"),
+        (("keys=nr", "sequence=att"), "sequence=att is not a column; columns are nr, city, at"),
         (("keys=nr", "sequence=tag"), "the sequence 'tag' is of type string, whose codes have no"),
     ],
 )
@@ -166,25 +167,32 @@ def test_a_sequence_that_orders_nothing_is_refused_before_spark_starts(tmp_path,
 
 def test_a_sequence_is_a_column_of_the_relation_or_of_the_stream():
     kafka = f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence="
-    assert SourceArgument.parse(f"{kafka}at").rules() == InputOptions(keys=("nr",), sequence="at")
+    assert SourceArgument.parse(f"{kafka}at").input_options() == InputOptions(
+        keys=("nr",), sequence="at"
+    )
     of_stream = SourceArgument.parse(f"{kafka}timestamp")
-    assert of_stream.rules() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    assert (
+        of_stream.input_options() == InputOptions(keys=("nr",)) and of_stream.is_ordered_by_stream
+    )
     flat = SourceArgument.parse(f"orders=in,{FILES},feed=upsert,keys=nr,sequence=sequence")
-    assert flat.rules() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
-    assert SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").rules().sequence == "at"
+    assert flat.input_options() == InputOptions(keys=("nr",)) and flat.is_ordered_by_stream
+    assert (
+        SourceArgument.parse(f"orders=in,{FILES},keys=nr,sequence=at").input_options().sequence
+        == "at"
+    )
 
 
 def test_a_feed_takes_the_column_of_the_stream_or_is_refused():
     from types import SimpleNamespace
 
-    from streaming.cli.arguments.frames import stream_of
+    from streaming.cli.arguments.frames import merge_streams
 
     def feed(text):
         source = SourceArgument.parse(text)
         frame = SimpleNamespace(columns=["value"])
-        return stream_of({"orders": source}, {"orders": frame}, {})[1]["feed"]
+        return merge_streams({"orders": source}, {"orders": frame}, {})[1]["feed"]
 
     given = feed(f"orders=format=kafka,feed=debezium,{FILES},keys=nr,sequence=timestamp")
     assert (given.sequence, given.relation) == ("timestamp", "orders")
-    with pytest.raises(EventsError, match="feed=append takes no column of the stream"):
+    with pytest.raises(EventsError, match="feed=append accepts no column of the stream"):
         feed(f"orders=in,{FILES},feed=append,keys=nr,sequence=sequence")

@@ -135,7 +135,7 @@ def test_of_a_deletion_by_key_only_the_key_is_looked_at():
             "sequence": [5, 6, 7, 8],
         }
     )
-    changes = changes_of(table, inputs, rules=KEYED)
+    changes = changes_of(table, inputs, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "n": None, "weight": -1, "sequence": 5},
         {"nr": 2, "n": None, "weight": -1, "sequence": 6},
@@ -148,10 +148,10 @@ def test_of_a_deletion_by_key_only_the_key_is_looked_at():
 
 def test_deletions_by_key_need_no_other_column_at_all():
     table = pa.table({"nr": [1], "weight": [-1]})
-    changes = changes_of(table, ONE, rules=KEYED)
+    changes = changes_of(table, ONE, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [{"nr": 1, "item": None, "weight": -1}]
     with pytest.raises(SchemaError, match="no column 'item'"):
-        changes_of(pa.table({"nr": [1], "weight": [1]}), ONE, rules=KEYED)
+        changes_of(pa.table({"nr": [1], "weight": [1]}), ONE, input_options=KEYED)
 
 
 def envelope(**columns):
@@ -181,7 +181,7 @@ def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as
         row_orders=[{"nr": 1, "item": "a"}, None, None, None, None],
         row_marks=[None, {"nr": "x", "mark": 3}, None, None, None],
     )
-    changes = changes_of(table, INPUTS, rules=KEYED)
+    changes = changes_of(table, INPUTS, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1, "sequence": 1}
     ]

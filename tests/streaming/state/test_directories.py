@@ -60,7 +60,7 @@ MISMATCHES = {
         r"link was \(src int64, .*\) and is \(src int64 not null, ",
     ),
     "rules": (
-        lambda: changed_views(rules={"link": InputOptions(keys=("src", "dst"))}),
+        lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
         "link is another one",
     ),
     "nothing materialized": (lambda: changed_views(materialize=False), "materialized is another"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming import ParquetTarget, StateError, TargetError, ViewSink
+from streaming import Output, ParquetTarget, StateError, TargetError, ViewSink
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import ROWS, batch, check, feed, sink_on, views
 
@@ -77,13 +77,17 @@ def test_a_disk_fills_up_and_is_given_room_again_and_again(disk):
 
 
 def test_a_target_without_room_refuses_and_is_given_the_delta_again(disk, tmp_path):
-    sink = ViewSink(views(), {"paths": ParquetTarget(disk / "out")}, state_dir=tmp_path / "state")
+    sink = ViewSink(
+        views(), [Output("paths", ParquetTarget(disk / "out"))], state_dir=tmp_path / "state"
+    )
     sink(Frame(batch(0)), 0)
     with filled(disk, 0), pytest.raises(TargetError, match="No space left on device"):
         sink(Frame(batch(1)), 1)
     assert len(list((disk / "out").glob("*.parquet"))) == 1
     sink.close()
-    sink = ViewSink(views(), {"paths": ParquetTarget(disk / "out")}, state_dir=tmp_path / "state")
+    sink = ViewSink(
+        views(), [Output("paths", ParquetTarget(disk / "out"))], state_dir=tmp_path / "state"
+    )
     sink(Frame(batch(1)), 1)
     assert len(list((disk / "out").glob("*.parquet"))) == 2
     check(sink, 2)

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
+from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
-from streaming.cli.commands.run import _mode_of
+from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescaled
 from streaming.state.files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
@@ -67,7 +68,7 @@ def test_a_directory_that_exists_keeps_its_mode(tmp_path):
 
 
 def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
-    sink = ViewSink(views().definition.circuit(), state_dir=tmp_path / "kept", state_mode=0o770)
+    sink = ViewSink(Circuit(views().definition), state_dir=tmp_path / "kept", state_mode=0o770)
     feed(sink, 0)
     sink.close()
     assert modes(tmp_path / "kept") == ({0o770}, {0o660})
@@ -86,7 +87,7 @@ def test_a_mode_that_shuts_the_user_out_is_refused(tmp_path, mode):
 
 
 def test_the_command_takes_octal_digits():
-    assert (_mode_of("700"), _mode_of("0750"), _mode_of("2770")) == (0o700, 0o750, 0o2770)
+    assert (_parse_mode("700"), _parse_mode("0750"), _parse_mode("2770")) == (0o700, 0o750, 0o2770)
     for text in ("7", "rwx", "0x1f", "999", "077", ""):
         with pytest.raises(StateError, match="mode"):
-            _mode_of(text)
+            _parse_mode(text)

@@ -438,8 +438,10 @@ def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
         lambda body: body.update(schemas={"link": base64.b64encode(b"\xff" * 200).decode()}),
         lambda body: body.update(schemas=[1]),
         lambda body: body["options"].update(plans={}),
-        lambda body: body["options"].update(rules={"link": {"keys": "src"}}),
-        lambda body: body["options"].update(rules={"link": {"retain": {"duration": {"x": 1}}}}),
+        lambda body: body["options"].update(input_options={"link": {"keys": "src"}}),
+        lambda body: body["options"].update(
+            input_options={"link": {"retain": {"duration": {"x": 1}}}}
+        ),
         lambda body: body["options"].update(materialize=[7]),
         lambda body: body["options"].update(parts={"a": 1}),
         lambda body: body.pop("source"),
@@ -456,7 +458,7 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
         "SELECT city, count(*) AS n FROM link GROUP BY city",
         {"link": LINK},
         name="per_city",
-        rules={"link": InputOptions(keys=("src", "dst"))},
+        input_options={"link": InputOptions(keys=("src", "dst"))},
         formula="auto",
     )
     sink = ViewSink(circuit, state_dir=tmp_path)
@@ -464,6 +466,6 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     sink.close()
     body = verified_text(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
-    assert body["options"]["rules"]["link"]["keys"] == ["src", "dst"]
+    assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
     assert rescaled(LocalFiles(tmp_path), cells=2).after == 2

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
+from circuits.circuit import Circuit
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
 from streaming.state import store as store_module
 from streaming.state import verified_files as verified_module
@@ -179,7 +180,7 @@ class Query:
 
     def sink(self):
         files = self.target.files = self.disk.files()
-        return sink_of(definition_of(self.given.name).circuit(), self.target, files, keep=2)
+        return sink_of(Circuit(definition_of(self.given.name)), self.target, files, keep=2)
 
     def feed(self, sink, batch_id, *, query="query", table=None):
         frame = Frame(self.given.tables[batch_id] if table is None else table, self.target.files)

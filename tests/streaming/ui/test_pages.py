@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog, compile_sql
-from streaming import ViewSink, complete, delta, upsert
+from streaming import Output, ViewSink
 from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
@@ -79,7 +79,7 @@ def now(history):
 )
 def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nodes, edges):
     circuit = compile_sql(view, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "view")
+    pattern = pattern_of(circuit.graph, "view")
     if nodes is None:
         # An expression of a corner is no corner, and a count has none.
         assert pattern is None or "s" in view
@@ -93,7 +93,7 @@ def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nod
 def test_datalog_has_patterns_too():
     rules = "k(a, b, c, d) :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)."
     circuit = compile_datalog(rules, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "k")
+    pattern = pattern_of(circuit.graph, "k")
     assert len(pattern.nodes) == 4 and len(pattern.edges) == 6
 
 
@@ -110,10 +110,13 @@ def test_numbers_over_time_are_those_of_the_view_or_its_rows():
     assert numbers == {"rings": ["rows"], "total": ["n", "most"], "degrees": ["rows"]}
 
 
-@pytest.mark.parametrize("output", [upsert("src"), complete()])
+OUTPUTS = [Output("degrees", mode="upsert", keys=["src"]), Output("degrees", mode="complete")]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
 def test_rows_are_counted_in_every_form_of_output(output):
     circuit = compile_sql(VIEWS, {"e": EDGE}, materialize=["degrees"])
-    history, feed = shown(circuit, outputs={"degrees": output})
+    history, feed = shown(circuit, outputs=[output])
     feed((1, 2), (1, 3), (2, 1))
     feed((1, 4), (3, 1))
     feed((2, 1), weight=-1)
@@ -241,7 +244,7 @@ TICKETS = pa.schema(
         ),
         max_size=6,
     ),
-    st.sampled_from((delta(), upsert("id"), complete())),
+    st.sampled_from(("delta", "upsert", "complete")),
     st.integers(0, 1),
     st.booleans(),
 )
@@ -259,7 +262,7 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
     )
     pattern = Pattern((1, 2), ((0, 1), (1, 0)))
     found = Matches(pattern, [field.name for field in circuit.schema("pairs").fields])
-    sink = ViewSink(circuit, outputs={"pairs": form})
+    sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
     there: dict = {}
 
     def take(published, metrics):

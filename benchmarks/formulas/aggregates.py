@@ -1,0 +1,71 @@
+"""Aggregates of the measured cases, which the result file keeps instead of a row for each case.
+
+A run of all cases has about 4,000 rows: shape, atoms, what changes, data, batch size, formula. The
+result file keeps quartiles of the times relative to the fastest formula, by atoms and by batch
+size, and the medians of one slice that `benchmarks.charts` plots. The other tables of the file
+(`benchmarks.formulas.tables`) are aggregates already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import quantiles
+
+from benchmarks.result import Cell, Row
+
+__all__ = ["aggregates", "ratios", "times_by_atoms"]
+
+PLOTTED_BATCH = 100
+
+
+def aggregates(small: Sequence[Row], large: Sequence[Row]) -> dict[str, list[Row]]:
+    """The tables of a result file that summarize the rows of all cases.
+
+    Args:
+        small: Rows of the cases that vary the number of atoms.
+        large: Rows of the cases that vary the batch size.
+    """
+    rows = [*small, *large]
+    return {
+        "Ratios by atoms": ratios(rows, ("shape", "n")),
+        "Ratios by batch": ratios(rows, ("shape", "batch")),
+        "Times by atoms": times_by_atoms(small),
+    }
+
+
+def ratios(rows: Iterable[Row], by: Sequence[str]) -> list[Row]:
+    """Quartiles of the times relative to the fastest formula, for each group and formula.
+
+    >>> cases = [("auto", 1.0), ("auto", 2.0), ("auto", 3.0), ("auto", None), ("flipped", 1.5)]
+    >>> rows = [{"n": 5, "formula": name, "by the fastest": ratio} for name, ratio in cases]
+    >>> for row in ratios(rows, ["n"]):
+    ...     print(*row.values())
+    5 auto 4 1 1.5 2.0 2.5 3.0
+    5 flipped 1 0 1.5 1.5 1.5 1.5
+    """
+    groups: dict[tuple[Cell, ...], list[Row]] = {}
+    names = (*by, "formula")
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return [
+        {**dict(zip(names, key, strict=True)), **_summary(group)} for key, group in groups.items()
+    ]
+
+
+def times_by_atoms(rows: Iterable[Row]) -> list[Row]:
+    """The median times of steps in which all relations change, at one batch size."""
+    names = ("shape", "n", "data", "formula", "ms/step p50", "stopped")
+    return [
+        {name: row[name] for name in names}
+        for row in rows
+        if row["changed"] == "all" and row["batch"] == PLOTTED_BATCH
+    ]
+
+
+def _summary(group: Sequence[Row]) -> Row:
+    found = [float(ratio) for row in group if (ratio := row["by the fastest"]) is not None]
+    summary: Row = {"cases": len(group), "stopped": len(group) - len(found)}
+    if found:
+        low, middle, high = quantiles(found * 2 if len(found) == 1 else found, method="inclusive")
+        summary |= {"25 %": low, "median": middle, "75 %": high, "worst": max(found)}
+    return summary

@@ -1,0 +1,323 @@
+"""Selections of the result tables for readers: the README's five rows, and the page of tables.
+
+``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `PAGE_TABLES`, and
+README.md the chart `README_CHART` and one row for each of `HEADLINES`. A selection of a result
+file, table or column that does not exist is left out, so it can be written before its benchmark has
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.result import Cell, Result, Row, text
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A selection of one table.
+
+    Args:
+        result: Name of the result file, without its ending.
+        table: Title of the table.
+        caption: The sentence before the table.
+        columns: The columns to show, in this order; a mapping renames them; empty for all.
+        where: For some columns the accepted values.
+        across: A column whose values become columns, ...
+        value: ... with the cells of this column, or the row's note if there is no value.
+    """
+
+    result: str
+    table: str
+    caption: str
+    columns: Mapping[str, str] | tuple[str, ...]
+    where: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)
+    across: str | None = None
+    value: str | None = None
+
+    def rows(self, results: Mapping[str, Result]) -> list[Row]:
+        """The rows to show; none if the result is not there.
+
+        >>> table = [{"n": n, "system": s, "ms": n * t} for n in (1, 2) for s, t in ("a2", "b3")]
+        >>> found = {"race": Result("race", "Claim", {"Times": table})}
+        >>> Selection("race", "Times", "", ("n",), across="system", value="ms").rows(found)
+        [{'n': 1, 'a': '2', 'b': '3'}, {'n': 2, 'a': '22', 'b': '33'}]
+        """
+        result = results.get(self.result)
+        table = [] if result is None else result.tables.get(self.table, [])
+        chosen = [row for row in table if _matches(row, self.where)]
+        columns = self.columns or tuple(dict.fromkeys(name for row in chosen for name in row))
+        named = columns if isinstance(columns, Mapping) else {n: n for n in columns}
+        present = {name: shown for name, shown in named.items() if any(name in r for r in chosen)}
+        if self.across is None:
+            return [{shown: row.get(name) for name, shown in present.items()} for row in chosen]
+        return self._pivot(chosen, present)
+
+    def _pivot(self, rows: list[Row], kept: Mapping[str, str]) -> list[Row]:
+        """One row for each value of the kept columns."""
+        across, value = self.across or "", self.value or ""
+        if not any(across in row and value in row for row in rows):
+            return []
+        names = list(dict.fromkeys(text(row[across]) for row in rows))
+        turned: dict[tuple[Cell, ...], Row] = {}
+        for row in rows:
+            key = tuple(row.get(name) for name in kept)
+            empty = {**dict(zip(kept.values(), key, strict=True)), **dict.fromkeys(names)}
+            turned.setdefault(key, empty)[text(row[across])] = _cell_or_note(row, value)
+        return list(turned.values())
+
+
+def _cell_or_note(row: Row, value: str) -> Cell:
+    """A cell; of a system that was stopped it is a lower bound, and one without says why.
+
+    >>> _cell_or_note({"times": 20.0, "note": "stopped after 9 s"}, "times")
+    '> 20'
+    """
+    note = row.get("note")
+    if row.get(value) is None:
+        return note
+    stopped = isinstance(note, str) and note.startswith("stopped")
+    return f"> {text(row[value])}" if stopped else row[value]
+
+
+def _matches(row: Row, where: Mapping[str, tuple[Cell, ...]]) -> bool:
+    return all(row.get(name) in values for name, values in where.items())
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A row of the README's table: one measurement against one other system.
+
+    Args:
+        task: The work that both systems did.
+        result: Name of the result file, without its ending.
+        table: Title of the table.
+        where: Column values that select exactly one row.
+        against: The other system, and how it did the work.
+    """
+
+    task: str
+    result: str
+    table: str
+    where: Mapping[str, Cell]
+    against: str
+
+    def rows(self, results: Mapping[str, Result]) -> list[Row]:
+        """The row, or none if the table has none.
+
+        >>> found = {"race": Result("race", "Claim", {"Times": [{"n": 1, "times faster": 12.34}]})}
+        >>> Headline("a race", "race", "Times", {"n": 1}, "the other").rows(found)
+        [{'task': 'a race', 'compared with': 'the other', 'times faster': 12.34}]
+        """
+        result = results.get(self.result)
+        table = [] if result is None else result.tables.get(self.table, [])
+        chosen = [row for row in table if self.where.items() <= row.items()]
+        return [
+            {
+                "task": self.task,
+                "compared with": self.against,
+                "times faster": _cell_or_note(row, "times faster"),
+            }
+            for row in chosen
+        ]
+
+
+README_CHART = "peers-live"
+
+HEADLINES: tuple[Headline, ...] = (
+    Headline(
+        "triangles of the graph email-Eu-core, kept up to date: 100 new edges",
+        "peers",
+        "LIVE",
+        {
+            "query": "triangles",
+            "graph": "email-Eu-core",
+            "change": "insert",
+            "batch": 100,
+            "system": "spark-streams",
+        },
+        "stream-stream joins of Spark",
+    ),
+    Headline(
+        "the same",
+        "peers",
+        "LIVE",
+        {
+            "query": "triangles",
+            "graph": "email-Eu-core",
+            "change": "insert",
+            "batch": 100,
+            "system": "pathway",
+        },
+        "Pathway",
+    ),
+    Headline(
+        "triangles of a web graph of 3 million edges, kept up to date: 1,000 new edges",
+        "live",
+        "LIVE",
+        {"graph": "uk-2007-05-100000", "change": "insert", "batch": 1_000},
+        "differential dataflow's delta query (Rust), published figures",
+    ),
+    Headline(
+        "triangles of the same web graph, counted once, 2 threads",
+        "peers",
+        "BULK",
+        {
+            "query": "triangles",
+            "graph": "uk-2007-05-100000",
+            "threads": 2,
+            "system": "kuzu",
+        },
+        "Kùzu's worst-case-optimal plan",
+    ),
+    Headline(
+        "a recursive view of Kafka's imports: one commit",
+        "recursion",
+        "Median step against asking again",
+        {"system": "DuckDB"},
+        "WITH RECURSIVE in DuckDB, recomputed",
+    ),
+)
+
+# The order of the sections in benchmarks/README.md; files that are not named come last.
+SECTIONS: Mapping[str, str] = {
+    "live": "Live: a count maintained under inserts and deletes",
+    "peers": "Against other systems",
+    "growth": "Cost by size of state, delta, skew, views and threads",
+    "formulas": "The six delta formulas",
+    "circuits": "SQL views",
+    "recursion": "A recursive view",
+    "sink": "The durable sink",
+    "scale": "Scale: HyperCube on Spark executors",
+    "work": "Counted work",
+}
+
+PAGE_TABLES: tuple[Selection, ...] = (
+    Selection(
+        "live",
+        "LIVE",
+        "Times faster than differential dataflow's delta query (Rust), by rows in a step",
+        ("graph", "change"),
+        across="batch",
+        value="times faster",
+    ),
+    Selection(
+        "live",
+        "Backfill and state",
+        "Loading 90 % of the edges in one step",
+        ("graph", "loaded", "seconds", "times faster", "bytes/edge"),
+    ),
+    Selection(
+        "peers",
+        "BULK",
+        "One count from scratch: times faster than each system, by wall time with as many threads",
+        ("query", "graph", "edges", "threads"),
+        across="system",
+        value="times faster",
+    ),
+    Selection(
+        "peers",
+        "LIVE",
+        "The count maintained under inserts: times faster than each system, by rows in a step",
+        ("query", "graph", "batch"),
+        where={"change": ("insert",), "batch": (1, 100, 1_000)},
+        across="system",
+        value="times faster",
+    ),
+    Selection(
+        "peers",
+        "LSQB",
+        "Milliseconds for a step of 100 rows of an LSQB query, one thread",
+        ("query", "rows loaded"),
+        across="system",
+        value="step ms",
+    ),
+    Selection(
+        "growth",
+        "State",
+        "Steps at fixed delta and degree while the state grows",
+        ("graph", "rows", "batch", "step ms", "growth", "target", "met", "bytes/row"),
+        where={"batch": (1_000,)},
+    ),
+    Selection(
+        "formulas",
+        "Verdict",
+        "Claims about the recursive formula, and the measurements",
+        ("claim", "measured"),
+    ),
+    Selection(
+        "formulas",
+        "Choice",
+        "Time of a step relative to the fastest of the six formulas, over all cases",
+        ("formula", "cases", "stopped", "within 10 %", "by the fastest, mean", "worst"),
+    ),
+    Selection(
+        "formulas",
+        "Crossover",
+        "Relations from which on a recursive formula is faster than `collapsed`, by rows in a step",
+        (
+            *("shape", "changed", "batch"),
+            *("fewer joins from n", "faster from n, uniform", "faster from n, skewed"),
+        ),
+        where={"batch": (1, 1_000, 100_000), "changed": ("one", "all")},
+    ),
+    Selection(
+        "circuits",
+        "SQL views",
+        "A step of 100 rows against DuckDB's query alone",
+        ("query", "rows loaded", "step ms", "DuckDB query ms", "times faster"),
+    ),
+    Selection(
+        "recursion",
+        "Median step against asking again",
+        "A commit of Kafka's history: the closure of its imports kept up to date, and recomputed",
+        ("system", "asked again CPU s", "step CPU ms", "times faster", "target", "met"),
+    ),
+    Selection(
+        "recursion",
+        "Kept live by another system",
+        "The same by pydbsp, for as many commits as it processes in a minute",
+        {
+            "transactions": "commits",
+            "pairs": "pairs",
+            "step CPU ms": "step CPU ms",
+            "its step CPU ms": "its step",
+            "its last steps CPU ms": "its last steps",
+            "times faster": "times faster",
+        },
+    ),
+    Selection(
+        "sink",
+        "Overhead of a durable sink",
+        "A micro-batch through the durable sink, and through a function that only fetches the rows",
+        ("rows/batch", "view keeps", "bare ms", "sink ms", "target ms", "met"),
+        where={"on_delta": (None,)},
+    ),
+    Selection(
+        "sink",
+        "Restart",
+        "Restart from the state directory",
+        {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
+        | {"target s": "target s", "met": "met", "rebuild s": "rebuild from the rows s"},
+    ),
+    Selection(
+        "scale",
+        "Cells",
+        "Load of 8 cells, and copies of a row compared with theory",
+        (
+            *("query", "graph", "heavy values", "values spread", "max/mean", "target", "met"),
+            *("copies", "theory"),
+        ),
+        where={"cells": (8,)},
+    ),
+    Selection(
+        "scale",
+        "Micro-batches on two cores",
+        "A micro-batch of new edges, embedded (without cells) and in cells on the same two cores",
+        (
+            *("query", "cells", "stages", "max/mean", "rows/batch", "batch s", "one row s"),
+            *("idle s", "target s", "met"),
+        ),
+    ),
+)

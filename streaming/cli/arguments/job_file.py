@@ -1,0 +1,405 @@
+"""Read a job file: the query, inputs, outputs and options of ``dbsp-wcoj run`` in TOML.
+
+::
+
+    query = "rings.sql"                 # a file .sql or .dl, or the text of the query
+
+    [inputs.pay]                        # one table per relation
+    path = "in/payments"                # files: a folder, a file or a pattern
+    schema = "src long, dst long, ts timestamp"
+    keys = ["src", "dst"]
+    sequence = "ts"
+    retain = "ts 7 days"
+
+    [inputs.accounts]                   # any source of Spark, with its options
+    format = "kafka"
+    feed = "debezium"
+    schema = "nr long, owner string"
+    options = { subscribe = "accounts", "kafka.bootstrap.servers" = "broker:9092" }
+
+    [[outputs]]
+    view = "rings"                      # without view: all views that have no output of their own
+    target = "sqlite"                   # console, parquet, delta, sqlite, postgres
+    path = "rings.db"                   # a folder or a file; for postgres: dsn = "host=db"
+    table = "rings"
+    keys = ["a", "b", "c"]              # one row per key; or mode = "complete"
+
+    [state]
+    path = "state"
+
+    [ui]                                # serve the live page; or enabled = false
+    port = 8765
+
+=============== ==================================================================================
+table           keys
+=============== ==================================================================================
+(top level)     ``query``
+inputs.NAME     ``path``, ``format``, ``schema``, ``select``, ``feed``, ``keys``, ``sequence``,
+                ``strict``, ``retain``, ``on_expiry``, ``options``; as the option ``--source``
+outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``keys``,
+                ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
+run             ``once``, ``every``, ``bad_rows``, ``cells``, ``formula``, ``threads``, ``memory``
+state           ``path``, ``mode``; as ``--state`` and ``--state-mode``
+limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
+ui              ``enabled``, ``port``, ``host``, ``token_file``
+=============== ==================================================================================
+
+Paths are relative to the folder of the job file, so a job means the same wherever it is started.
+An option on the command line wins over the file (`RunOptions`). All problems of a file are reported
+at once, each with the key, the value and how to fix it. Keep passwords out of the file; use
+PGPASSWORD or a password file.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from streaming.cli.arguments.checks import Checks
+from streaming.cli.arguments.query_text import query_file
+from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_of, retry_of
+from streaming.cli.arguments.source import SETTINGS, SourceArgument
+from streaming.errors import EventsError
+
+__all__ = ["Job", "is_job_file", "read_job"]
+
+JOB: Final = ".toml"
+#: Bytes of the longest job file; a file that is longer is probably not a job file.
+MAX_JOB_BYTES: Final = 4 << 20
+MAX_PORT: Final = 65_535
+
+
+@dataclass(frozen=True)
+class Job:
+    """The contents of a job file.
+
+    Attributes:
+        query: The query, or the path of its file.
+        sources: The inputs by relation.
+        sinks: The outputs in order.
+        options: Values for other options of ``run``, by their names.
+        labels: How error messages name each of these options.
+    """
+
+    query: str
+    sources: Mapping[str, SourceArgument] = field(default_factory=dict)
+    sinks: tuple[SinkArgument, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def is_job_file(query: str) -> bool:
+    """Return whether the argument QUERY names a job file.
+
+    >>> is_job_file("jobs/rings.toml"), is_job_file("rings.sql")
+    (True, False)
+    """
+    return query.lower().endswith(JOB) and "\n" not in query and "\0" not in query
+
+
+def read_job(path: Path, checks: Checks) -> Job:
+    """Read a job file; report its problems to ``checks``.
+
+    Raises:
+        EventsError: The file cannot be read, or is not TOML.
+    """
+    root = _Table(_parse(path), path, "", checks)
+    query = root.text("query")
+    if query is None and "query" not in root:
+        root.report("query", 'the key is missing: add query = "views.sql", or the text of a query')
+    sources = {name: source for name, source in _read_inputs(root) if source is not None}
+    sinks = tuple(_read_outputs(root))
+    options: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    for name, keys in OPTIONS.items():
+        table = root.table(name)
+        for key, (option, read) in keys.items():
+            value = read(table, key)
+            if value is not None:
+                options[option], labels[option] = value, table.label(key)
+        table.end()
+    if "ui" in root:
+        options.setdefault("ui", True)
+    root.end()
+    if query is not None and (file := query_file(query)) is not None:
+        query = str(path.parent / file)
+    return Job(query or "", sources, sinks, options, labels)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """Parse the TOML file."""
+    try:
+        if not path.is_file() and path.exists():
+            raise EventsError(f"{path} is not a regular file: name a job file")
+        with path.open("rb") as file:
+            data = file.read(MAX_JOB_BYTES + 1)
+    except OSError as error:
+        raise EventsError(f"{path}: {error.strerror or error}") from None
+    if len(data) > MAX_JOB_BYTES:
+        raise EventsError(f"{path} has more than {MAX_JOB_BYTES:,} bytes: name a job file")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise EventsError(f"{path} is not UTF-8 text: save the file as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise EventsError(f"{path} is not a TOML file: {error}") from None
+
+
+def _read_inputs(root: _Table) -> Iterator[tuple[str, SourceArgument | None]]:
+    """Read the tables ``inputs.NAME``."""
+    inputs = root.table("inputs")
+    for name in inputs.names:
+        table = inputs.table(name)
+        yield name, _read_input(name, table)
+
+
+def _read_input(name: str, table: _Table) -> SourceArgument | None:
+    if not name.isidentifier():
+        table.report("", "is not a name: write letters, digits and _, as in [inputs.pay]")
+    path = table.path("path")
+    keys = table.texts("keys")
+    strict = table.flag("strict")
+    settings = {} if strict is None else {"strict": str(strict).lower()}
+    for key in SETTINGS:
+        if key not in ("keys", "strict") and (value := table.text(key)) is not None:
+            settings[key] = value
+    options = table.options("options")
+    if not table.end():
+        return None
+    with table.checks.check():
+        return SourceArgument.of(
+            name,
+            path or "",
+            options=options,
+            keys=keys or (),
+            settings=settings,
+            label=table.label(),
+        )
+    return None
+
+
+def _read_outputs(root: _Table) -> Iterator[SinkArgument]:
+    """Read the array of tables ``outputs``."""
+    for table in root.tables("outputs"):
+        view = table.text("view")
+        kind = table.choice("target", KINDS)
+        if kind is None and "target" not in table:
+            table.report("target", f"the key is missing: write one of {', '.join(KINDS)}")
+        place = table.text("dsn") if kind == "postgres" else table.path("path")
+        name = table.text("table") if kind in DATABASES else None
+        mode, keys = table.choice("mode", ("delta", "upsert", "complete")), table.texts("keys")
+        attempts = table.integer("retry_attempts", minimum=1)
+        seconds = table.number("retry_seconds")
+        if not table.end() or kind is None:
+            continue
+        with table.checks.check():
+            yield SinkArgument(
+                kind,
+                place or "",
+                name or "",
+                view,
+                output_of(mode, keys, label=table.label()),
+                retry_of(kind, attempts, seconds, label=table.label()),
+                table.label(),
+            )
+
+
+class _Table:
+    """A table of a job file: reads the values of keys, and reports those that are not valid.
+
+    Args:
+        values: The keys and values.
+        file: The job file.
+        name: The full name of the table; empty for the top level.
+        checks: Receives the problems.
+    """
+
+    def __init__(self, values: Mapping[str, Any], file: Path, name: str, checks: Checks) -> None:
+        self.checks = checks
+        self._values, self._file, self._name = values, file, name
+        self._keys: list[str] = []
+        self._is_valid = True
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    @property
+    def names(self) -> list[str]:
+        """All keys of the table, in the order of the file."""
+        return list(self._values)
+
+    def label(self, key: str = "") -> str:
+        """The file and the full name of a key, or of the table."""
+        return f"{self._file}: {'.'.join(filter(None, (self._name, key)))}"
+
+    def report(self, key: str, problem: str) -> None:
+        """Report a problem of a key."""
+        self._is_valid = False
+        self.checks.problems.append(f"{self.label(key)}: {problem}")
+
+    def end(self) -> bool:
+        """Report the keys that are unknown; return whether the table has no problem."""
+        for key in self._values:
+            if key not in self._keys:
+                alike = get_close_matches(key.lower(), self._keys, 1, 0.7)
+                hint = f"; do you mean {alike[0]}?" if alike else ""
+                self.report(key, f"there is no such key; keys are {', '.join(self._keys)}{hint}")
+        return self._is_valid
+
+    def text(self, key: str) -> str | None:
+        """Read a string."""
+        found: str | None = self._read(key, lambda value: isinstance(value, str), 'text, as "..."')
+        return found
+
+    def choice(self, key: str, names: tuple[str, ...]) -> str | None:
+        """Read one of several strings."""
+        choices = f"one of {', '.join(json.dumps(name) for name in names)}"
+        found: str | None = self._read(key, lambda value: value in names, choices)
+        return found
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """Read a list of strings, or one string."""
+        found = self._read(key, _is_texts, 'names of columns, as ["a", "b"]')
+        return None if found is None else (found,) if isinstance(found, str) else tuple(found)
+
+    def path(self, key: str) -> str | None:
+        """Read a path, relative to the folder of the job file, or a URI."""
+        text = self.text(key)
+        return text if not text or "://" in text else str(self._file.parent / text)
+
+    def file(self, key: str) -> Path | None:
+        """Read the path of a local file or folder."""
+        text = self.path(key)
+        return None if text is None else Path(text)
+
+    def flag(self, key: str) -> bool | None:
+        """Read a boolean."""
+        found: bool | None = self._read(
+            key, lambda value: isinstance(value, bool), "true or false, without quotes"
+        )
+        return found
+
+    def integer(self, key: str, *, minimum: int = 0, maximum: int = 2**63 - 1) -> int | None:
+        """Read an integer of a range."""
+        bounds = f"{minimum} or more" if maximum > MAX_PORT else f"{minimum} to {maximum}"
+        found: int | None = self._read(
+            key,
+            lambda value: _is_integer(value) and minimum <= value <= maximum,
+            f"an integer, {bounds}",
+        )
+        return found
+
+    def number(self, key: str) -> float | None:
+        """Read a number of seconds."""
+        found = self._read(
+            key,
+            lambda value: (
+                (_is_integer(value) or isinstance(value, float)) and 0 <= value < float("inf")
+            ),
+            "a number of seconds, 0 or more",
+        )
+        return None if found is None else float(found)
+
+    def size(self, key: str) -> str | None:
+        """Read a number of bytes: an integer, or text with a unit."""
+        found = self._read(
+            key,
+            lambda value: isinstance(value, str) or (_is_integer(value) and value >= 0),
+            'bytes, as 4000000 or "4G"',
+        )
+        return None if found is None else str(found)
+
+    def table(self, key: str) -> _Table:
+        """Read a table; an absent one is empty."""
+        found = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        name = ".".join(filter(None, (self._name, key)))
+        return _Table(found or {}, self._file, name, self.checks)
+
+    def tables(self, key: str) -> list[_Table]:
+        """Read an array of tables; an absent one is empty."""
+        found = self._read(
+            key,
+            lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
+            f"an array of tables, as [[{key}]]",
+        )
+        return [
+            _Table(one, self._file, f"{key}[{number}]", self.checks)
+            for number, one in enumerate(found or [], 1)
+        ]
+
+    def options(self, key: str) -> dict[str, str]:
+        """Read a table of options for Spark; numbers and booleans become text.
+
+        TOML reads ``a.b = 1`` as a table in a table; the option is ``a.b`` again.
+        """
+        found = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        options = {}
+        for name, value in _flatten(found or {}):
+            if isinstance(value, str | int | float):
+                options[name] = str(value).lower() if isinstance(value, bool) else str(value)
+            else:
+                self.report(f"{key}.{name}", "write text, a number, true or false")
+        return options
+
+    def _read(self, key: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
+        """The value of a key; None if there is none, or if it is not valid."""
+        self._keys.append(key)
+        value = self._values.get(key)
+        if value is None or is_valid(value):
+            return value
+        shown = json.dumps(value, default=str, ensure_ascii=False)
+        self._is_valid = False
+        self.checks.problems.append(f"{self.label(key)} = {shown}: write {expected}")
+        return None
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys and values of nested tables, with dots in the keys."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_texts(value: object) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, str) and one for one in value)
+    return isinstance(value, str) and bool(value)
+
+
+_Reader: TypeAlias = Callable[[_Table, str], Any]
+#: By table and key: the option of ``run``, and how its value is read.
+OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
+    "run": {
+        "once": ("once", _Table.flag),
+        "every": ("every", _Table.text),
+        "bad_rows": ("bad_rows", _Table.text),
+        "cells": ("cells", partial(_Table.integer, minimum=1)),
+        "formula": ("formula", _Table.text),
+        "threads": ("threads", partial(_Table.integer, minimum=1)),
+        "memory": ("memory", _Table.text),
+    },
+    "state": {"path": ("state", _Table.file), "mode": ("state_mode", _Table.text)},
+    "limits": {
+        "max_step_rows": ("max_step_rows", _Table.integer),
+        "max_step_bytes": ("max_step_bytes", _Table.size),
+        "max_seconds": ("max_seconds", _Table.number),
+    },
+    "ui": {
+        "enabled": ("ui", _Table.flag),
+        "port": ("ui_port", partial(_Table.integer, maximum=MAX_PORT)),
+        "host": ("ui_host", _Table.text),
+        "token_file": ("ui_token_file", _Table.file),
+    },
+}

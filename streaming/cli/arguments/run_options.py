@@ -1,0 +1,99 @@
+"""The options of the command ``run``, from the command line and from a job file.
+
+An option that is given on the command line wins over the value in the job file: ``--source``
+replaces the input of the same name, and ``--sink`` replaces all outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from streaming.cli.arguments.checks import Checks
+from streaming.cli.arguments.job_file import Job, is_job_file, read_job
+from streaming.cli.arguments.sink import SinkArgument
+from streaming.cli.arguments.source import SourceArgument, parse_sources
+
+__all__ = ["RunOptions"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of the command ``run``.
+
+    The fields have the names of the options, and their meaning (see `declarations.run`).
+
+    Attributes:
+        sources: The sources by relation.
+        sinks: The sinks in order.
+        labels: How error messages name the options whose values are from a job file.
+    """
+
+    query: str
+    sources: dict[str, SourceArgument]
+    sinks: list[SinkArgument]
+    state: Path | None
+    state_mode: str
+    once: bool
+    every: str | None
+    bad_rows: str
+    cells: int | None
+    formula: str
+    threads: int
+    max_step_rows: int | None
+    max_step_bytes: str | None
+    max_seconds: float | None
+    memory: str
+    ui: bool
+    ui_port: int
+    ui_host: str
+    ui_token_file: Path | None
+    check: bool
+    verbose: bool
+    log_format: str
+    json: bool
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        query: str,
+        source: Collection[str],
+        sink: Collection[str],
+        *,
+        explicit: Collection[str],
+        checks: Checks,
+        **others: Any,
+    ) -> RunOptions:
+        """Combine the command line with the job file, if ``query`` names one.
+
+        Args:
+            query: The query, or the job file.
+            source: The values of ``--source``.
+            sink: The values of ``--sink``.
+            explicit: The options that are given on the command line; others have defaults.
+            checks: Receives the problems of sources, sinks and the job file.
+            others: The other options by name.
+
+        Raises:
+            EventsError: The job file cannot be read, or is not TOML.
+        """
+        job = read_job(Path(query), checks) if is_job_file(query) else Job(query)
+        sources, sinks = dict(job.sources), list(job.sinks)
+        if source or not (sources or checks.problems):
+            with checks.check():
+                sources |= parse_sources(list(source))
+        if sink:
+            sinks = []
+        for text in sink:
+            with checks.check():
+                sinks.append(SinkArgument.parse(text))
+        from_file = {name: value for name, value in job.options.items() if name not in explicit}
+        labels = {name: label for name, label in job.labels.items() if name in from_file}
+        return cls(job.query, sources, sinks, **{**others, **from_file}, labels=labels)
+
+    def label(self, option: str) -> str:
+        """How error messages name an option: its key in the job file, or ``--option``."""
+        return self.labels.get(option, f"--{option.replace('_', '-')}")

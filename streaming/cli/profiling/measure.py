@@ -1,0 +1,213 @@
+"""Measuring: the same steps three times, first to be warm, then plainly, then with the profiler.
+
+The plain times are what a step costs; the profiled ones say where it goes, and are longer by what
+telling costs. Both are given. Steps are profiled again and again until a second is full, since
+levels of a join are sampled. With a state directory each step is written as the sink writes it:
+deltas, pieces of state, a manifest, with its syncs; Spark's own part of a micro-batch is not here.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from circuits import Circuit
+from circuits.runtime.graph_profile import hooks_of, joins_of
+from dbsp_wcoj import warm_up
+from dbsp_wcoj.execution.profiler import Hook, Profiler
+from dbsp_wcoj.planning.level_profile import LevelProfile, level_profiles
+from streaming.cli.profiling.rows import Stream
+from streaming.state.store import Store
+
+__all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measure"]
+
+ENOUGH: Final = 1.0  # seconds
+MOST_PASSES: Final = 50
+
+
+@dataclass(frozen=True)
+class Part:
+    """A phase, means of a step: milliseconds, share of the whole, calls and rows."""
+
+    phase: str
+    ms: float
+    share: float
+    calls: float
+    rows: float
+
+
+@dataclass(frozen=True)
+class TermTimes:
+    """A term of a join: its runs and milliseconds of a step, its levels in a run."""
+
+    join: str
+    term: str
+    runs: float
+    ms: float
+    levels: list[LevelProfile]
+
+
+@dataclass(frozen=True)
+class ArrangementProfile:
+    """An arrangement as it is at the end."""
+
+    name: str
+    columns: int
+    rows: int
+    runs: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All that is shown."""
+
+    loaded: int
+    load_ms: float
+    batch: float
+    steps: int
+    median_ms: float
+    mean_ms: float
+    p99_ms: float
+    profiled_ms: float
+    rows_out: float
+    parts: list[Part]
+    queries: dict[str, str]
+    terms: list[TermTimes]
+    state: list[ArrangementProfile]
+    written: float | None
+
+
+class _Steps:
+    """Steps of a circuit, written to a store if there is one."""
+
+    def __init__(self, circuit: Circuit, store: Store | None) -> None:
+        self.circuit, self.store = circuit, store
+        self.batch_id = 0
+        self.out = 0
+        self.written = 0
+
+    def __call__(self, tables: dict[str, Any]) -> float:
+        """Do one; its seconds."""
+        begun = perf_counter()
+        store = self.store
+        if store is not None:
+            store.find(self.batch_id, None)
+        step = self.circuit.prepare(tables)
+        if store is not None:
+            outputs, digests = step.outputs, step.digests
+            store.write(self.batch_id, None, step, outputs=outputs, digests=digests)
+            self.written += store.bytes_written
+        step.commit()
+        if store is not None:
+            store.settle()
+        seconds = perf_counter() - begun
+        self.batch_id += 1
+        self.out += sum(table.num_rows for table in step.outputs.values())
+        return seconds
+
+
+def measure(
+    circuit: Circuit,
+    stream: Stream,
+    *,
+    store: Store | None = None,
+    parallel: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Profile:
+    """Run the steps of a stream through a circuit that has no state yet.
+
+    Args:
+        circuit: The views.
+        stream: What is loaded, and the steps.
+        store: Where each step is written, if anywhere.
+        parallel: Whether joins run on other threads, so that levels cannot be sampled.
+        say: Gets a line of progress.
+    """
+    say("compiling, once on a machine ...")
+    warm_up()
+    do = _Steps(circuit, store)
+    say(f"loading {stream.rows:,} rows ...")
+    load = do(stream.load)
+    say(f"{len(stream.steps)} steps to be warm ...")
+    for tables in stream.steps:
+        do(tables)
+    say(f"{len(stream.steps)} steps ...")
+    plain = [do(tables) for tables in stream.steps]
+    say(f"{len(stream.steps)} steps, profiled, for a second at most ...")
+    hooks = (*hooks_of(circuit), Hook(Store, "write", "write"), Hook(Store, "find", "write"))
+    do.out = do.written = 0
+    with ThreadPoolExecutor(1) as executor:
+        sampling = None if parallel else executor
+        with Profiler(perf_counter, sampling, hooks=hooks) as profiler:
+            profiled = [do(tables) for tables in stream.steps]
+            while sum(profiled) < ENOUGH and len(profiled) < MOST_PASSES * len(stream.steps):
+                profiled += [do(tables) for tables in stream.steps]
+    steps = len(profiled)
+    return Profile(
+        loaded=stream.rows,
+        load_ms=1000 * load,
+        batch=stream.batch,
+        steps=len(stream.steps),
+        median_ms=1000 * statistics.median(plain),
+        mean_ms=1000 * statistics.fmean(plain),
+        p99_ms=1000 * float(np.quantile(plain, 0.99, method="higher")),
+        profiled_ms=1000 * statistics.fmean(profiled),
+        rows_out=do.out / steps,
+        parts=_parts(profiler, sum(profiled), steps),
+        queries={name: str(view.query) for name, view in joins_of(circuit).items()},
+        terms=_terms(circuit, profiler, steps),
+        state=_state(circuit),
+        written=None if store is None else do.written / steps,
+    )
+
+
+def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
+    """The phases in the order of their first call, and what is left."""
+    parts = [
+        Part(
+            name,
+            1000 * phase.seconds / steps,
+            phase.seconds / total,
+            phase.calls / steps,
+            phase.rows / steps,
+        )
+        for name, phase in profiler.phases.items()
+        if phase.calls or phase.seconds
+    ]
+    left = total - sum(phase.seconds for phase in profiler.phases.values())
+    return [*parts, Part("other", 1000 * left / steps, left / total, 0.0, 0.0)]
+
+
+def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
+    """The terms that ran, by join; of those that were planned anew since, nothing but that."""
+    known = {
+        id(bound.physical): (name, str(bound.term))
+        for name, view in joins_of(circuit).items()
+        for bound in view.terms
+    }
+    found = []
+    for key, term in profiler.terms.items():
+        name, text = known.get(key, ("", "planned anew since"))
+        levels = level_profiles(profiler, term)
+        found.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
+    return found
+
+
+def _state(circuit: Circuit) -> list[ArrangementProfile]:
+    found = []
+    for name, trace in circuit.graph.traces.items():
+        for arrangement in trace.arrangements:
+            spine = arrangement.spine
+            order = ",".join(map(str, arrangement.order))
+            runs = len(spine.runs)
+            found.append(
+                ArrangementProfile(f"{name}[{order}]", trace.arity, spine.rows, runs, spine.nbytes)
+            )
+    return found

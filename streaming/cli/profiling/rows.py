@@ -1,0 +1,94 @@
+"""The rows of a profile: what is loaded first, and the steps that insert and delete the rest.
+
+A step has ``batch`` rows, of each relation as large a share as it has of all rows. Every step that
+inserts has one that deletes the same rows, so a profile ends with the state it began with, and can
+be run again over the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from streaming.errors import EventsError
+
+__all__ = ["Stream", "generate_graph", "split_stream"]
+
+# Most rows of a relation that are streamed, as a share: something must be left to join with.
+STREAMED: Final = 0.5
+DEGREE: Final = 8
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A load, then steps by relation; those that insert come first."""
+
+    load: dict[str, pa.Table]
+    steps: list[dict[str, pa.Table]]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the load."""
+        rows: list[int] = [table.num_rows for table in self.load.values()]
+        return sum(rows)
+
+    @property
+    def batch(self) -> float:
+        """Mean rows of a step."""
+        rows: list[int] = [sum(t.num_rows for t in step.values()) for step in self.steps]
+        return sum(rows) / len(rows)
+
+
+def generate_graph(rows: int, skew: float, seed: int) -> pa.Table:
+    """A graph of distinct edges (src, dst), 8 for a node; ends have ranks by a power law.
+
+    >>> generate_graph(100, 0.5, 1).num_rows
+    100
+    """
+    nodes = max(rows // DEGREE, 20)
+    generator = np.random.default_rng(seed)
+    keys = np.empty(0, np.int64)
+    while len(keys) < rows:
+        ends = (nodes * generator.random((2, 2 * rows)) ** (1.0 / (1.0 - skew))).astype(np.int64)
+        source, target = ends[:, ends[0] != ends[1]]
+        keys = np.unique(np.concatenate([keys, source * nodes + target]))
+    keys = np.sort(generator.choice(keys, rows, replace=False))
+    columns = [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")]
+    return pa.table([keys // nodes, keys % nodes], schema=pa.schema(columns))
+
+
+def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed: int) -> Stream:
+    """Cut shuffled tables into a load and steps.
+
+    Raises:
+        EventsError: There are too few rows for one step.
+    """
+    total = sum(table.num_rows for table in tables.values())
+    load: dict[str, pa.Table] = {}
+    streamed: list[dict[str, pa.Table]] = [{} for _ in range(steps)]
+    for name, table in tables.items():
+        rows = table.num_rows
+        order = np.random.default_rng(seed).permutation(rows)
+        share = round(batch * rows / total) if total else 0
+        share = min(share, int(rows * STREAMED) // steps)
+        for number, step in enumerate(streamed):
+            if share:
+                step[name] = table.take(order[number * share : (number + 1) * share])
+        load[name] = table.take(order[steps * share :])
+    if not any(streamed):
+        raise EventsError(
+            f"{total:,} rows are too few for {steps} steps of {batch:,}: "
+            "give more rows, a smaller --batch or fewer --steps"
+        )
+    back = [
+        {name: _weighted(table, -1) for name, table in step.items()} for step in reversed(streamed)
+    ]
+    return Stream(load, [*streamed, *back])
+
+
+def _weighted(table: pa.Table, weight: int) -> pa.Table:
+    return table.append_column("weight", pa.array(np.full(table.num_rows, weight, np.int64)))

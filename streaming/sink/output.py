@@ -1,0 +1,201 @@
+"""Outputs: the target of each view and the mode in which the view's changes are written.
+
+::
+
+    ViewSink(circuit, [Output("waiting", SqlTarget(connect), mode="upsert", keys=["nr"])])
+
+Each published table is stored with its mode in the metadata of its schema. A micro-batch may come
+again to a sink that now has another mode, and a target must not get one micro-batch in two modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import Circuit, UnknownViewError
+from circuits.schema import WEIGHT
+from streaming.errors import TargetError
+from streaming.targets.frame import FrameTarget
+from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
+from streaming.targets.target import Target, ViewDelta
+
+__all__ = ["MODE_KEY", "OnDelta", "Output", "OutputRouting", "Outputs", "route_outputs"]
+
+OnDelta = Callable[[DataFrame, int], object]
+
+#: The metadata key of the mode of a published table; the value is ``str(OutputMode)``.
+MODE_KEY: Final = b"dbsp_wcoj.output"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One view, its target and its output mode.
+
+    Attributes:
+        view: An output of the circuit.
+        target: A `Target`, or a function ``(frame, batch_id)``. Without a target the changes are
+            only in the state directory and in ``ViewSink.last``.
+        mode: ``"delta"``: the changed rows with weights. ``"upsert"``: for each touched key its
+            current row (weight 1) or a tombstone (weight -1); every key must have one row.
+            ``"complete"``: the whole view after each step, for small views.
+        keys: The key columns, in mode ``"upsert"``.
+
+    Raises:
+        TargetError: The target is neither a target nor a function, the mode is unknown, or the keys
+            do not fit the mode.
+
+    >>> Output("waiting", mode="upsert", keys=["nr"]).output_mode.needs_view
+    True
+    """
+
+    view: str
+    target: Target | OnDelta | None = None
+    mode: Mode = "delta"
+    keys: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", self.output_mode.keys)
+        if not (self.target is None or callable(self.target) or isinstance(self.target, Target)):
+            raise TargetError(
+                f"view {self.view!r}: {self.target!r} is not a target: give an object with a "
+                "method write(delta), or a function of a frame and a batch id"
+            )
+
+    @cached_property
+    def output_mode(self) -> OutputMode:
+        """The mode with its keys."""
+        return OutputMode(self.mode, self.keys)
+
+    @property
+    def target_name(self) -> str:
+        """The kind of the target, for messages."""
+        if self.target is None:
+            return "no target"
+        name = getattr(self.target, "__name__", "a function") if callable(self.target) else ""
+        return name or type(self.target).__name__
+
+
+#: The outputs of a sink as its caller gives them: one target of all views, or a list.
+Outputs = Iterable[Output] | Target | OnDelta | None
+
+
+@dataclass(frozen=True)
+class OutputRouting:
+    """The outputs of a sink by view; a view without an output has no target and mode ``delta``."""
+
+    outputs: Mapping[str, Output]
+
+    def output_of(self, view: str) -> Output:
+        """The output of a view."""
+        return self.outputs.get(view) or Output(view)
+
+    def tables(
+        self, deltas: Mapping[str, pa.Table], after: Callable[[str], PostStepReader]
+    ) -> dict[str, pa.Table]:
+        """Return the table to publish for each view, in its output mode.
+
+        Args:
+            deltas: The consolidated delta of each view.
+            after: Reads a materialized view after the step.
+
+        Raises:
+            TargetError: A view in mode ``upsert`` does not have one row per key.
+        """
+        tables = {}
+        for view, delta in deltas.items():
+            mode = self.output_of(view).output_mode
+            table = mode.changes(view, delta, after(view) if mode.needs_view else None)
+            tables[view] = table.replace_schema_metadata({MODE_KEY: str(mode)})
+        return tables
+
+    def publish(
+        self,
+        view: str,
+        batch_id: int,
+        table: pa.Table,
+        *,
+        state_id: str,
+        files: tuple[str, ...],
+        session: SparkSession,
+    ) -> None:
+        """Write a published table to the target of its view, if the view has one.
+
+        Errors of the target pass through.
+
+        Raises:
+            TargetError: The micro-batch was published in another mode before.
+        """
+        output = self.output_of(view)
+        if output.target is None:
+            return
+        mode, stored = output.output_mode, table.schema.metadata[MODE_KEY].decode()
+        if stored != str(mode):
+            raise TargetError(
+                f"view {view!r}: micro-batch {batch_id} was published as {stored} and comes again, "
+                f"now to be published as {mode}: start the query once with the earlier mode, and "
+                "change the mode after that"
+            )
+        table = table.replace_schema_metadata(None)
+        delta = ViewDelta(
+            view, batch_id, table, mode.mode, tuple(mode.keys), state_id=state_id, files=files
+        )
+        if callable(output.target):
+            FrameTarget(output.target, session).write(delta)
+        else:
+            output.target.write(delta)
+
+
+def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:
+    """Check the outputs of a sink against its circuit.
+
+    Raises:
+        UnknownViewError: An output names a view that is not an output of the circuit.
+        TargetError: A view has two outputs, a key is not a column of its view, or the view is not
+            materialized and its mode needs it.
+    """
+    by_view: dict[str, Output] = {}
+    for output in _as_list(circuit, outputs):
+        if output.view not in circuit.outputs:
+            raise UnknownViewError(
+                f"outputs: {output.view!r} is no output of the circuit; outputs are "
+                f"{', '.join(circuit.outputs)}"
+            )
+        if output.view in by_view:
+            raise TargetError(
+                f"outputs: view {output.view!r} has two outputs: give one, whose target writes to "
+                "both places"
+            )
+        _check_mode(circuit, output)
+        by_view[output.view] = output
+    return OutputRouting(by_view)
+
+
+def _as_list(circuit: Circuit, outputs: Outputs) -> list[Output]:
+    if outputs is None:
+        return []
+    if isinstance(outputs, Iterable) and not isinstance(outputs, str | Mapping | Target):
+        listed = list(outputs)
+        if all(isinstance(output, Output) for output in listed):
+            return listed
+    elif callable(outputs) or isinstance(outputs, Target):
+        return [Output(view, outputs) for view in circuit.outputs]
+    raise TargetError(
+        f"outputs is {outputs!r}: give a list of Output(view, target), or one target or function "
+        "for all views"
+    )
+
+
+def _check_mode(circuit: Circuit, output: Output) -> None:
+    view, mode = output.view, output.output_mode
+    mode.check(view, [name for name in circuit.schema(view).arrow.names if name != WEIGHT])
+    if mode.needs_view and view not in circuit.materialized:
+        raise TargetError(
+            f"view {view!r}: output mode {mode.mode!r} needs the whole view, and the view is not "
+            f"materialized: compile the circuit with materialize=[{view!r}]"
+        )

@@ -1,0 +1,269 @@
+"""Output modes: the table that a target receives for one step of a view.
+
+::
+
+    delta       the changed rows with weights; the deltas add up to the view
+    upsert      for each touched key its current row (weight 1), or a tombstone (weight -1)
+    complete    the whole view, rows with weights
+
+    OutputMode("upsert", ["nr"])
+
+A delta is consolidated, so it never has both +1 and -1 of a row, but an update is two rows, the old
+one with -1 and the new one with +1. ``upsert`` makes one of them, for targets that keep a row per
+key. Law: the last upsert of each key, without tombstones, is the view.
+
+``upsert`` needs a view in which each key has exactly one row. The mode checks this before anything
+is written, for the touched keys in the state *after* the step: `PostStepReader` looks them up. The
+delta alone does not show it, because a key whose row is inserted today may have had another row
+since yesterday. With the look-up the check does not depend on earlier steps, and the rows to write
+are simply the rows found; a touched key without a row is a tombstone. Keys are equal as in GROUP
+BY: NULL equals NULL and NaN equals NaN.
+
+Cost: ``delta`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the view.
+
+Alternatives considered: remembering the rows of each key here. The view is materialized already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.schema import WEIGHT
+from circuits.types.codecs.codec import Codecs
+from circuits.types.functions.text_formatting import readable
+from streaming.errors import TargetError
+
+__all__ = [
+    "OUTPUT_MODES",
+    "Mode",
+    "OutputMode",
+    "PostStepReader",
+    "PostStepTable",
+    "fold_upserts",
+]
+
+Mode = Literal["delta", "upsert", "complete"]
+OUTPUT_MODES: Final = ("delta", "upsert", "complete")
+MAX_VALUE_CHARS: Final = 60  # of a value in a message
+
+
+class PostStepReader(Protocol):
+    """Reads a view in its state after the step, rows with ``weight``."""
+
+    def rows(self) -> pa.Table:
+        """The whole view."""
+        ...
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        """The rows of the view whose key columns equal a row of ``keys``, as in GROUP BY.
+
+        Args:
+            keys: Distinct rows of some columns of the view.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class OutputMode:
+    """A mode and, for ``upsert``, the key columns.
+
+    Raises:
+        TargetError: The mode is unknown, or the keys do not fit the mode.
+
+    >>> after = PostStepTable(pa.table({"nr": [1, 7], "items": [1, 4], "weight": [1, 1]}))
+    >>> step = pa.table({"nr": [1, 1, 2], "items": [1, 2, 5], "weight": [1, -1, -1]})
+    >>> OutputMode("upsert", ["nr"]).changes("waiting", step, after).to_pylist()
+    [{'nr': 1, 'items': 1, 'weight': 1}, {'nr': 2, 'items': 5, 'weight': -1}]
+    """
+
+    mode: Mode = "delta"
+    keys: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
+        object.__setattr__(self, "keys", keys)
+        if self.mode not in OUTPUT_MODES:
+            raise TargetError(f"output mode {self.mode!r} is none of {', '.join(OUTPUT_MODES)}")
+        if self.mode != "upsert" and keys:
+            raise TargetError(
+                f"output mode {self.mode!r} has no keys, but keys={list(keys)} is set: remove "
+                "keys, or use mode='upsert'"
+            )
+        if self.mode == "upsert" and (not keys or len(set(keys)) != len(keys)):
+            raise TargetError(
+                f"output mode 'upsert' needs distinct key columns, not keys={list(keys)}; "
+                "for a view of a single row use mode='complete'"
+            )
+
+    def __str__(self) -> str:
+        """The text that is stored with published tables, for example ``upsert('nr')``."""
+        return f"{self.mode}({', '.join(map(repr, self.keys))})"
+
+    @property
+    def needs_view(self) -> bool:
+        """Whether the view must be materialized."""
+        return self.mode != "delta"
+
+    def check(self, view: str, columns: Sequence[str]) -> None:
+        """Check that the keys are columns of the view.
+
+        Raises:
+            TargetError: A key is not a column of the view.
+
+        >>> OutputMode("upsert", ["number"]).check("waiting", ["nr", "items"])
+        Traceback (most recent call last):
+        streaming.errors.TargetError: view 'waiting': the output key 'number' is not a column of \
+the view; columns are nr, items
+        """
+        for key in self.keys:
+            if key not in columns:
+                raise TargetError(
+                    f"view {view!r}: the output key {key!r} is not a column of the view; columns "
+                    f"are {', '.join(columns)}"
+                )
+
+    def changes(self, view: str, delta: pa.Table, after: PostStepReader | None = None) -> pa.Table:
+        """Return the table that the target receives for a step.
+
+        Args:
+            view: The name of the view, for messages.
+            delta: The consolidated delta of the step, rows with ``weight``.
+            after: The view after the step; not needed in mode ``delta``.
+
+        Returns:
+            A table of the columns of ``delta``.
+
+        Raises:
+            TargetError: The view is not materialized, or in mode ``upsert`` a touched key has
+                several rows or a weight other than 1.
+
+        Complexity:
+            O(rows of the delta and of the result), and one look-up of the touched keys or one scan
+            of the view.
+        """
+        if self.mode == "delta":
+            return delta
+        if after is None:
+            raise TargetError(
+                f"view {view!r}: output mode {self.mode!r} needs a materialized view: compile the "
+                f"circuit with materialize=[{view!r}]"
+            )
+        if self.mode == "complete":
+            return after.rows().select(delta.column_names).cast(delta.schema)
+        return self._upserts(view, delta, after) if delta.num_rows else delta
+
+    def _upserts(self, view: str, delta: pa.Table, after: PostStepReader) -> pa.Table:
+        schema, delta = delta.schema, _without_view_types(delta)
+        touched = delta.select(self.keys)
+        touched = touched.take(_first_positions(_group_numbers(touched)))
+        touched = touched.cast(pa.schema([schema.field(key) for key in self.keys]))
+        now = after.rows_of(touched).select(schema.names).cast(delta.schema)
+        groups = _group_numbers(pa.concat_tables([now.select(self.keys), delta.select(self.keys)]))
+        now_groups, delta_groups = groups[: now.num_rows], groups[now.num_rows :]
+        self._check_unique(view, now, now_groups)
+        leaving = pc.less(delta.column(WEIGHT), 0).to_numpy(zero_copy_only=False)
+        gone = np.flatnonzero(leaving & ~np.isin(delta_groups, now_groups))
+        tombstones = delta.take(gone[_first_positions(delta_groups[gone])])
+        return pa.concat_tables([_with_weight(now, 1), _with_weight(tombstones, -1)]).cast(schema)
+
+    def _check_unique(self, view: str, now: pa.Table, groups: npt.NDArray[np.int64]) -> None:
+        weights = now.column(WEIGHT).to_numpy()
+        counts = np.bincount(groups, minlength=1)
+        bad = np.flatnonzero((weights != 1) | (counts[groups] > 1))
+        if not len(bad):
+            return
+        rows = readable(now.take(np.flatnonzero(groups == groups[bad[0]])[:2])).to_pylist()
+        key = ", ".join(f"{name} = {_format_value(rows[0][name])}" for name in self.keys)
+        others = [name for name in now.column_names if name not in (*self.keys, WEIGHT)]
+        raise TargetError(
+            f"view {view!r}: mode 'upsert' needs one row for every ({', '.join(self.keys)}), but "
+            f"after this step {key} has "
+            + " and ".join(_format_row(row) for row in rows)
+            + "; add a column that distinguishes them to the keys (other columns: "
+            f"{', '.join(others) or 'none'}), make the view unique by GROUP BY, or use "
+            "mode='delta' or mode='complete'. Nothing was written"
+        )
+
+
+@dataclass(frozen=True)
+class PostStepTable:
+    """`PostStepReader` of a view that is given as a table; a look-up scans the table."""
+
+    table: pa.Table
+
+    def rows(self) -> pa.Table:
+        return self.table
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        both = pa.concat_tables([keys, self.table.select(keys.column_names)])
+        groups = _group_numbers(both)
+        mine = np.isin(groups[keys.num_rows :], groups[: keys.num_rows])
+        return _without_view_types(self.table).filter(pa.array(mine)).cast(self.table.schema)
+
+
+def fold_upserts(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
+    """Return the view that upserts add up to: the last row of each key, without tombstones.
+
+    Complexity:
+        O(rows), and sorting their keys.
+
+    >>> first = pa.table({"nr": [1, 2], "items": [2, 5], "weight": [1, 1]})
+    >>> second = pa.table({"nr": [2], "items": [5], "weight": [-1]})
+    >>> fold_upserts([first, second], ["nr"]).to_pylist()
+    [{'nr': 1, 'items': 2, 'weight': 1}]
+    """
+    schema = upserts[0].schema
+    table = _without_view_types(pa.concat_tables(upserts))
+    groups = _group_numbers(table.select(keys))
+    last = np.sort(len(groups) - 1 - _first_positions(groups[::-1]))
+    table = table.take(last)
+    return table.filter(pc.greater(table.column(WEIGHT), 0)).cast(schema)
+
+
+def _group_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Number the rows from 0 without gaps; equal rows have equal numbers."""
+    codecs = Codecs()
+    groups = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        _, inverse = np.unique(codecs.codec(column.type).encode(column), return_inverse=True)
+        width = int(inverse.max(initial=0)) + 1
+        _, groups = np.unique(groups * width + inverse, return_inverse=True)  # < rows ** 2
+    return groups
+
+
+def _first_positions(groups: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the first position of each group."""
+    return np.unique(groups, return_index=True)[1]
+
+
+def _without_view_types(table: pa.Table) -> pa.Table:
+    """Cast string-view and binary-view columns, because Arrow cannot take rows of them."""
+    for place, field in enumerate(table.schema):
+        if field.type in (pa.string_view(), pa.binary_view()):
+            type_ = pa.string() if field.type == pa.string_view() else pa.binary()
+            table = table.set_column(place, field.with_type(type_), table.column(place).cast(type_))
+    return table
+
+
+def _with_weight(table: pa.Table, weight: int) -> pa.Table:
+    place = table.column_names.index(WEIGHT)
+    weights = pa.array(np.full(table.num_rows, weight, np.int64))
+    return table.set_column(place, table.schema.field(place), weights)
+
+
+def _format_row(row: dict[str, object]) -> str:
+    weight = row.pop(WEIGHT)
+    values = ", ".join(f"{name}: {_format_value(value)}" for name, value in row.items())
+    return f"{{{values}}} with weight {weight}"
+
+
+def _format_value(value: object) -> str:
+    text = repr(value) if value is not None else "NULL"
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."

@@ -1,0 +1,316 @@
+"""Job files: what ``dbsp-wcoj run job.toml`` reads, and the errors of a file that is not valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from circuits import InputOptions, Retention
+from streaming.cli.app import app
+from streaming.cli.arguments import job_file
+from streaming.cli.arguments.checks import Checks
+from streaming.cli.arguments.job_file import OPTIONS, read_job
+from streaming.cli.arguments.run_options import RunOptions
+from streaming.cli.arguments.sink import SinkArgument
+from streaming.errors import EventsError
+from streaming.targets.output_mode import OutputMode
+from tests.support.tables import edges
+
+JOB = """
+query = "n.sql"
+
+[inputs.e]
+path = "in"
+
+[[outputs]]
+target = "sqlite"
+path = "d.db"
+table = "n"
+keys = ["src"]
+
+[state]
+path = "state"
+mode = "750"
+"""
+QUERY = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("streaming.cli.commands.run.start_session", start)
+    monkeypatch.setattr("streaming.cli.commands.run.find_java", lambda: "Java 21")
+
+
+def write_job(folder: Path, text: str = JOB) -> Path:
+    (folder / "in").mkdir(exist_ok=True)
+    pq.write_table(edges((1, 2)), folder / "in" / "0.parquet")
+    (folder / "n.sql").write_text(QUERY)
+    (folder / "job.toml").write_text(text)
+    return folder / "job.toml"
+
+
+def problems_of(folder: Path, text: str) -> list[str]:
+    """The problems of a job file, without the name of the file."""
+    checks = Checks()
+    read_job(write_job(folder, text), checks)
+    prefix = f"{folder}/job.toml: "
+    assert all(problem.startswith(prefix) for problem in checks.problems)
+    return [problem.removeprefix(prefix) for problem in checks.problems]
+
+
+def invoke(*words: object) -> tuple[int, str, str]:
+    found = CliRunner().invoke(app, ["run", *map(str, words)])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_check_reads_a_job_and_reports_its_parts(tmp_path: Path) -> None:
+    status, out, errors = invoke(write_job(tmp_path), "--check", "--json")
+    assert (status, errors) == (0, "")
+    found = {one["what"]: one["found"] for one in json.loads(out)["checks"]}
+    assert found["query"] == "1 view: n"
+    assert found["source e"] == f"parquet in {tmp_path}/in: src int64, dst int64"
+    assert found["sink n"] == f"sqlite:{tmp_path}/d.db#n, upsert('src')"
+    assert found["state"] == f"{tmp_path}/state, new"
+    assert not (tmp_path / "state").exists() and not (tmp_path / "d.db").exists()
+
+
+def test_a_job_means_what_the_options_mean(tmp_path: Path) -> None:
+    text = """
+    query = "SELECT 1"
+    [inputs.pay]
+    path = "in/*.parquet"
+    schema = "src long, ts timestamp"
+    keys = ["ts", "a column, with a comma"]
+    sequence = "ts"
+    strict = true
+    retain = "ts 7 days"
+    on_expiry = "keep"
+    options = { maxFilesPerTrigger = 1, latestFirst = true }
+    [inputs.lake]
+    path = "s3://lake/e"
+    format = "delta"
+    schema = "src long"
+    feed = "delta"
+    [inputs.orders]
+    format = "kafka"
+    schema = "nr long"
+    feed = "debezium"
+    [inputs.orders.options]
+    subscribe = "orders"
+    kafka.bootstrap.servers = "a:1,b:2"
+    [[outputs]]
+    view = "a"
+    target = "postgres"
+    dsn = "host=db"
+    mode = "complete"
+    retry_attempts = 3
+    retry_seconds = 60
+    [[outputs]]
+    target = "parquet"
+    path = "out/{view}"
+    [run]
+    once = true
+    every = "5 seconds"
+    bad_rows = "dead_letter"
+    cells = 4
+    formula = "auto"
+    threads = 2
+    memory = "4g"
+    [limits]
+    max_step_rows = 0
+    max_step_bytes = "4G"
+    max_seconds = 60
+    [ui]
+    port = 0
+    host = "localhost"
+    token_file = "token"
+    """
+    checks = Checks()
+    job = read_job(write_job(tmp_path, text), checks)
+    assert checks.problems == []
+    assert job.query == "SELECT 1"
+    pay, lake, orders = job.sources.values()
+    assert pay.path == tmp_path / "in/*.parquet"
+    assert pay.options == {"maxFilesPerTrigger": "1", "latestFirst": "true"}
+    assert pay.input_options() == InputOptions(
+        keys=["ts", "a column, with a comma"],
+        strict=True,
+        sequence="ts",
+        retain=Retention("ts", "7 days", on_expiry="keep"),
+    )
+    assert (lake.path, lake.options) == (None, {"path": "s3://lake/e"})
+    assert orders.options == {"subscribe": "orders", "kafka.bootstrap.servers": "a:1,b:2"}
+    assert (orders.format, orders.feed) == ("kafka", "debezium")
+    postgres, parquet = job.sinks
+    assert postgres == SinkArgument.parse(
+        "a=postgres:host=db,mode=complete,retry_attempts=3,retry_seconds=60"
+    )
+    assert (postgres.output, parquet.place) == (OutputMode("complete"), f"{tmp_path}/out/{{view}}")
+    assert job.options == {
+        **{"once": True, "every": "5 seconds", "bad_rows": "dead_letter", "cells": 4},
+        **{"formula": "auto", "threads": 2, "memory": "4g"},
+        **{"max_step_rows": 0, "max_step_bytes": "4G", "max_seconds": 60.0},
+        **{"ui": True, "ui_port": 0, "ui_host": "localhost", "ui_token_file": tmp_path / "token"},
+    }
+
+
+@pytest.mark.parametrize("place", ["docstring", "docs/how-to/job-file.md"])
+def test_the_documented_jobs_are_valid(tmp_path: Path, place: str) -> None:
+    if place == "docstring":
+        lines = job_file.__doc__.partition("::\n")[2].partition("\n====")[0].splitlines()
+        text = "\n".join(line.removeprefix("    ") for line in lines)
+    else:
+        page = (Path(__file__).parents[3] / place).read_text()
+        text = page.partition("```toml\n")[2].partition("```")[0]
+    assert problems_of(tmp_path, text) == []
+
+
+def test_every_option_of_a_job_is_an_option_of_run() -> None:
+    names = {option for keys in OPTIONS.values() for option, _ in keys.values()}
+    assert names <= set(RunOptions.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("", ['query: the key is missing: add query = "views.sql", or the text of a query']),
+        ("query = 1", ['query = 1: write text, as "..."']),
+        ('qeury = "n.sql"', ["qeury: there is no such key; keys are query, inputs, outputs"]),
+        ("[inputs.e]\nkyes = []", ["inputs.e.kyes: there is no such key", "do you mean keys?"]),
+        ("[inputs.e]\nkeys = []", ['inputs.e.keys = []: write names of columns, as ["a", "b"]']),
+        ('[inputs.e]\nstrict = "yes"', ['inputs.e.strict = "yes": write true or false']),
+        ('[inputs."1e"]\npath = "in"', ["inputs.1e: is not a name"]),
+        ("[inputs.e]\nkeys = ['a']", ["inputs.e: give a path, or format="]),
+        ("[inputs.e]\npath = 's3://a'", ["only Spark can read s3://a: add format=... and schema="]),
+        ("[inputs.e]\npath = 'in'\noptions = {a = []}", ["inputs.e.options.a: write text"]),
+        ("inputs = 1", ["inputs = 1: write a table, as [inputs]"]),
+        ("outputs = 1", ["outputs = 1: write an array of tables, as [[outputs]]"]),
+        (
+            "[[outputs]]\npath = 'a'",
+            ["outputs[1].target: the key is missing: write one of console"],
+        ),
+        ("[[outputs]]\ntarget = 'kafka'", ['outputs[1].target = "kafka": write one of "console"']),
+        ("[[outputs]]\ntarget = 'sqlite'", ["outputs[1]: name the place, sqlite:PLACE"]),
+        (
+            "[[outputs]]\ntarget = 'console'\ntable = 'a'",
+            ["outputs[1].table: there is no such key"],
+        ),
+        ("[[outputs]]\ntarget = 'console'\npath = 'a'", ["outputs[1]: the console has no place"]),
+        ("[[outputs]]\ntarget = 'console'\nmode = 'upsert'", ["outputs[1]: write mode=delta"]),
+        (
+            "[[outputs]]\ntarget = 'console'\nretry_attempts = 0",
+            ["outputs[1].retry_attempts = 0: write an integer, 1 or more"],
+        ),
+        (
+            "[[outputs]]\ntarget = 'console'\nretry_attempts = 1",
+            ["outputs[1]: retry_attempts is for sqlite and postgres only"],
+        ),
+        ("[run]\ncells = 0", ["run.cells = 0: write an integer, 1 or more"]),
+        ("[run]\nthreads = true", ["run.threads = true: write an integer, 1 or more"]),
+        ("[limits]\nmax_seconds = -1", ["limits.max_seconds = -1: write a number of seconds"]),
+        ("[limits]\nmax_step_bytes = 1.5", ["limits.max_step_bytes = 1.5: write bytes"]),
+        ("[ui]\nport = 70000", ["ui.port = 70000: write an integer, 0 to 65535"]),
+        ("[state]\nmode = 750", ['state.mode = 750: write text, as "..."']),
+    ],
+)
+def test_a_key_or_value_that_is_not_valid_is_reported(tmp_path, text, problems) -> None:
+    found = problems_of(tmp_path, text if "query" in text or not text else f'query = "q"\n{text}')
+    assert all(any(part in problem for problem in found) for part in problems), found
+
+
+def test_all_problems_of_a_job_and_its_parts_are_reported_at_once(tmp_path: Path) -> None:
+    text = JOB.replace('path = "in"', 'path = "none"').replace('"750"', '"9"') + (
+        '[run]\nmemory = "much"\nevery = "often"\nthreads = 0\n[limits]\nmax_step_bytes = "huge"\n'
+    )
+    status, out, errors = invoke(write_job(tmp_path, text), "--check")
+    assert (status, out) == (2, "")
+    for part in (
+        "run.threads = 0: write an integer",
+        "run.memory 'much': write a number and a unit",
+        "run.every 'often': write a number and a unit",
+        "state.mode '9': write octal digits",
+        "limits.max_step_bytes 'huge': write a number",
+        f"inputs.e: {tmp_path}/none: there is no such file or folder",
+    ):
+        assert errors.count(f"error: {tmp_path}/job.toml: {part}") == 1, errors
+    assert errors.count("\n") == 6
+
+
+def test_a_state_that_cannot_be_used_is_reported_with_its_key(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    _, _, errors = invoke(write_job(tmp_path), "--check")
+    assert f"job.toml: state.path {tmp_path}/state: is a file; name a folder" in errors
+
+
+def test_an_option_on_the_command_line_wins_over_the_job(tmp_path: Path) -> None:
+    checks = Checks()
+    common = {
+        **{"state": Path("other"), "state_mode": "700", "once": True, "every": None},
+        **{"bad_rows": "fail", "cells": None, "formula": "collapsed", "threads": 1},
+        **{"max_step_rows": None, "max_step_bytes": None, "max_seconds": None, "memory": "2g"},
+        **{"ui": False, "ui_port": 1, "ui_host": "h", "ui_token_file": None, "check": True},
+        **{"verbose": False, "log_format": "text", "json": False},
+    }
+    found = RunOptions.of(
+        str(write_job(tmp_path)),
+        ["e=elsewhere", "f=in"],
+        ["console"],
+        explicit={"state", "once"},
+        checks=checks,
+        **common,
+    )
+    assert checks.problems == []
+    assert {name: str(one.path) for name, one in found.sources.items()} == {
+        "e": "elsewhere",
+        "f": "in",
+    }
+    assert [sink.kind for sink in found.sinks] == ["console"]
+    assert (found.state, found.state_mode, found.once) == (Path("other"), "750", True)
+    assert found.label("state") == "--state"
+    assert found.label("state_mode") == f"{tmp_path}/job.toml: state.mode"
+
+
+def test_the_command_line_overrides_a_job(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    _, out, _ = invoke(job, "--check", f"--state={tmp_path}/new", "--sink=console")
+    assert f"{tmp_path}/new, new" in out and "console" in out and "sqlite" not in out
+
+
+def test_keys_of_a_job_give_one_row_per_key(tmp_path: Path) -> None:
+    job = read_job(write_job(tmp_path), Checks())
+    assert job.sinks[0].output == OutputMode("upsert", ["src"])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"query = ", "is not a TOML file: Invalid value"),
+        (b"query = '\xff'", "is not UTF-8 text"),
+        (b"#" * (5 << 20), "has more than 4,194,304 bytes"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_refused(tmp_path, data, said) -> None:
+    (tmp_path / "job.toml").write_bytes(data)
+    with pytest.raises(EventsError, match=said):
+        read_job(tmp_path / "job.toml", Checks())
+
+
+def test_a_job_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    status, _, errors = invoke(tmp_path / "job.toml")
+    assert status == 2 and "job.toml: No such file or directory" in errors
+    (tmp_path / "job.toml").mkdir()
+    assert "is not a regular file" in invoke(tmp_path / "job.toml")[2]
+
+
+def test_other_commands_refuse_a_job(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
+    assert found.exit_code == 2

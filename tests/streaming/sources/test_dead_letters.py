@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import math
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streaming.sources.dead_letters as letters_module
+from streaming import RowError, StreamingError
+from streaming.sources.dead_letters import (
+    LETTERS,
+    DeadLetters,
+    apply_policy,
+    check_policy,
+    rows_as_json,
+)
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | TEXTS), max_size=8)
+)
+def test_rows_as_json_are_read_back_by_a_json_parser(rows):
+    table = pa.table(
+        {
+            "n": pa.array([n for n, _ in rows], pa.int64()),
+            'a "b"': pa.array([s for _, s in rows], pa.string()),
+        }
+    )
+    texts = rows_as_json(table).to_pylist()
+    assert [json.loads(text) for text in texts] == table.to_pylist()
+
+
+def test_values_of_other_types_are_written_as_json_can():
+    table = pa.table(
+        {
+            "f": [1.5, math.inf, None],
+            "d": pa.array([Decimal("1.20"), None, Decimal("-3.00")]),
+            "day": [date(2024, 1, 2), None, None],
+            "y": [b"\x00\xff", None, b""],
+            "l": [[1, 2], None, []],
+            "b": [True, False, None],
+            "k": pa.array(["x", "y", None]).dictionary_encode(),
+        }
+    )
+    first, second, _ = [json.loads(text) for text in rows_as_json(table).to_pylist()]
+    assert first == {
+        "f": 1.5, "d": 1.2, "day": "2024-01-02", "y": "AP8=", "l": [1, 2], "b": True, "k": "x"
+    }  # fmt: skip
+    assert second["f"] == "inf"
+
+
+def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
+    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
+    kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
+    assert kept.schema == LETTERS
+    assert kept.to_pylist()[1] == {
+        "relation": "r", "row": '{"n": 2}', "weight": -1, "reason": "late", "batch_id": 7
+    }  # fmt: skip
+
+
+def test_the_policy_to_fail_names_batch_row_relation_reason_and_the_way_out():
+    letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2, 3]}), "column 'n' is wrong")
+    with pytest.raises(RowError) as caught:
+        apply_policy(letters, bad_rows="fail", batch_id=7)
+    for words in ("micro-batch 7", '{"n": 1}', "'r'", "'n' is wrong", "2 more", "dead_letter"):
+        assert words in str(caught.value)
+
+
+def test_without_letters_no_policy_fails_and_an_unknown_policy_is_refused():
+    assert len(apply_policy(DeadLetters.none(), bad_rows="fail", batch_id=0)) == 0
+    with pytest.raises(StreamingError, match="'skip'; it is one of fail, dead_letter"):
+        check_policy("skip")
+
+
+def test_a_long_row_is_shortened_in_the_message_and_whole_in_the_letter():
+    letters = DeadLetters.of_texts(None, pa.array(["x" * 9000]), "poisoned")
+    with pytest.raises(RowError, match=r"\(9000 characters\)") as caught:
+        apply_policy(letters, bad_rows="fail", batch_id=0)
+    assert len(str(caught.value)) < 1000
+    assert len(letters.table["row"][0].as_py()) == 9000
+
+
+def test_rows_that_are_too_long_for_one_array_of_texts_become_json_in_pieces(monkeypatch):
+    rows = pa.table({"s": ["x" * 50, None, "z" * 9], "n": [1, 2, 3]})
+    whole = rows_as_json(rows).to_pylist()
+    monkeypatch.setattr(letters_module, "MAX_JSON_BYTES", 20)
+    found = rows_as_json(rows)
+    assert (found.num_chunks, found.to_pylist()) == (3, whole)
+
+
+def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
+    long = "x" * 10**7
+    letters = DeadLetters.of_texts(long, pa.array([long]), long)
+    with pytest.raises(RowError, match=r"\(10000000 characters\)") as caught:
+        apply_policy(letters, bad_rows="fail", batch_id=0)
+    assert len(str(caught.value)) < 4000

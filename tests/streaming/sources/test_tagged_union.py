@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from circuits.schema import Schema
+from streaming import FeedError, merge
+from streaming.sources.change_feeds import MaxwellFeed
+from streaming.sources.envelope import changes_of
+from tests.support.spark_queries import started
+
+pytestmark = pytest.mark.spark
+
+SCHEMAS = {
+    "orders": pa.schema([("nr", pa.int64()), ("item", pa.string())]),
+    "marks": pa.schema([("nr", pa.string()), ("mark", pa.int32())]),
+}
+INPUTS = {name: Schema.of(name, schema) for name, schema in SCHEMAS.items()}
+
+
+def test_streams_with_equal_columns_of_different_types_become_one(spark):
+    orders = spark.createDataFrame(
+        [(1, "a", 2.0), (2, "b", 0.5)], "nr long, item string, weight double"
+    )
+    marks = spark.createDataFrame([("x", 3)], "nr string, mark int")
+    event = '{"type": "insert", "table": "orders", "data": {"nr": 9, "item": "z"}}'
+    more = spark.createDataFrame([(event,), ("{",)], "value string")
+    merged = merge(
+        {"orders": orders, "marks": marks, "more": more},
+        feeds={"more": MaxwellFeed()},
+        inputs=SCHEMAS,
+    )
+    changes = changes_of(merged.toArrow(), INPUTS)
+    assert changes.tables["orders"].to_pylist() == [
+        {"nr": 1, "item": "a", "weight": 2}, {"nr": 9, "item": "z", "weight": 1}
+    ]  # fmt: skip
+    assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
+    reasons = changes.letters.table["reason"].to_pylist()
+    assert ["the weight is 0.5" in reasons[0], "no JSON object" in reasons[1]] == [True, True]
+    again = merge({"all": merge({"orders": orders}), "marks": marks})
+    assert changes_of(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
+
+
+def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp_path):
+    columns = {"orders": "nr long, item string", "marks": "nr string, mark int"}
+    seen, streams = [], {}
+    for name, schema in SCHEMAS.items():
+        (tmp_path / name).mkdir()
+        row = [[1] if field.type == pa.int64() else [None] for field in schema]
+        pq.write_table(pa.table(row, schema=schema), tmp_path / name / "0.parquet")
+        streams[name] = spark.readStream.schema(columns[name]).parquet(str(tmp_path / name))
+
+    def see(df, batch_id):
+        seen.append(changes_of(df.toArrow(), INPUTS))
+
+    started(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
+    assert [{n: t.num_rows for n, t in changes.tables.items()} for changes in seen] == [
+        {"orders": 1, "marks": 1}
+    ]
+
+
+def test_what_cannot_be_merged_is_said(spark):
+    frame = spark.createDataFrame([(1,)], "weight long")
+    for frames, more, words in [
+        ({}, {}, "no stream to merge"),
+        ({"a": frame}, {}, "none of a row"),
+        ({"a": frame}, {"feeds": {"b": "append"}}, "a feed for 'b', and streams are a"),
+        ({"a": frame}, {"feeds": {"a": "append"}}, "give merge"),
+    ]:
+        with pytest.raises(FeedError, match=words):
+            merge(frames, **more)
