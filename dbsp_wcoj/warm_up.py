@@ -17,7 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
+from dbsp_wcoj.kernels.compiled import address_of
 from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
@@ -46,6 +48,8 @@ def _warm_up_joins() -> None:
     for delta in (rows, rows, -rows):
         view.step({"e": delta})
     view.prepare({"e": rows}).commit()
+    for kernel in SUM_KERNELS.values():
+        address_of(kernel)
     generic_join(triangles, {"e": rows})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)

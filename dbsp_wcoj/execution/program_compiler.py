@@ -1,4 +1,7 @@
-"""The program compiler: compiles a term's plan to the program that the join kernel runs."""
+"""The program compiler: compiles a term's plan to the program that the join kernel runs.
+
+It also names the kernels that the program calls.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,19 @@ from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.kernels.compiled import address_of
 from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join.clique_sums import sum_shared
+from dbsp_wcoj.kernels.join.cycle_sums import sum_closing
+from dbsp_wcoj.kernels.join.sums import sum_last, sum_pairs
 from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Term, Variable
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["compile_program"]
+__all__ = ["SUM_KERNELS", "compile_program", "link"]
 
 NONE: Final = -1
+NOT_LINKED: Final = 0
 
 OPERATORS: Final = {
     "<": words.LESS,
@@ -26,6 +34,28 @@ OPERATORS: Final = {
     "==": words.EQUAL,
     "!=": words.UNEQUAL,
 }
+
+#: The kernels that sum a level and those after it; a level with one atom is summed without any.
+SUM_KERNELS: Final = {
+    words.SUM_LAST: sum_last,
+    words.SUM_PAIRS: sum_pairs,
+    words.SUM_CLOSING: sum_closing,
+    words.SUM_SHARED: sum_shared,
+}
+
+
+def link(program: Int64Array) -> None:
+    """Write to a program the addresses of the kernels that it calls; it runs only then.
+
+    They are compiled, or loaded from the cache: so this is left until a program runs.
+    """
+    starts = int(program[words.BLOCKS])
+    for block in program[starts : starts + int(program[words.LEVELS])].tolist():
+        summed = int(program[block + words.SUMMED])
+        if summed == words.NOT_SUMMED:
+            continue
+        if summed != words.SUM_LAST or program[block + words.PARTICIPANTS] > 1:
+            program[block + words.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
 
 
 def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
@@ -225,6 +255,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     return [
         NONE,
         words.SUM_LAST if summed else words.NOT_SUMMED,
+        NOT_LINKED,
         count,
         *participants,
         len(comparisons) // words.COMPARISON_WORDS,
