@@ -54,9 +54,9 @@ class RowIdEncodeOperator:
         if not len(zset):
             return ZSet.empty(self.kept + 1)
         rows = np.empty((self.kept + 1, len(zset)), np.int64)
-        rows[: self.kept] = zset._rows[: self.kept]
-        rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset._rows[self.kept :]))
-        return consolidated_rows(rows, zset._weights.copy())
+        rows[: self.kept] = zset.row_array[: self.kept]
+        rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset.row_array[self.kept :]))
+        return consolidated_rows(rows, zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Pack a delta."""
@@ -81,10 +81,10 @@ class RowIdDecodeOperator:
         if not len(zset):
             return ZSet.empty(self._width)
         parts = []
-        for column, codes in enumerate(zset._rows):
+        for column, codes in enumerate(zset.row_array):
             pack = self._payloads.get(column)
             parts.append(codes[np.newaxis] if pack is None else pack.table.rows(codes))
-        return consolidated_rows(np.concatenate(parts), zset._weights.copy())
+        return consolidated_rows(np.concatenate(parts), zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Unpack a delta."""
