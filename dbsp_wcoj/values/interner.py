@@ -140,7 +140,7 @@ class Interner:
         if self._words is None:
             raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
         columns = np.empty((self._words, len(codes)), np.int64)
-        kernels.words(_read_only(codes), self._arena, columns)
+        kernels.words(read_only_codes(codes), self._arena, columns)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
@@ -151,7 +151,7 @@ class Interner:
         """
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        given = _read_only(codes)
+        given = read_only_codes(codes)
         kernels.extents(given, self._bounds, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
         kernels.gather(given, self._bounds, self._arena, offsets, data)
@@ -169,7 +169,7 @@ class Interner:
         """
         self._check_range(codes)
         keys = np.empty(len(codes), np.int64)
-        kernels.prefixes(_read_only(codes), self._bounds, self._arena, start, keys)
+        kernels.prefixes(read_only_codes(codes), self._bounds, self._arena, start, keys)
         return keys
 
     def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
@@ -229,7 +229,7 @@ class Interner:
 
     def _found(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
-        mask = _mask(valid, rows)
+        mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         given = offsets.ctypes.data, data.ctypes.data
         # The slots first: the other arrays then hold whatever string a slot may lead to.
@@ -239,7 +239,7 @@ class Interner:
 
     def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
-        mask = _mask(valid, rows)
+        mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         given = offsets.ctypes.data, data.ctypes.data
         before = self._size
@@ -313,14 +313,14 @@ class Interner:
         assert self.find(offsets, data).tolist() == list(range(size))
 
 
-def _read_only(codes: Int64Array) -> Int64Array:
+def read_only_codes(codes: Int64Array) -> Int64Array:
     """The codes in one layout and read-only, so that one compiled kernel serves all."""
     view = np.ascontiguousarray(codes).view()
     view.flags.writeable = False
     return view
 
 
-def _mask(valid: BoolArray | None, rows: int) -> BoolArray:
+def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:
     """The mask of the strings to encode, as kernels read it."""
     if valid is None:
         return _ALL_VALID
