@@ -120,8 +120,8 @@ class CheckedInput:
             events = keyed.events(table, also)
             if retained is None:
                 return events, None
-            inserted = ~keyed.gone(events._rows)
-            return events, retained.bound_of(self._times(events._rows)[inserted])
+            inserted = ~keyed.gone(events.row_array)
+            return events, retained.bound_of(self._times(events.row_array)[inserted])
         if retained is None:
             return self._schema.to_zset(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
@@ -158,7 +158,7 @@ class CheckedInput:
             if self._keyed is None:
                 changes = self._weighted(timely, refused)
             else:
-                changes = self._upserted(self._keyed, timely._rows, horizon, refused)
+                changes = self._upserted(self._keyed, timely.row_array, horizon, refused)
         if self._retained is None:
             return CheckedDelta(changes, tuple(refused), None)
         retained = self._retained
@@ -169,7 +169,7 @@ class CheckedInput:
         if retained.keeps:
             before = None if horizon is None else retained.expired_before(horizon)
             limit = retained.expired_before(after)
-        delta = _kept(changes, ~late(changes._rows[retained.place], limit))
+        delta = _kept(changes, ~late(changes.row_array[retained.place], limit))
         expired = retained.expired(self.trace, before, limit)
         if len(expired):
             delta = delta - expired
@@ -224,10 +224,10 @@ class CheckedInput:
         retained, keyed = self._retained, self._keyed
         if retained is None:
             return given
-        times = self._times(given._rows)
+        times = self._times(given.row_array)
         judged = np.ones(len(times), np.bool_)
         if keyed is not None and retained.place not in keyed.keys:
-            judged = ~keyed.gone(given._rows)  # only the key of a deletion is looked at
+            judged = ~keyed.gone(given.row_array)  # only the key of a deletion is looked at
         expired, untimed = late(times, horizon) & judged, (times == NULL) & judged
         for reason, wrong in ((LATE, expired), (UNTIMED, untimed)):
             if wrong.any():
@@ -238,8 +238,8 @@ class CheckedInput:
         """Put rows or events aside."""
         keyed = self._keyed
         if keyed is not None:
-            weights = np.where(keyed.gone(rows._rows), -1, 1)
-            rows = consolidated_rows(keyed.rows(rows._rows), weights)
+            weights = np.where(keyed.gone(rows.row_array), -1, 1)
+            rows = consolidated_rows(keyed.rows(rows.row_array), weights)
         if len(rows):
             refused.append(RejectedCodes(reason, rows))
 
@@ -290,4 +290,4 @@ def _kept(zset: ZSet, which: BoolArray) -> ZSet:
     """Some rows of a Z-set."""
     if which.all():
         return zset
-    return ZSet(np.ascontiguousarray(zset._rows[:, which]), zset._weights[which])
+    return ZSet(np.ascontiguousarray(zset.row_array[:, which]), zset.weight_array[which])

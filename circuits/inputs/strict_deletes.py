@@ -34,12 +34,12 @@ def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
     >>> shortage(ZSet.from_rows([(7,), (8,), (9,)], [-3, -1, 1]), trace)
     (ZSet({(7,): -2}), array([1]))
     """
-    taken = np.flatnonzero(delta._weights < 0)
+    taken = np.flatnonzero(delta.weight_array < 0)
     if not len(taken):
         return ZSet.empty(delta.arity), np.empty(0, np.int64)
-    rows = ZSet(np.ascontiguousarray(delta._rows[:, taken]), delta._weights[taken])
+    rows = ZSet(np.ascontiguousarray(delta.row_array[:, taken]), delta.weight_array[taken])
     had = trace.weights_of(to_storable(rows))
     # No weight of a strict relation is below zero, so this sum cannot leave int64.
-    left = had + rows._weights
+    left = had + rows.weight_array
     short = np.flatnonzero(left < 0)
-    return ZSet(np.ascontiguousarray(rows._rows[:, short]), left[short]), had[short]
+    return ZSet(np.ascontiguousarray(rows.row_array[:, short]), left[short]), had[short]

@@ -275,4 +275,4 @@ def _events(pieces: list[Int64Array]) -> ZSet:
     """Events of several tables, sorted; equal ones are one."""
     rows = np.concatenate(pieces, axis=1)
     found = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-    return ZSet(found._rows, np.ones(len(found), np.int64))
+    return ZSet(found.row_array, np.ones(len(found), np.int64))
