@@ -1,12 +1,12 @@
-"""What names mean and whether every variable is bound: a program that passes has a plan.
+"""Name resolution and safety: every name is known and every variable is bound.
 
 ``resolve_names`` finds the relation or function of every name and checks arities; ``check_safety``
 checks that each variable is bound where it is used [1]:
 
 - a variable of a head, a comparison, a condition or a computed term is bound by the body;
-- a variable of a negation is bound outside of it, or is joined within it: one that stands alone
-  there would only say "some value", and is more often a slip of the pen, so that is written ``_``;
-- aggregates stand in heads only and not within each other.
+- a variable of a negation is bound outside of it, or is joined within it: a variable that occurs
+  once there would mean "some value", but is more often a mistake; ``_`` means "some value";
+- aggregates are in heads only and not within each other.
 
 References:
     [1] Abiteboul, Hull, Vianu. Foundations of Databases, 1995, section 12.2 (range restriction).
@@ -48,10 +48,10 @@ __all__ = ["check_safety", "resolve_items", "resolve_names"]
 
 
 def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
-    """The program with every name known; an atom that names a function becomes a condition.
+    """Resolve every name; an atom that names a function becomes a condition.
 
     Args:
-        program: As parsed.
+        program: The result of the parser.
         arities: The arity of each input relation.
 
     Raises:
@@ -77,7 +77,7 @@ def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
 
 
 def resolve_items(items: Items, arities: Mapping[str, int], source: DatalogSource) -> Items:
-    """Body items with every name known, see `resolve_names`."""
+    """Resolve the names of body items; see `resolve_names`."""
 
     def resolve(item: Item) -> Item:
         match item:
@@ -120,10 +120,10 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
 
 
 def check_safety(program: Program) -> None:
-    """See the module.
+    """Check that every variable is bound where it is used; see the module.
 
     Raises:
-        DatalogError: A variable is not bound, an aggregate or ``_`` stands where it cannot.
+        DatalogError: A variable is not bound; an aggregate or ``_`` is in a wrong place.
     """
     for rule in program.rules:
         _check_places(rule, program.source)
@@ -188,7 +188,7 @@ def _unbound_error(
 
 
 def _check_places(rule: Rule, source: DatalogSource) -> None:
-    """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
+    """Check that wildcards are in atoms, patterns in re-find, and aggregates in heads."""
 
     def check_node(
         node: SyntaxNode, parent: SyntaxNode | None, head: bool, aggregate: str | None
