@@ -13,32 +13,12 @@ from sqlglot import exp
 
 from circuits.sql.parsing import WRITTEN
 from circuits.sql.source import SqlSource
+from circuits.types.arrow_types import SQL_TYPES
 
 __all__ = ["arrow_type"]
 
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
-    exp.DType.BIGINT: pa.int64(),
-    exp.DType.BOOLEAN: pa.bool_(),
-    exp.DType.DATE: pa.date32(),
-    exp.DType.DOUBLE: pa.float64(),
-    exp.DType.FLOAT: pa.float32(),
-    exp.DType.INT: pa.int32(),
-    exp.DType.SMALLINT: pa.int16(),
-    exp.DType.TEXT: pa.string(),
-    exp.DType.TIME: pa.time64("us"),
-    exp.DType.TIMESTAMP: pa.timestamp("us"),
-    exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
-    exp.DType.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
-    exp.DType.TIMESTAMP_MS: pa.timestamp("ms"),
-    exp.DType.TIMESTAMP_NS: pa.timestamp("ns"),
-    exp.DType.TIMESTAMP_S: pa.timestamp("s"),
-    exp.DType.TINYINT: pa.int8(),
-    exp.DType.UBIGINT: pa.uint64(),
-    exp.DType.UINT: pa.uint32(),
-    exp.DType.USMALLINT: pa.uint16(),
-    exp.DType.UTINYINT: pa.uint8(),
-    exp.DType.VARBINARY: pa.binary(),
-    exp.DType.VARCHAR: pa.string(),
+    exp.DType[name]: type for name, type in SQL_TYPES.items()
 }
 
 
