@@ -104,7 +104,7 @@ class SyntaxNode:
 class Term(SyntaxNode):
     """A term of an atom or a comparison.
 
-    A `Query` has variables and constants only. Datalog adds kinds of its own.
+    A `Query` has variables and constants only. Datalog adds other kinds.
     """
 
 

@@ -68,7 +68,7 @@ def split_alternatives(
         if len(done) + len(pending) > MAX_ALTERNATIVES:
             raise source.error(
                 f"the ors of this rule multiply to more than {MAX_ALTERNATIVES} alternatives; "
-                f"give this one a rule of its own",
+                f"give this one a separate rule",
                 disjunction.at,
             )
     return done

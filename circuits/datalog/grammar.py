@@ -7,7 +7,7 @@ query is Datalog, except that ``not``, ``or`` and ``and`` are no relation names 
 - A rule ends with a dot; the dot of the last rule is optional.
 - ``%`` and ``//`` start a comment to the end of the line, ``/* */`` encloses one. So modulo is the
   function ``mod``.
-- A name may contain ``-``, ``.`` and ``/`` where a relation can stand (``last-name(``, ``r/to(``),
+- A name may contain ``-``, ``.`` and ``/`` where a relation is allowed (``last-name(``, ``r/to(``),
   so ``x - f(y)`` at the start of a comparison needs its blanks; so does ``?x - 1``, because
   ``?x-1`` is a variable.
 - An operator may precede its operands: ``<(a, 3)``, ``*(x, 2)``.

@@ -243,12 +243,12 @@ def _rewrite_over_groups(
             return apply(term.function, arguments, source, term.at)
         case Variable():
             raise source.error(
-                f"variable {term.name!r} in a rule of {rule.head!r} stands beside an aggregate, "
-                f"but is no column of its own to group by; make it one, or aggregate it",
+                f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
+                f"but is not a separate column to group by; make it one, or aggregate it",
                 term.at,
             )
         case _:
-            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
 
 
 def _is_aggregation(rule: Rule) -> bool:

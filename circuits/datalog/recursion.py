@@ -73,13 +73,14 @@ def plan_recursion(
     else:
         head = heads[0]
         raise source.error(
-            f"the types of the columns of {head!r} grow with every round; cast them to one type",
+            f"the types of the columns of {head!r} grow with every iteration; "
+            "cast them to one type",
             rules[head][0].at,
         )
     for head in heads:
         if head not in fields:
             raise source.error(
-                f"no rule of {head!r} begins: each needs rows of "
+                f"{head!r} has no base rule: each of its rules needs rows of "
                 f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
                 rules[head][0].at,
             )

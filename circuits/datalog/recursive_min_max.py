@@ -112,14 +112,14 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
                 case _:
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
-                        "let min or max stand alone, and compute with it in a rule outside",
+                        "let the whole term be min or max, and compute with it in another rule",
                         term.at,
                     )
             if mode not in (SET, found):
                 raise source.error(
                     f"the recursive head {rule.head!r} has {mode.kind} of column "
                     f"{cast(int, mode.column) + 1} and {found.kind} of column {place + 1}; a row "
-                    "that is best by one may not be by the other: give each a head of its own",
+                    "that is best by one may not be by the other: give each a separate head",
                     term.at,
                 )
             mode = found
@@ -138,7 +138,7 @@ class _MonotonicityCheck:
         self._directions: dict[str, int] = {}
 
     def check(self) -> None:
-        """Refuse what is not monotone."""
+        """Refuse a rule that is not monotone."""
         rule = self._rule
         for atom in walk(*rule.body):
             if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
@@ -169,8 +169,8 @@ class _MonotonicityCheck:
         if not isinstance(term, Variable) or len(uses) > 1:
             raise self._source.error(
                 f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
-                "recursion, and would not be equal any more when a better value comes; join with "
-                f"it outside of the recursion of {self._rule.head!r}",
+                "recursion, and a better value would not be equal any more; join with it outside "
+                f"of the recursion of {self._rule.head!r}",
                 term.at,
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
@@ -243,9 +243,9 @@ class _MonotonicityCheck:
         kinds = {c.kind for c in self._modes.values() if c.column is not None}
         better = "smaller" if kinds == {"min"} else "larger" if kinds == {"max"} else "better"
         return self._source.error(
-            f"{where} does not only get better with {names} in the recursion of "
-            f"{self._rule.head!r}: when a {better} value comes, a row that was derived would have "
-            f"to go again; pass it on by +, least, greatest or times a constant, bound it on its "
+            f"{where} is not monotone in {names} in the recursion of "
+            f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
+            f"already; pass it on by +, least, greatest or times a constant, bound it on its "
             f"better side, or use it outside of the recursion",
             node.at,
         )

@@ -106,8 +106,8 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         )
     if atom.relation in AGGREGATES:
         raise source.error(
-            f"the aggregate {atom.relation!r} stands in a body; aggregates stand in heads, so "
-            f"give it a rule of its own and use that",
+            f"the aggregate {atom.relation!r} is in a body; aggregates are allowed in heads "
+            f"only, so give it a separate rule and use its head",
             atom.at,
         )
     if is_function(atom.relation):
@@ -161,7 +161,7 @@ def _check_negation(
     for name, variable in variables_of(negation).items():
         if name not in known and places[name] == 1:
             raise source.error(
-                f"variable {name!r} in a rule of {rule.head!r} stands only in this negation, "
+                f"variable {name!r} in a rule of {rule.head!r} occurs only in this negation, "
                 f"once; bind it outside of the not, or write _ for any value",
                 variable.at,
             )
@@ -175,7 +175,7 @@ def _unbound_error(
     ors = [node for node in walk(*rule.body) if isinstance(node, Or)]
     why = "is not bound"
     if not rule.body:
-        why = "stands in a fact"
+        why = "is in a fact"
     elif any(
         name in bound_variables(alternative) for node in ors for alternative in node.alternatives
     ):
@@ -195,13 +195,13 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
     ) -> None:
         if isinstance(node, Wildcard) and not isinstance(parent, Atom):
             message = (
-                f"_ in a rule of {rule.head!r} has no value here; it stands in body atoms only"
+                f"_ in a rule of {rule.head!r} has no value here; it is allowed in body atoms only"
             )
             raise source.error(message, node.at)
         if isinstance(node, Pattern) and not (
             isinstance(parent, Apply) and parent.function == "re-find"
         ):
-            raise source.error("a pattern stands only in re-find(/.../, x)", node.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", node.at)
         if isinstance(node, Apply):
             one_of_many = node.function in ("min", "max") and len(node.arguments) > 1
             if node.function in AGGREGATES:
@@ -211,14 +211,14 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
                     raise source.error(message, node.at)
                 if not head or not rule.body:
                     raise source.error(
-                        f"the aggregate {node.function!r} stands in a "
-                        f"{'fact' if head else 'body'}; aggregates stand in heads of rules",
+                        f"the aggregate {node.function!r} is in a {'fact' if head else 'body'}; "
+                        "aggregates are allowed in heads of rules only",
                         node.at,
                     )
                 if aggregate is not None:
                     raise source.error(
-                        f"{node.function} stands within {aggregate}; give the inner aggregate "
-                        f"a rule of its own",
+                        f"{node.function} is within {aggregate}; give the inner aggregate "
+                        f"a separate rule",
                         node.at,
                     )
                 aggregate = node.function
@@ -227,7 +227,7 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             elif node.function == "*" and not (
                 isinstance(parent, Apply) and parent.function == "count"
             ):
-                raise source.error("* stands alone only in count(*)", node.at)
+                raise source.error("* alone is an argument of count(*) only", node.at)
         for part in parts(node):
             check_node(part, node, head, aggregate)
 

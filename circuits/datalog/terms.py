@@ -85,7 +85,7 @@ def expression(
             arguments = [expression(argument, variables, source) for argument in term.arguments]
             return apply(term.function, arguments, source, term.at)
         case _:
-            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
 
 
 def apply(function: str, arguments: list[Expression], source: DatalogSource, at: int) -> Expression:

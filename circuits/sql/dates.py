@@ -115,7 +115,7 @@ def _sum_reader(function: str, sign: int) -> Reader:
 def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
     clause.source.accept(node, "this", "expression")
     if not isinstance(node.expression, exp.Interval):
-        raise clause.source.unsupported(node, "date_add() of what is no INTERVAL")
+        raise clause.source.unsupported(node, "date_add() of a value that is no INTERVAL")
     return _add_interval(clause, node, node.this, node.expression, 1)
 
 

@@ -132,7 +132,7 @@ class _RowSplitter:
             raise rows.source.unsupported(
                 node,
                 "a condition on an enclosing query beside EXISTS or IN below OR",
-                "make it a condition of its own, joined to the others by AND",
+                "make it a separate condition, joined to the others by AND",
             )
         if complement:
             condition = call("not", call("is_true", condition))

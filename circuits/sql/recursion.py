@@ -87,7 +87,8 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
             return DerivedTable(Fixpoint((name,), (body,), (mode,)))
         fields = after
     raise source.error(
-        node, f"the types of the columns of {name!r} grow with every round; cast them to one type"
+        node,
+        f"the types of the columns of {name!r} grow with every iteration; cast them to one type",
     )
 
 
@@ -104,12 +105,12 @@ def _split_union(
     while _is_named_in(query, name):
         if not isinstance(query, exp.Union) or bool(query.args.get("distinct")) != distinct:
             raise source.unsupported(
-                query, f"the recursive {node.alias!r} without a query that begins", way_out
+                query, f"the recursive {node.alias!r} without a base query", way_out
             )
         source.accept(query, "this", "expression", "distinct")
         if not _is_named_in(query.expression, name):
             raise source.unsupported(
-                query.expression, "a query that begins after one that goes on", way_out
+                query.expression, "a base query after a recursive one", way_out
             )
         steps.insert(0, query.expression)
         query = query.this
@@ -131,13 +132,13 @@ def _check_linear(
         raise source.unsupported(
             at,
             f"{DESCRIPTIONS.get(found.forbidden_by, found.forbidden_by)} the recursive {name!r}",
-            "only each of its rows may lead on; do it outside of the recursion",
+            "a recursion may only join, filter and compute with its rows; do it outside of it",
         )
     if count > 1:
         raise source.unsupported(
             at,
-            f"the recursive {name!r} {count} times in a query that goes on",
-            "SQL would join the last round with itself; name it once, or use Datalog",
+            f"the recursive {name!r} {count} times in a recursive query",
+            "SQL would join the last iteration with itself; name it once, or use Datalog",
         )
 
 

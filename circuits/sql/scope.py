@@ -143,7 +143,7 @@ class Scope:
                     node,
                     f"column {node.sql()!r} of the enclosing query, from within a set operation, "
                     "WITH, FROM or a grouped query,",
-                    "join the tables, or name it in the WHERE of an EXISTS or IN of its own",
+                    "join the tables, or name it in the WHERE of a separate EXISTS or IN",
                 )
             return None
         outside = self.parent.find(node)

@@ -360,7 +360,8 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
         if key.expression not in selection.outputs:
             raise source.error(
                 selection.node.args["order"],
-                "ORDER BY of SELECT DISTINCT names what is not in its list; add it to the list",
+                "ORDER BY of SELECT DISTINCT has an expression that is not in its list; add it "
+                "to the list",
             )
 
 

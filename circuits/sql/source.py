@@ -276,9 +276,7 @@ class SqlSource:
                 found = token.text + following.text
                 raise self.error_at(token.start, f"{found!r} is no number; put a space in between")
             if kind in NO_COMMA_AFTER and following.token_type == TokenType.COMMA:
-                raise self.error_at(
-                    following.start, "syntax error near ',': nothing stands before it"
-                )
+                raise self.error_at(following.start, "syntax error near ',': nothing is before it")
         for token in self.tokens:
             kind = token.token_type
             if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:

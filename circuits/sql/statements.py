@@ -125,7 +125,7 @@ def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str
     if taken:
         raise source.error(
             tree.this if isinstance(tree, exp.Create) else tree,
-            f"view {view!r} has the name of a relation or view that is there; choose another",
+            f"view {view!r} has the name of an existing relation or view; choose another",
         )
 
 
