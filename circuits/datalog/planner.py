@@ -269,16 +269,16 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
         if term.alias is not None and aliases.count(term.alias) > 1:
             message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
             raise source.error(message, term.at)
-    taken = {WEIGHT_COLUMN, *aliases}
+    used = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
     for place, term in enumerate(rule.terms):
         name = term.alias
         if name is None:
-            wanted = _default_name(term, place)
-            name, number = wanted, 2
-            while name in taken:
-                name, number = f"{wanted}_{number}", number + 1
-            taken.add(name)
+            default = _default_name(term, place)
+            name, number = default, 2
+            while name in used:
+                name, number = f"{default}_{number}", number + 1
+            used.add(name)
         names.append(name)
     return names
 

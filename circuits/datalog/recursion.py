@@ -52,7 +52,7 @@ def plan_recursion(
             bodies, and the first of all rules of the head.
 
     Raises:
-        DatalogError: No rule begins, or the types of the columns do not settle.
+        DatalogError: No base rule, or the types of the columns are never stable.
     """
     source = program.source
     rules = program.heads

@@ -80,11 +80,11 @@ class _RowSplitter:
                 first, plan, negated=_is_negated(node, negated), complement=False
             )
         negated = _is_negated(node, negated)
-        taken = self.true(first, plan, negated=negated)
+        matching = self.true(first, plan, negated=negated)
         if both:
-            return self.true(second, taken, negated=negated)
+            return self.true(second, matching, negated=negated)
         rest = self.untrue(first, plan, negated=negated)
-        return Union((taken, self.true(second, rest, negated=negated)))
+        return Union((matching, self.true(second, rest, negated=negated)))
 
     def _build_untrue(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
         first, second, both = self._split(node, negated)
@@ -96,8 +96,8 @@ class _RowSplitter:
         left = self.untrue(first, plan, negated=negated)
         if not both:
             return self.untrue(second, left, negated=negated)
-        taken = self.true(first, plan, negated=negated)
-        return Union((left, self.untrue(second, taken, negated=negated)))
+        matching = self.true(first, plan, negated=negated)
+        return Union((left, self.untrue(second, matching, negated=negated)))
 
     def _split(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
         """Return the two parts of a connective, and whether both must hold; or one condition."""

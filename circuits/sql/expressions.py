@@ -33,9 +33,9 @@ AGGREGATES: Final = ("mean",)
 INT64: Final = range(-(2**63), 2**63)
 
 
-def _unsupported(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
+def _unsupported(construct: str, advice: str = "") -> Callable[[Clause, exp.Expr], Expression]:
     def refuse(clause: Clause, node: exp.Expr) -> Expression:
-        raise clause.source.unsupported(node, f"{construct} in {clause.name}", way_out)
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}", advice)
 
     return refuse
 

@@ -97,21 +97,19 @@ def _split_union(
 ) -> tuple[exp.Expr, list[exp.Expr], bool]:
     """Return the base query, the steps, and whether rows are distinct."""
     query = node.this
-    way_out = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
+    advice = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
     if not isinstance(query, exp.Union):
-        raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", way_out)
+        raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", advice)
     distinct = bool(query.args.get("distinct"))
     steps: list[exp.Expr] = []
     while _is_named_in(query, name):
         if not isinstance(query, exp.Union) or bool(query.args.get("distinct")) != distinct:
             raise source.unsupported(
-                query, f"the recursive {node.alias!r} without a base query", way_out
+                query, f"the recursive {node.alias!r} without a base query", advice
             )
         source.accept(query, "this", "expression", "distinct")
         if not _is_named_in(query.expression, name):
-            raise source.unsupported(
-                query.expression, "a base query after a recursive one", way_out
-            )
+            raise source.unsupported(query.expression, "a base query after a recursive one", advice)
         steps.insert(0, query.expression)
         query = query.this
     return query, steps, distinct

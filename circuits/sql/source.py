@@ -155,16 +155,16 @@ class SqlSource:
         return self.error_at(self._offset_of(node, word), message)
 
     def unsupported(
-        self, node: exp.Expr, construct: str, way_out: str = "", word: str = ""
+        self, node: exp.Expr, construct: str, advice: str = "", word: str = ""
     ) -> UnsupportedSqlError:
         """Return the error for a construct that is valid SQL, but not supported."""
-        message = f"{construct} is not supported" + (f"; {way_out}" if way_out else "")
+        message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         return self._make_error(self._offset_of(node, word), message, UnsupportedSqlError)
 
-    def unsupported_at(self, offset: int, construct: str, way_out: str) -> UnsupportedSqlError:
+    def unsupported_at(self, offset: int, construct: str, advice: str) -> UnsupportedSqlError:
         """Return the error for an unsupported construct at an offset of the text."""
         return self._make_error(
-            offset, f"{construct} is not supported; {way_out}", UnsupportedSqlError
+            offset, f"{construct} is not supported; {advice}", UnsupportedSqlError
         )
 
     def error_at(self, offset: int, message: str) -> SqlError:

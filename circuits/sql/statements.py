@@ -121,8 +121,8 @@ def _plan_statement(
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
-    taken = [relation for relation in scans if relation.casefold() == view.casefold()]
-    if taken:
+    same = [relation for relation in scans if relation.casefold() == view.casefold()]
+    if same:
         raise source.error(
             tree.this if isinstance(tree, exp.Create) else tree,
             f"view {view!r} has the name of an existing relation or view; choose another",

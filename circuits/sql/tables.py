@@ -181,9 +181,9 @@ class _FromReader:
         return rows
 
     def _check_distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
-        taken = {slot.table.casefold() for slot in left.slots}
+        names = {slot.table.casefold() for slot in left.slots}
         for slot in right.slots:
-            if slot.table and slot.table.casefold() in taken:
+            if slot.table and slot.table.casefold() in names:
                 raise self.source.error(
                     node, f"two tables in FROM are called {slot.table!r}; give one an alias"
                 )

@@ -1,4 +1,4 @@
-"""What `circuits.sql` refuses: errors name construct and place; nothing else is ever raised."""
+"""Errors of the SQL front end: they name construct and place; no other error is ever raised."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ LAW = settings(
 
 
 def answer(text: str, present: Mapping[str, Iterable[tuple]]) -> Counter:
-    """What DuckDB says."""
+    """The answer of DuckDB."""
     for name, found in present.items():
         DATABASE.register(name, table_of(SCHEMAS[name], sorted(found, key=repr)))
     return Counter(DATABASE.execute(text).fetchall())
