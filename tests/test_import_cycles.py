@@ -23,7 +23,6 @@ KNOWN_CYCLES = {
             "circuits.runtime.publication",
         }
     ),
-    frozenset({"circuits.circuit", "circuits.circuit_spec", "circuits.runtime.circuit_step"}),
     frozenset({"streaming.distributed.engine", "streaming.sink.engine"}),
 }
 

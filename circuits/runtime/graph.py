@@ -112,7 +112,7 @@ class GraphStep:
 
     ``deltas`` are what views publish (`circuits.runtime.publication`).
     ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``refused`` has, by input, the rows that its rules did not take; ``missing`` how many rows of an
+    ``rejected`` has, by input, the rows that its options reject; ``missing`` how many rows of an
     input are deleted more often than they are there (`circuits.inputs.missing_deletions`).
     """
 
@@ -122,7 +122,7 @@ class GraphStep:
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
+    rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
@@ -269,7 +269,7 @@ class Graph:
         budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
-        refused: dict[str, Sequence[RejectedCodes]] = {}
+        rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
@@ -295,10 +295,10 @@ class Graph:
                     given = found.delta
                     if found.published is not None:
                         unexpired[number] = found.published
-                    if found.refused:
-                        refused[node.name] = found.refused
-                    if found.horizon is not None and move is not None:
-                        marks[mark] = found.horizon
+                    if found.rejected:
+                        rejected[node.name] = found.rejected
+                    if found.watermark is not None and move is not None:
+                        marks[mark] = found.watermark
                 delta = node.nothing if given is None else given
                 budget.add_input_rows(len(delta), delta.arity)
             elif not context.first and not any([len(deltas[i]) for i in node.inputs]):
@@ -331,7 +331,7 @@ class Graph:
             for number, given_out in step.rows.items():
                 rows[number], spent[number] = given_out, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
+        return GraphStep(deltas, prepared, rows, spent, self, marks, rejected, missing)
 
     @property
     def _witnesses(self) -> DeletionWitnesses:

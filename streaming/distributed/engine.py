@@ -159,7 +159,9 @@ def check_distributable(circuit: Circuit) -> None:
             an input's rows are kept when these expire.
     """
     kept = [
-        name for name, rules in circuit.input_options.items() if rules.retain and rules.retain.keeps
+        name
+        for name, rules in circuit.input_options.items()
+        if rules.retain and rules.retain.keeps_results
     ]
     if kept:
         raise StreamingError(

@@ -136,7 +136,7 @@ def _refused(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
     """The rows that the rules of inputs refused: those that are no fault, and the others."""
     expected, bad = DeadLetters.none(), DeadLetters.none()
     for name, refused in chain.from_iterable(
-        ((name, one) for one in many) for name, many in step.refused.items()
+        ((name, one) for one in many) for name, many in step.rejected.items()
     ):
         letters = _letters(name, refused)
         if refused.reason in EXPECTED:
