@@ -17,7 +17,7 @@ from circuits.types.arrow_types import SQL_TYPES
 
 __all__ = ["arrow_type"]
 
-TYPES: Final[dict[exp.DType, pa.DataType]] = {
+ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
     exp.DType[name]: type for name, type in SQL_TYPES.items()
 }
 
@@ -32,21 +32,21 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     source.only(node, "this", "expressions", "nested")
     kind = node.this
     plain = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions)
-    parameters = [_parameter(source, each) for each in node.expressions] if plain else []
+    parameters = [_read_parameter(source, each) for each in node.expressions] if plain else []
     if kind == exp.DType.DECIMAL:
         precision, scale, *more = [*parameters, 0, 0] if parameters else [18, 3]
         if not 0 <= scale <= precision <= 38 or not precision or any(more):
             name = node.meta.get(WRITTEN) or node.sql()
             raise source.error(node, f"no type {name}; precision is 1 to 38, scale 0 to precision")
         return pa.decimal128(precision, scale)
-    if kind not in TYPES or node.expressions or node.args.get("nested"):
-        known = ", ".join(sorted([*(known.value for known in TYPES), "DECIMAL(p, s)"]))
+    if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
+        known = ", ".join(sorted([*(known.value for known in ARROW_TYPES), "DECIMAL(p, s)"]))
         name = node.meta.get(WRITTEN) or node.sql(dialect=source.dialect)
         raise source.unsupported(node, f"type {name}", f"there are: {known}")
-    return TYPES[kind]
+    return ARROW_TYPES[kind]
 
 
-def _parameter(source: SqlSource, node: exp.Expr) -> int:
+def _read_parameter(source: SqlSource, node: exp.Expr) -> int:
     source.only(node, "this")
     if not isinstance(node, exp.DataTypeParam) or not node.this.is_int:
         raise source.error(node, f"{node.sql()} is no number of digits")
