@@ -84,7 +84,7 @@ def columns_of(refused: dict) -> Counter:
 class Pair:
     """A circuit, and what its inputs are by the oracle."""
 
-    rules: dict[str, InputOptions]
+    input_options: dict[str, InputOptions]
 
     def __post_init__(self):
         self.circuit = self.new()
