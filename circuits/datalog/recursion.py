@@ -23,7 +23,7 @@ from circuits.datalog.body import BodyPlanner
 from circuits.datalog.program import Atom, Program, Rule, walk
 from circuits.plan.fixpoint import DistinctMode, Fixpoint
 from circuits.plan.nodes import Fields, Plan
-from circuits.plan.rewrite.nullability import promised
+from circuits.plan.rewrite.nullability import with_nullability
 from circuits.types.codecs.codec import Codecs
 
 __all__ = ["plan_recursion"]
@@ -66,7 +66,7 @@ def plan_recursion(
             ]
             if ready:
                 plans[head] = derive(ready, bodies, rules[head][0])
-        after = {head: promised(plan) for head, plan in plans.items()}
+        after = {head: with_nullability(plan) for head, plan in plans.items()}
         if after == fields:
             break
         fields = after

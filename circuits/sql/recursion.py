@@ -33,7 +33,7 @@ from circuits.plan.nodes import (
     Semijoin,
     Union,
 )
-from circuits.plan.rewrite.nullability import promised
+from circuits.plan.rewrite.nullability import with_nullability
 from circuits.sql.environment import CommonTable, DerivedTable, rename_columns
 from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
@@ -66,7 +66,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
     first = rename_columns(source, environment.queries.plan_query(environment, base_query), names)
     base = first.complete(source, base_query)
     mode = SET if distinct else DistinctMode("bag")
-    fields = promised(base)
+    fields = with_nullability(base)
     for _ in range(MAX_TYPE_ITERATIONS):
         plans: list[Plan] = [base]
         inner = replace(
@@ -80,7 +80,7 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
         body = Union(tuple(unify_columns(environment, steps[-1], plans)))
-        after = promised(body)
+        after = with_nullability(body)
         if after == fields:
             return DerivedTable(Fixpoint((name,), (body,), (mode,)))
         fields = after

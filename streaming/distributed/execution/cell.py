@@ -9,7 +9,6 @@ from one state. The delta of a relation, or of a view, is the sum of the outputs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -17,12 +16,8 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
-    Filter,
     Map,
-    Negate,
-    PartialAggregate,
     Plan,
-    RowIdDecode,
     Scan,
     columns,
 )
@@ -150,13 +145,11 @@ def _rename_by_position(plan: Plan) -> Map:
 
 def rebase(plan: Plan, source: Plan) -> Plan:
     """Replace the source of a linear plan."""
-    match plan:
-        case Scan(relation) if relation == SOURCE:
-            return source
-        case Filter() | Map() | Negate() | PartialAggregate() | RowIdDecode():
-            return replace(plan, input=rebase(plan.input, source))
-        case _:
-            return plan
+    if isinstance(plan, Scan) and plan.relation == SOURCE:
+        return source
+    if plan.is_linear and len(plan.inputs) == 1:
+        return plan.with_inputs([rebase(plan.inputs[0], source)])
+    return plan
 
 
 def group_by_destination(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
