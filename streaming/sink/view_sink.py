@@ -439,7 +439,7 @@ def _tell_expiry(circuit: Circuit) -> None:
     """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
     for name, rules in circuit.input_options.items():
         retain = rules.retain
-        if retain is not None and not retain.chosen:
+        if retain is not None and not retain.has_explicit_on_expiry:
             log.warning(
                 "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
                 "then deleted from the views and from their targets (on_expiry=retract, the "
@@ -447,5 +447,5 @@ def _tell_expiry(circuit: Circuit) -> None:
                 "on_expiry=retract to say that this is meant",
                 name,
                 retain.column,
-                retain.shown,
+                retain.duration_text,
             )

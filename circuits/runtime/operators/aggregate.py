@@ -39,7 +39,7 @@ from circuits.runtime.operators.min_max import MinMax
 from circuits.runtime.operators.operator import Prepared, Result, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.types.codecs.arrow_buffers import BoolArray
-from circuits.types.codecs.codec import NULL, Codec, Codecs, tabled
+from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -90,8 +90,10 @@ class AggregateOperator:
             *(one.trace for one in self._sets.values()),
             *(trace for one in self._extremes.values() for trace in one.rows.traces),
         )
-        keys = tabled([inputs[key] for key in self.keys])
-        values = [tabled([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets]
+        keys = dictionary_columns([inputs[key] for key in self.keys])
+        values = [
+            dictionary_columns([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets
+        ]
         self.coded: tuple[Mapping[int, Codec], ...] = (
             keys,
             *values,

@@ -33,7 +33,7 @@ from circuits.plan.nodes import TopK
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange, OrderedRows, first_of_each
 from circuits.runtime.operators.sort_columns import SortColumn
-from circuits.types.codecs.codec import Codecs, tabled
+from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
 
@@ -88,7 +88,9 @@ class TopKOperator:
         )
         self.traces = self._rows.traces
         kept = {self._first_kept + place: columns[c] for place, c in enumerate(self._kept)}
-        self.coded = (tabled([columns[key] for key in self.keys]) | kept,) * len(self.traces)
+        self.coded = (dictionary_columns([columns[key] for key in self.keys]) | kept,) * len(
+            self.traces
+        )
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The chosen rows of a whole Z-set, by sorting all of it."""
