@@ -22,6 +22,7 @@ from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 
 __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
@@ -34,7 +35,7 @@ def compile_sql(
     dialect: str = "duckdb",
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     max_iterations: int = MAX_ITERATIONS,
@@ -136,7 +137,7 @@ def compile_datalog(
     *,
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     max_iterations: int = MAX_ITERATIONS,

@@ -18,7 +18,7 @@ intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -26,11 +26,11 @@ from typing import Any
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
-from dbsp_wcoj.execution.bound_terms import BoundTerms, Partial
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
-from dbsp_wcoj.formulas import Formula
+from dbsp_wcoj.formulas import Formula, Term
 from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, parse_query
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.explain import explain
@@ -92,7 +92,8 @@ class DeltaQuery:
     Args:
         query: The query, or its text.
         formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
-            by what it counts (`dbsp_wcoj.planning.formula_candidates`).
+            by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms, which is
+            accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
         executor: Where parts of large steps run at the same time; the engine makes no threads.
         parts: How many parts a large step is cut into; a few per thread balance the load.
         relations: Traces that the view shares with others; it is then evaluated by `evaluate`
@@ -101,20 +102,23 @@ class DeltaQuery:
     Raises:
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
         ColumnTypeError: A constant of the query is not an int64.
-        FormulaError: There is no such formula.
+        FormulaError: There is no such formula, or the terms do not add up to the delta.
 
     >>> view = DeltaQuery("tri(a, b, c) :- e(a, b), e(b, c), e(a, c)")
     >>> view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
     ZSet({(1, 2, 3): 1})
     >>> view.step({"e": ZSet.from_rows([(1, 2)], [-1])})
     ZSet({(1, 2, 3): -1})
+    >>> path = DeltaQuery("q(a, c) :- e(a, b), f(b, c)", formula=["D2 += d1 N2", "D2 += O1 d2"])
+    >>> path.step({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.from_rows([(2, 3)])})
+    ZSet({(1, 3): 1})
     """
 
     def __init__(
         self,
         query: Query | str,
         *,
-        formula: FormulaName | str = Formula.collapsed,
+        formula: FormulaName | str | Sequence[Term | str] = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
         relations: Relations | None = None,
@@ -244,6 +248,11 @@ class DeltaQuery:
         plan_cache = self._plan_cache
         known = plan_cache.traces if traces is None else {n: traces[n] for n in plan_cache.traces}
         return explain(self.query, plan_cache.formula, plan_cache.terms, known)
+
+    @property
+    def terms(self) -> tuple[BoundTerm, ...]:
+        """The terms planned so far, for observers; any thread may ask while another one plans."""
+        return self._plan_cache.terms
 
     @property
     def stats(self) -> Stats:

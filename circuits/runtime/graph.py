@@ -69,7 +69,7 @@ from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, Relations, Trace, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 
 __all__ = ["Graph", "GraphStep", "JoinOptions", "Node", "watermark_of"]
 
@@ -80,7 +80,7 @@ Clock = Callable[[], float]
 class JoinOptions:
     """How the joins of a graph are made, and how often its recursions may go round."""
 
-    formula: Formula | str = Formula.collapsed
+    formula: FormulaName | str = Formula.collapsed
     executor: Executor | None = None
     parts: int = 1
     max_iterations: int = MAX_ITERATIONS

@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import PARTIAL, CustomFormula, Formula, Term, View, joins, terms
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
@@ -218,7 +218,7 @@ class PlanCache:
             self._counting.learn()
             self._counting = None
 
-    def _ahead(self, formula: Formula) -> Iterator[Term]:
+    def _ahead(self, formula: Formula | CustomFormula) -> Iterator[Term]:
         """The terms to plan before anything changes: all of them; and those of steps in which one
         relation changes that one atom reads, where these are others or all are too many.
         """

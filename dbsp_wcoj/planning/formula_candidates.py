@@ -29,45 +29,59 @@ from typing import Final, Literal
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import Formula
+from dbsp_wcoj.formulas import CustomFormula, Formula
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 
 __all__ = ["AUTO", "FormulaName", "describe_choice", "formula_candidates", "parse_formula"]
 
-FormulaName = Formula | Literal["auto"]
+FormulaName = Formula | CustomFormula | Literal["auto"]
 
 AUTO: Final = "auto"
 # Of two atoms a recursion shares nothing.
 FEWEST_ATOMS: Final = 3
 
 
-def parse_formula(name: str) -> FormulaName:
-    """The formula of that name, or `AUTO`.
+def parse_formula(formula: object) -> FormulaName:
+    """Return a formula given by its name, as `AUTO`, or as terms.
+
+    Args:
+        formula: A name; or a sequence of `dbsp_wcoj.formulas.Term` or of their texts; or one text
+            that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
 
     Raises:
-        FormulaError: There is no such formula; the message lists them.
+        FormulaError: There is no such formula, and the message lists them; or the terms are not
+            the delta of a join.
 
     >>> parse_formula("auto"), parse_formula("flipped")
     ('auto', <Formula.flipped: 'flipped'>)
+    >>> str(parse_formula("D2 += d1 O2; D2 += N1 d2"))
+    'D2 += d1 O2; D2 += N1 d2'
     >>> parse_formula("best")
     Traceback (most recent call last):
     ...
     dbsp_wcoj.errors.FormulaError: unknown formula 'best'; use one of auto, expanded, collapsed, \
 flipped, recursive, recursive_collapsed, recursive_flipped
     """
-    check_type("formula", name, str, "the name of a formula")
-    if name == AUTO:
+    if isinstance(formula, CustomFormula):
+        return formula
+    check_type("formula", formula, (str, Sequence), "the name of a formula, or a list of terms")
+    if not isinstance(formula, str):
+        assert isinstance(formula, Sequence)
+        return CustomFormula(formula)
+    if formula == AUTO:
         return AUTO
+    if "+=" in formula:
+        return CustomFormula.parse(formula)
     try:
-        return Formula(name)
+        return Formula(formula)
     except ValueError:
         names = ", ".join([AUTO, *Formula])
-        raise FormulaError(f"unknown formula {name!r}; use one of {names}") from None
+        raise FormulaError(f"unknown formula {formula!r}; use one of {names}") from None
 
 
 def formula_candidates(
     name: FormulaName, atoms: Sequence[tuple[str, ...]], kept: Callable[[int], tuple[str, ...]]
-) -> tuple[tuple[Formula, ...], str]:
+) -> tuple[tuple[Formula | CustomFormula, ...], str]:
     """The formulas that steps may run, and why there is only one.
 
     Args:
@@ -82,7 +96,7 @@ def formula_candidates(
     'D1 of a recursion holds a, b, and atom 2 not all of these'
     """
     if name != AUTO:
-        return (Formula(name),), ""
+        return (name,), ""
     if len(atoms) < FEWEST_ATOMS:
         return (Formula.collapsed,), f"a recursion over {len(atoms)} atoms shares nothing"
     for i in range(1, len(atoms)):
@@ -95,7 +109,7 @@ def formula_candidates(
 
 def describe_choice(
     name: FormulaName,
-    formulas: Sequence[Formula],
+    formulas: Sequence[Formula | CustomFormula],
     reason: str,
     chosen: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
@@ -108,7 +122,8 @@ def describe_choice(
         return str(name)
     if len(formulas) == 1:
         return f"auto: {formulas[0]}, because {reason}"
-    lines = [f"auto: {' or '.join(formulas)}, by proposals and intersections per changed row"]
+    names = " or ".join(map(str, formulas))
+    lines = [f"auto: {names}, by proposals and intersections per changed row"]
     for changed, alternatives in chosen:
         for digits, counted in tuple(alternatives.known.items()):
             found = [

@@ -22,7 +22,8 @@ from concurrent.futures import Executor
 
 from circuits.plan.nodes import Join
 from circuits.runtime.operators.operator import Result, StepContext
-from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet, generic_join
+from dbsp_wcoj import CustomFormula, DeltaQuery, Formula, Query, Relations, ZSet, generic_join
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.query import Atom, Comparison, Variable
 
 __all__ = ["JoinOperator", "query_of"]
@@ -35,7 +36,8 @@ class JoinOperator:
         plan: The join.
         names: The relation of each input.
         relations: The traces that the circuit's joins share.
-        formula: The delta formula, or "auto".
+        formula: The delta formula, or "auto". A formula of the user applies to joins of its
+            number of atoms; other joins run ``collapsed``.
         executor: Threads for large steps.
         parts: Into how many parts these are split.
     """
@@ -46,11 +48,13 @@ class JoinOperator:
         names: Sequence[str],
         relations: Relations,
         *,
-        formula: Formula | str,
+        formula: FormulaName | str,
         executor: Executor | None,
         parts: int,
     ) -> None:
         self.query = query_of(plan, names)
+        if isinstance(formula, CustomFormula) and formula.atoms != len(self.query.body):
+            formula = Formula.collapsed
         self.delta_query = DeltaQuery(
             self.query, formula=formula, executor=executor, parts=parts, relations=relations
         )
