@@ -51,16 +51,18 @@ from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
 from circuits.plan.nodes import Fields
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.runtime.graph import Graph, GraphStep, JoinOptions, watermark_of
+from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.one_shot import answered
 from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import mermaid, tree
 from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.state.circuit_state import State, StateStep, codecs_of, fill, staged
+from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, restored, taken
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
@@ -361,7 +363,7 @@ class Circuit:
     @property
     def recursions(self) -> tuple[tuple[str, ...], ...]:
         """The names of the relations of each recursion; none without recursive views."""
-        return tuple(loop.names for loop in self.graph.loops)
+        return tuple(nested.names for nested in self.graph.recursions)
 
     @property
     def views(self) -> Views:
@@ -562,7 +564,7 @@ class Circuit:
             if name in views:
                 kept[name] = (schema.fields, views.trace(name))
             elif name in self.inputs and name in joined and schema.arity:
-                kept[name] = (schema.fields, state.trace(f"relation {name}"))
+                kept[name] = (schema.fields, state.trace(relation_trace(name)))
         return kept
 
     def _check_whole(self) -> None:

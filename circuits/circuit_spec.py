@@ -16,7 +16,7 @@ There is one fingerprint per part, so that a comparison of two specs can name th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal, cast
@@ -27,6 +27,7 @@ from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.nodes import Plan
+from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
 
 __all__ = ["CircuitSpec", "SourceText"]
@@ -113,40 +114,21 @@ class CircuitSpec:
         """The parts that state depends on: 16 hex digits per input, per view, and for all that is
         materialized.
         """
-        known: dict[int, str] = {}
+        hasher = PlanHasher()
         found = {}
         for name, schema in self.schemas.items():
             given = Schema.of(name, schema)
             options = self.input_options.get(name)
             found[f"input {name}"] = _digest(repr((given, options) if options else given))
-        found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
+        for name, plan in self.plans.items():
+            found[f"view {name}"] = _digest(repr((Schema(name, plan.fields), hasher.hash(plan))))
         return found | {"materialized": _digest(repr(sorted(self.materialized)))}
 
     @cached_property
     def fingerprint(self) -> str:
-        """All fingerprints as one; the order of the views counts, as it decides names of traces."""
-        return _digest(repr(list(self.fingerprints.items())))
+        """All fingerprints as one; it does not depend on the order of inputs and views."""
+        return _digest(repr(sorted(self.fingerprints.items())))
 
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
-
-
-def _of_plan(plan: Plan, known: dict[int, str]) -> str:
-    """The fingerprint of a node: its own values, and the fingerprints of the nodes below.
-
-    So a DAG is looked at in its nodes, not in its paths.
-    """
-
-    def written(value: object) -> str:
-        if isinstance(value, Plan):
-            return f"#{_of_plan(value, known)}"
-        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
-            return f"({', '.join(map(written, value))})"
-        return repr(value)
-
-    found = known.get(id(plan))
-    if found is None:
-        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
-        found = known[id(plan)] = _digest(f"{type(plan).__name__}({', '.join(values)})")
-    return found

@@ -12,21 +12,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dbsp_wcoj", "circuits", "streaming")
 
-#: Cycles that are still to be broken. The set may only shrink.
-KNOWN_CYCLES = {
-    frozenset({"circuits.plan.fixpoint", "circuits.plan.nodes"}),
-    frozenset({"dbsp_wcoj.storage.trace", "dbsp_wcoj.storage.trace_step"}),
-    frozenset(
-        {
-            "circuits.runtime.graph",
-            "circuits.runtime.nested_circuit",
-            "circuits.runtime.publication",
-        }
-    ),
-    frozenset({"circuits.circuit", "circuits.circuit_spec", "circuits.runtime.circuit_step"}),
-    frozenset({"streaming.distributed.engine", "streaming.sink.engine"}),
-}
-
 
 def module_name(file: Path) -> str:
     parts = file.relative_to(ROOT).with_suffix("").parts
@@ -83,15 +68,9 @@ def test_cycles_are_found_and_chains_are_not():
 def test_no_file_imports_itself_through_others():
     graph = import_graph()
     assert len(graph) > 300
-    new = [cycle for cycle in cycles(graph) if not any(cycle <= known for known in KNOWN_CYCLES)]
-    assert not new, "\n".join(
+    found = cycles(graph)
+    assert not found, "\n".join(
         f"{module} imports {', '.join(sorted(graph[module] & cycle))}"
-        for cycle in new
+        for cycle in found
         for module in sorted(cycle)
     )
-
-
-def test_the_known_cycles_are_still_there():
-    found = cycles(import_graph())
-    gone = [known for known in KNOWN_CYCLES if not any(cycle <= known for cycle in found)]
-    assert not gone, f"remove from KNOWN_CYCLES: {[sorted(cycle) for cycle in gone]}"

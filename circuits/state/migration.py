@@ -24,11 +24,13 @@ import pyarrow as pa
 from circuits.circuit import Circuit
 from circuits.errors import SnapshotError
 from circuits.plan.nodes import Fields
-from circuits.runtime.graph import Graph, Node
+from circuits.runtime.graph import Graph
+from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
+from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, tabled
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
@@ -147,7 +149,7 @@ class StateImport:
         coded = coded_columns(self._circuit, number)
         for index, (table, columns) in enumerate(zip(state, coded, strict=True)):
             assert table is not None
-            name = f"operator {node.name} {index}"
+            name = operator_trace(node.state_name, index)
             self._traces[name] = _rows_of(table, columns, traces[name].arity)
 
     def give_relation(self, name: str, table: pa.Table | None) -> None:
@@ -184,7 +186,7 @@ class StateImport:
         return staged_whole(self._graph)
 
     def _relation(self, node: Node, table: pa.Table | None) -> None:
-        name = f"relation {node.name}"
+        name = relation_trace(node.state_name)
         if table is None or name not in self._graph.traces:
             return
         operator = node.operator
@@ -209,7 +211,7 @@ def _traces_of(node: Node) -> tuple[Trace, ...]:
 
 def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
     graph = circuit.graph
-    trace = graph.traces.get(f"relation {node.name}")
+    trace = graph.traces.get(relation_trace(node.state_name))
     if trace is None or not trace.orders:
         return None
     zset, fields = view_to_zset(trace, len(node.plan.fields)), node.plan.fields

@@ -37,9 +37,9 @@ from streaming.state.verified_files import read_verified
 
 __all__ = ["inspected", "writer_of"]
 
-NAME: Final = "state.json"
-TAIL: Final = 1 << 18  # bytes of the metrics that are looked at
-LATEST: Final = 1000  # files of letters that are read
+STATE_FILE: Final = "state.json"
+MAX_METRICS_BYTES: Final = 1 << 18  # bytes of the metrics that are looked at
+MAX_LETTER_FILES: Final = 1000  # files of letters that are read
 
 
 def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
     files = LocalFiles(folder)
     numbers = list_batch_ids(files)
-    if not numbers and files.size(NAME) is None:
+    if not numbers and files.size(STATE_FILE) is None:
         raise StateError(
-            f"{folder} is no state directory: it has neither {NAME} nor {MANIFESTS}/; name the "
-            "folder that was given as state_dir or --state"
+            f"{folder} is not a state directory: it has neither {STATE_FILE} nor {MANIFESTS}/; "
+            "name the folder that was given as state_dir or --state"
         )
     versions = [_version(files, number, check) for number in numbers]
     whole = [one for one in versions if one["damage"] is None]
@@ -191,7 +191,7 @@ def _size(files: LocalFiles, name: str) -> int:
 def _identity(files: LocalFiles) -> dict[str, Any]:
     """Inputs and views by the directory's identity."""
     try:
-        body = decode_checked(read_small(files, NAME), NAME)
+        body = decode_checked(read_small(files, STATE_FILE), STATE_FILE)
         names = [name for name, _ in parse_items(body["fingerprints"])]
         inputs = {name: parse_text(one) for name, one in parse_items(body["inputs"])}
         identity = parse_text(body["id"])
@@ -210,7 +210,7 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
         names = files.names(DEAD_LETTERS_FOLDER)
     except StateDamagedError:  # a link in its place
         names, unreadable = [], 1
-    for name in reversed(names[-LATEST:]):
+    for name in reversed(names[-MAX_LETTER_FILES:]):
         try:
             table = read_parquet(files.read(name), name).select(DEAD_LETTER_SCHEMA.names)
             table = table.cast(DEAD_LETTER_SCHEMA)
@@ -235,7 +235,7 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
 def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
     """The metrics of the last micro-batch, if the line is whole."""
     try:
-        lines = bytes(files.read(METRICS_FILE)[-TAIL:]).splitlines()
+        lines = bytes(files.read(METRICS_FILE)[-MAX_METRICS_BYTES:]).splitlines()
         found = json.loads(lines[-1])
     except (OSError, StateDamagedError, ValueError, IndexError, RecursionError):
         return None

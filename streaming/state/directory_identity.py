@@ -24,7 +24,7 @@ from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, r
 
 __all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2  # since 2 operators' state is named by structural hashes
 IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)
@@ -138,11 +138,9 @@ def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
 def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
     columns = _of(circuit, "").inputs
     mine, theirs = dict(circuit.fingerprints), dict(identity.fingerprints)
-    if list(mine.items()) == list(theirs.items()):
+    if mine == theirs:
         return
     differences = []
-    if mine == theirs:
-        differences.append(f"the order was ({', '.join(theirs)}) and is ({', '.join(mine)})")
     for name in sorted({*mine, *theirs}):
         if name not in theirs:
             differences.append(f"{name} is new")
@@ -157,6 +155,6 @@ def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:
             )
     raise StateMismatchError(
         f"state directory {files.location} belongs to another circuit: {'; '.join(differences)}. "
-        "Use the views, schemas and rules that it was made with, in their order (formula and "
-        "threads may change), or give the new circuit a new state directory and a new checkpoint"
+        "Use the views, schemas and rules that it was made with (their order, formula and threads "
+        "may change), or give the new circuit a new state directory and a new checkpoint"
     )

@@ -12,9 +12,9 @@ level::
 There are a few parts more while a large merge is postponed (`streaming.state.writer`).
 
 This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatica 33, 1996, with the
-lazy merging of Bigtable). The spine in memory merges earlier, by its `GROWTH`, because each look-up
-searches its runs. A file is read once, at a restart, so it pays to write less. Hence the parts on
-disk differ from the runs in memory, and only their sums are equal.
+lazy merging of Bigtable). The spine in memory merges earlier, by its `GROWTH_FACTOR`, because each
+look-up searches its runs. A file is read once, at a restart, so it pays to write less. Hence the
+parts on disk differ from the runs in memory, and only their sums are equal.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def read_definition(files: Files) -> CircuitSpec:
     if "source" in body and body["source"] is None:
         raise StateError(
             f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
-            "again: call streaming.distributed.rescaling.rescaled(files, cells=..., "
+            "again: call streaming.distributed.rescaling.rescale_state(files, cells=..., "
             "definition=circuit.definition) from Python"
         )
     try:

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from streaming.errors import TargetError
 from streaming.state.files import Files, LocalFiles, open_files
 from streaming.targets.column_types import converted, parquet_type
-from streaming.targets.folder_checks import check_writable, reason_of
+from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
 __all__ = ["ParquetTarget"]
@@ -105,7 +105,7 @@ class ParquetTarget:
         except OSError as error:
             raise TargetError(
                 f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
-                f"{reason_of(error)}"
+                f"{error_reason(error)}"
             ) from error
 
     def _check_ours(self, files: Files, delta: ViewDelta) -> bool:

@@ -34,7 +34,7 @@ from typing import Any
 
 from circuits.circuit import Circuit
 from streaming import StreamingError, ViewSink
-from streaming.distributed.execution.executor_cache import HELD
+from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state import files
 from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
@@ -79,7 +79,7 @@ class InCells:
             self._deltas.append(outputs(steady))
 
     def sink(self, place: Path) -> ViewSink:
-        HELD.clear()  # what a worker remembers of a file hides what became of it
+        CACHE.clear()  # what a worker remembers of a file hides what became of it
         circuit = Circuit(self._definition)
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 

@@ -54,7 +54,11 @@ def profile(
             store = _store(folder, circuit)
             stack.callback(store.close)
         found = measure(
-            circuit, stream, store=store, parallel=threads > 1, say=_said(progress, json)
+            circuit,
+            stream,
+            store=store,
+            parallel=threads > 1,
+            say=_progress_printer(progress, json),
         )
     if json:
         print_json(as_json(found))
@@ -62,7 +66,7 @@ def profile(
         show(found, console())
 
 
-def _said(progress: Console, quiet: bool) -> Callable[[str], None]:
+def _progress_printer(progress: Console, quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet or not progress.is_terminal else progress.print
 
 

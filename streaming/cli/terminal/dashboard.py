@@ -21,7 +21,7 @@ from streaming.cli.terminal.display import amount, duration, milliseconds, plain
 from streaming.cli.terminal.live_table import LiveTable
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published, SinkObserver
-from streaming.ui.history import mode_of
+from streaming.ui.history import output_mode_of
 from streaming.ui.row_texts import weights_of
 from streaming.ui.view_counts import ViewCounts
 
@@ -69,7 +69,7 @@ class Dashboard(LiveTable, SinkObserver):
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Add a micro-batch."""
         for view, table in published.outputs.items():
-            mode = mode_of(table)
+            mode = output_mode_of(table)
             found = self._counts[view].take(
                 table,
                 weights_of(table),

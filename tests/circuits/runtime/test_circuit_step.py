@@ -68,7 +68,7 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     assert bags(circuit.step(tables)) == bags(steady.step(tables))
 
 
-def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
+def test_a_step_that_is_refused_takes_back_the_codes_of_row_ids_as_well():
     circuit = compile_sql(
         "SELECT x.s, y.t, x.a + 9223372036854775807 AS z FROM x JOIN y ON x.k = y.k",
         {
@@ -79,7 +79,7 @@ def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
     y = pa.table({"k": [1], "b": [1], "t": ["t"]})
     circuit.step({"y": y})
     before = circuit.graph.registry.lengths()
-    assert any(name.startswith("payload") for name in before)
+    assert any(name.startswith("row ids") for name in before)
     with pytest.raises(EvaluationError):
         circuit.step({"x": pa.table({"k": [1], "a": [1], "s": ["s"]})})
     assert circuit.graph.registry.lengths() == before

@@ -100,10 +100,10 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
         assert rows(apart.views[head]) == rows(whole.views[head])
     assert all(
         trace.is_empty or (trace.to_zset().weights > 0).any() or not len(trace.to_zset())
-        for trace in apart._graph.traces.values()
+        for trace in apart.graph.traces.values()
     )
     graph = incrementalize(
-        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart._codecs
+        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart.codecs
     )
     inputs = {name: apart._integrals[name].total for name in apart.inputs}
     for head, meant in graph.evaluate(inputs).items():

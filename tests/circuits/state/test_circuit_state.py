@@ -100,7 +100,7 @@ def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_all_kinds_of_state_are_carried_over_restarts(formula):
-    """Texts, decimals, payloads, groups, extremes, top-k, sets, with another formula at times."""
+    """Texts, decimals, row ids, groups, extremes, top-k, sets, with another formula at times."""
     steady = compile_sql(VIEWS, INPUTS, materialize=True)
     circuit, store = Circuit(steady.definition), Store()
     for number, tables in enumerate(steps(20, seed=5)):
@@ -112,7 +112,7 @@ def test_all_kinds_of_state_are_carried_over_restarts(formula):
         same(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
     assert {"text", "decimal 2"} < store.tables.keys()
-    assert any(name.startswith("payload") for name in store.tables)
+    assert any(name.startswith("row ids") for name in store.tables)
 
 
 JOINS = """
@@ -146,7 +146,7 @@ def growing(count: int, seed: int, size: int):
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, ahead, monkeypatch):
     if not ahead:
-        monkeypatch.setattr(schedule, "PLANNED_AHEAD", -1)
+        monkeypatch.setattr(schedule, "MAX_JOINS_PER_ATOM_AHEAD", -1)
     circuit = compile_sql(JOINS, NODES, formula=formula)
     steady = Circuit(circuit.definition)
     store = Store()
@@ -232,6 +232,12 @@ LINK = {"link": EDGE}
 RULES = "reached(b) :- link(a, b). both(a, b) :- link(a, b), reached(a)."
 
 
+_REGISTRY = compile_datalog(RULES, LINK).graph.registry
+# The names of the state of the only join, and of the relation with two columns that it reads.
+JOIN = next(iter(_REGISTRY.joins))
+READ = next(n for n, t in _REGISTRY.traces.items() if n.startswith("relation") and t.arity == 2)
+
+
 def loaded_state() -> State:
     circuit, store = compile_datalog(RULES, LINK), Store()
     stored(circuit, store, {"link": edges((1, 2))})
@@ -255,7 +261,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(s, traces={**s.traces, "another": {}}),
             "the state and the circuit differ in another",
         ),
-        (lambda s: replace(s, tables={"payload #99": []}), "differ in payload #99"),
+        (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
         (lambda s: replace(s, tables={"names": []}), "no table 'names'"),
         (
             lambda s: replace(
@@ -273,14 +279,14 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(
                 s,
                 traces={
-                    n: {(0,): next(iter(t.values()))} if n == "relation #3" else t
+                    n: {(0,): next(iter(t.values()))} if n == READ else t
                     for n, t in s.traces.items()
                 },
             ),
-            r"trace 'relation #3': order \(0,\) is not a permutation",
+            rf"trace '{READ}': order \(0,\) is not a permutation",
         ),
         (
-            lambda s: replace(s, plans={"formula": "collapsed", "joins": {"#5": {"again": 1}}}),
+            lambda s: replace(s, plans={"formula": "collapsed", "joins": {JOIN: {"again": 1}}}),
             "the plans of the joins cannot be read",
         ),
     ],

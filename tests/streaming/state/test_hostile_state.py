@@ -26,7 +26,7 @@ import pytest
 from circuits import InputOptions, compile_sql
 from streaming import StateDamagedError, StateError, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspected
-from streaming.distributed.rescaling import rescaled
+from streaming.distributed.rescaling import rescale_state
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import LocalFiles, read_small
 from streaming.state.manifest import Manifest, manifest_name
@@ -95,7 +95,7 @@ def used(place: Path) -> dict[str, str]:
 
     calls: dict[str, Callable[[], object]] = {
         "inspect": lambda: inspected(place, check=True),
-        "rescale": lambda: rescaled(LocalFiles(place), cells=2),
+        "rescale": lambda: rescale_state(LocalFiles(place), cells=2),
         "read": lambda: sink_on(place).table("paths"),
         "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
         "replay": feeds(LAST),
@@ -451,7 +451,7 @@ def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
         data = (place / "views.json").read_bytes()
         changed(place / "views.json", change)
         with pytest.raises(StateError):
-            rescaled(LocalFiles(place), cells=2)
+            rescale_state(LocalFiles(place), cells=2)
         (place / "views.json").write_bytes(data)
 
 
@@ -470,4 +470,4 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
-    assert rescaled(LocalFiles(tmp_path), cells=2).after == 2
+    assert rescale_state(LocalFiles(tmp_path), cells=2).after == 2

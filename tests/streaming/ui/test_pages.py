@@ -17,9 +17,16 @@ from streaming import Output, SinkObserver, ViewSink
 from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
-from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
-from streaming.ui.layout import laid_out
-from streaming.ui.matches import MOST, Matches
+from streaming.ui.history import (
+    MAX_COURSE_POINTS,
+    MAX_RECENT_BATCHES,
+    MAX_ROWS,
+    History,
+    output_mode_of,
+    upsert_keys_of,
+)
+from streaming.ui.layout import lay_out_graph
+from streaming.ui.matches import MAX_MATCHES, Matches
 from streaming.ui.page import Page
 from streaming.ui.pattern import Pattern, pattern_of
 from streaming.ui.row_texts import weights_of
@@ -199,7 +206,7 @@ def test_matches_shown_are_matches_that_are_there(changes):
 def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
     with pytest.MonkeyPatch.context() as patch:
         if is_small:  # all deltas are large ones
-            patch.setattr(matches_module, "MOST", 3)
+            patch.setattr(matches_module, "MAX_MATCHES", 3)
         check_matches(steps)
 
 
@@ -225,9 +232,9 @@ def check_matches(steps):
         }
         most = max(most, len(rings))
         drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
-        assert len(set(drawn)) == len(drawn) <= matches_module.MOST
+        assert len(set(drawn)) == len(drawn) <= matches_module.MAX_MATCHES
         assert set(drawn) <= rings
-        assert set(drawn) == rings or most > matches_module.MOST
+        assert set(drawn) == rings or most > matches_module.MAX_MATCHES
 
 
 TICKETS = pa.schema(
@@ -271,14 +278,14 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
 
     def take(published):
         table = published.outputs["pairs"]
-        mode, keys = mode_of(table), key_columns_of(table)
+        mode, keys = output_mode_of(table), upsert_keys_of(table)
         found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
 
     sink.add_observer(Take())
     prefix = "x" * (70 * is_long)
     with pytest.MonkeyPatch.context() as patch:
         if is_small:
-            patch.setattr(matches_module, "MOST", 4)
+            patch.setattr(matches_module, "MAX_MATCHES", 4)
         for number, step in enumerate(steps):
             rows, weights = [], []
             for key, nodes in step.items():
@@ -310,15 +317,15 @@ def test_retractions_are_found_in_large_deltas():
     others = [(10 * i + a, 10 * i + b) for i in range(1, 40) for a, b in ring]
     feed(*others)
     feed(*ring)
-    assert len(now(history)["matches"]["rings"]) == MOST
+    assert len(now(history)["matches"]["rings"]) == MAX_MATCHES
     feed(*others, weight=-1)
     left = [match["nodes"] for match in now(history)["matches"]["rings"]]
     assert sorted(left) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
 
 
 def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(monkeypatch):
-    monkeypatch.setattr(history_module, "COURSE", 16)
-    monkeypatch.setattr(history_module, "RECENT", 5)
+    monkeypatch.setattr(history_module, "MAX_COURSE_POINTS", 16)
+    monkeypatch.setattr(history_module, "MAX_RECENT_BATCHES", 5)
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(100):
         feed((number, number + 1))
@@ -327,14 +334,14 @@ def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(
     assert history._course[0]["id"] == 0
     ids = [moment["id"] for moment in history._course[:-1]]
     assert len({b - a for a, b in pairwise(ids)}) == 1
-    assert RECENT < COURSE
+    assert MAX_RECENT_BATCHES < MAX_COURSE_POINTS
 
 
 def test_only_the_first_rows_of_a_delta_are_kept():
     history, feed = shown(compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v"))
     feed(*((n, n) for n in range(500)))
     newest = now(history)["newest"]["v"]
-    assert len(newest["rows"]) == ROWS
+    assert len(newest["rows"]) == MAX_ROWS
     assert (newest["count"], newest["comes"], newest["goes"]) == (500, 500, 0)
 
 
@@ -415,7 +422,7 @@ def test_taking_a_micro_batch_costs_less_than_a_millisecond():
 @given(st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda e: e[0] < e[1])))
 def test_edges_of_a_layout_go_forward_through_every_layer(edges):
     edges = sorted(edges)
-    layout = laid_out(range(9), edges)
+    layout = lay_out_graph(range(9), edges)
     for (a, b), bends in layout.bends.items():
         layers = [layout.places[a][0], *(layer for layer, _ in bends), layout.places[b][0]]
         assert layers == list(range(layers[0], layers[-1] + 1))
@@ -426,7 +433,7 @@ def test_edges_of_a_layout_go_forward_through_every_layer(edges):
 def test_a_layout_without_need_has_no_crossings():
     # Two ladders that are given interleaved.
     edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
-    layout = laid_out(range(6), edges)
+    layout = lay_out_graph(range(6), edges)
     at = layout.places
     for (a, b), (c, d) in combinations(edges, 2):
         if at[a][0] == at[c][0]:
