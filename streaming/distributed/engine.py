@@ -216,7 +216,8 @@ def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
         if of_cell(sealed).fingerprint != expected.get(stage):
             raise StateMismatchError(
                 f"the cells of stage {stage} belong to another circuit than this version "
-                "compiles the views to: use the version that wrote the state, or delete the state directory "
+                "compiles the views to: use the version that wrote the state, or delete the state "
+                "directory "
                 "together with the checkpoint to start again"
             )
 
