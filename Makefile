@@ -54,7 +54,7 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-docs: $(VENV)/.test
+docs: $(VENV)/.docs
 	$(BIN)/python -m docs.drawing
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file .mkdocs.yml --strict --quiet
 	@echo "The pages are in build/site: $(BIN)/python -m http.server -d build/site"
@@ -110,6 +110,10 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.test: EXTRAS = demo,test,bench,docs
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
+	$(install)
+
+$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.bench: EXTRAS = demo,bench

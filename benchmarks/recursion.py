@@ -174,11 +174,11 @@ def _check(circuit: Circuit, history: History, end: int, verdict: Verdict) -> tu
 def _held(circuit: Circuit, end: int, edges: pa.Table) -> Row:
     """What the recursion holds, without the view that is kept to be read."""
     traces = {
-        name: trace for name, trace in circuit._graph.traces.items() if name.startswith("relation")
+        name: trace for name, trace in circuit.graph.traces.items() if name.startswith("relation")
     }
     settled = [
         trace
-        for node in circuit._graph.nodes
+        for node in circuit.graph.nodes
         if node.inner
         for trace in getattr(node.operator, "traces", ())
     ]

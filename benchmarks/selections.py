@@ -137,7 +137,7 @@ HEADLINES: tuple[Headline, ...] = (
             "batch": 100,
             "system": "spark-streams",
         },
-        "stream-stream joins of Spark 4.3",
+        "stream-stream joins of Spark",
     ),
     Headline(
         "the same",
@@ -150,7 +150,7 @@ HEADLINES: tuple[Headline, ...] = (
             "batch": 100,
             "system": "pathway",
         },
-        "Pathway 0.33",
+        "Pathway",
     ),
     Headline(
         "triangles of a web graph of 3 million edges, kept up to date: 1,000 new edges",
@@ -169,14 +169,14 @@ HEADLINES: tuple[Headline, ...] = (
             "threads": 2,
             "system": "kuzu",
         },
-        "Kùzu 0.11's worst-case-optimal plan",
+        "Kùzu's worst-case-optimal plan",
     ),
     Headline(
         "a recursive view of Kafka's imports: one commit",
         "recursion",
         "Median step against asking again",
         {"system": "DuckDB"},
-        "WITH RECURSIVE in DuckDB 2.0, recomputed",
+        "WITH RECURSIVE in DuckDB, recomputed",
     ),
 )
 

@@ -59,7 +59,7 @@ def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict
         more = slice(rows + turn * SMALL, rows + (turn + 1) * SMALL)
         table = _table(source[more], target[more], texts)
         begun = time.perf_counter()
-        sink = ViewSink(pickle.loads(definition).circuit(), state_dir=folder)
+        sink = ViewSink(Circuit(pickle.loads(definition)), state_dir=folder)
         sink(handed(table), BATCHES + turn)
         done = time.perf_counter() - begun
         measured.append((done - _after_load(sink), done))
@@ -68,7 +68,7 @@ def restart(folder: Path, *, rows: int, texts: bool, seed: int, verdict: Verdict
         del sink
     gc.collect()
     everything = _table(source, target, texts)
-    rebuilt: Circuit = pickle.loads(definition).circuit()
+    rebuilt: Circuit = Circuit(pickle.loads(definition))
     begun = time.perf_counter()
     output = rebuilt.step({"e": everything})
     rebuild = time.perf_counter() - begun

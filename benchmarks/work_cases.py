@@ -140,12 +140,12 @@ def _circuit(graph: Graph) -> Work:
         table = pa.table({"src": edges.source, "dst": edges.target, "weight": weights})
         return int(np.abs(circuit.step({"e": table})["view"]["weight"].to_numpy()).sum())
 
-    return _counted(graph, step, lambda: (joins_of(circuit), circuit._graph.traces.values()))
+    return _counted(graph, step, lambda: (joins_of(circuit), circuit.graph.traces.values()))
 
 
 def joins_of(circuit: Circuit) -> list[DeltaQuery]:
     """The maintained joins of a circuit."""
-    operators = [node.operator for node in circuit._graph.nodes]
+    operators = [node.operator for node in circuit.graph.nodes]
     return [operator.delta_query for operator in operators if isinstance(operator, JoinOperator)]
 
 

@@ -26,7 +26,7 @@ relational core, and no Spark; it does no I/O.
 =================================  ===============================================================
 """
 
-from circuits.circuit import Circuit
+from circuits.circuit import Circuit, CircuitStep
 from circuits.circuit_spec import CircuitSpec
 from circuits.compile import compile_datalog, compile_sql
 from circuits.errors import (
@@ -52,13 +52,15 @@ from circuits.errors import (
     UpsertError,
 )
 from circuits.inputs import InputOptions, RejectedRows, Retention
-from circuits.runtime.circuit_step import CircuitStep
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, StateStep
 from circuits.state.snapshot import Snapshot
 from dbsp_wcoj.limits import StepLimits
+
+#: The owner of this package; other distributions have a package of this name.
+__distribution__ = "dbsp-wcoj"
 
 __all__ = [
     "BrokenCircuitError",

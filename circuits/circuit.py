@@ -21,50 +21,59 @@ Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
+from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 
-from circuits.circuit_spec import CircuitSpec, SourceText, chosen
+from circuits.circuit_spec import CircuitSpec
 from circuits.errors import (
     BrokenCircuitError,
     CircuitError,
     InputOptionsError,
     MissingRowError,
+    StaleStepError,
     TextError,
     UnknownViewError,
 )
 from circuits.inputs.checked_input import CheckedInput, unretained
 from circuits.inputs.finality import group_functions
-from circuits.inputs.input_options import InputOptions, check_options
-from circuits.inputs.rejected_rows import MISSING
+from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.limits import bounded
-from circuits.plan.fixpoint import MAX_ITERATIONS
-from circuits.plan.nodes import Fields, Plan
-from circuits.runtime.circuit_step import PHASES, CircuitStep, digests_of
+from circuits.plan.nodes import Fields
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.runtime.graph import Graph, JoinOptions, watermark_of
+from circuits.runtime.graph import Graph, GraphStep, watermark_of
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.one_shot import answered
 from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import mermaid, tree
+from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
-from circuits.schema import Schema, SchemaLike, arrow_schemas, schemas_of
-from circuits.state.circuit_state import State, codecs_of, fill
+from circuits.schema import Schema, schemas_of
+from circuits.state.circuit_state import State, StateStep, codecs_of, fill, staged
+from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, restored, taken
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Formula, Relations, Trace, ZSet
+from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
-from dbsp_wcoj.limits import DEFAULT_LIMITS, Budget, StepLimits
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 
-__all__ = ["Circuit", "CircuitStep", "StepObserver"]
+__all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
+
+#: The phases of preparing a step: values to codes, the operators, codes to values.
+PHASES: Final = ("encode", "step", "output")
 
 #: Is told of an operator before it is evaluated: its name, its kind, the views it is a part of.
 StepObserver = Callable[[str, str, tuple[str, ...]], object]
@@ -79,95 +88,105 @@ class Circuit:
     nobody, and see the state after the last commit.
 
     Args:
-        plans: The plan of each view, in an order in which views come after those they read.
-        schemas: The columns of each input relation, as for `compile_sql`.
-        outputs: The views that ``step`` returns; all of them when not given.
-        materialize: Which views and inputs are kept whole, for `views` and `query`: a collection of
-            names, or True for all.
-        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
-        executor: Threads for the joins; none by default.
-        parts: Into how many parts a delta is split over the executor.
-        max_iterations: The limit of iterations of a recursion per step.
-        input_options: The options of inputs that are not plain Z-sets
-            (`circuits.inputs.input_options`), by name.
-        source: The text that the plans were compiled from; None if there is none.
-        limits: How many rows, bytes and seconds a step, or a query, may use.
-        clock: Seconds, for the times in `explain` and for ``limits.max_seconds``.
+        spec: The plans, inputs and options.
+        executor: A thread pool for the joins of large steps; None uses the calling thread alone.
+        clock: Returns seconds, for the times in `explain` and for ``limits.max_seconds``.
+
+    Attributes:
+        definition: The spec that the circuit was built from.
+        inputs: The schema of each input relation, by name.
+        plans: The plan of each view, by name.
+        outputs: The views that ``step`` returns.
+        materialized: The views and inputs that are kept whole.
+        input_options: The options of the inputs that have any, by name.
+        limits: The rows, bytes and seconds that a step, or a query, may use.
+        fingerprint: All fingerprints of the spec as one.
+        graph: The operators with their state; a step may be writing to it.
+        codecs: The dictionaries of values; a step may be adding to them.
 
     Raises:
-        SchemaError: A schema has a column of a type that cannot be held.
-        CircuitError: ``outputs`` or ``materialize`` name what is not there, or a view is nested
-            too deeply.
-        InputOptionsError: Rules do not go with the schema of their input, or a view with the
-            retention of its inputs (`circuits.inputs.finality`).
+        SchemaError: A schema has a column of a type that is not supported.
+        CircuitError: A view is nested too deeply.
+        InputOptionsError: The options of an input do not fit its schema, or a view does not allow
+            the retention of its inputs (`circuits.inputs.finality`).
+
+    >>> from circuits import compile_sql
+    >>> circuit = compile_sql("SELECT src FROM e", {"e": "src bigint, dst bigint"})
+    >>> circuit.step({"e": [{"src": 1, "dst": 2}, {"src": 1, "dst": 3}]})["view"].to_pylist()
+    [{'src': 1, 'weight': 2}]
+    >>> circuit
+    <Circuit of view from e: 1 step>
     """
 
     def __init__(
         self,
-        plans: Mapping[str, Plan],
-        schemas: Mapping[str, SchemaLike],
+        spec: CircuitSpec,
         *,
-        outputs: Collection[str] | None = None,
-        materialize: bool | Collection[str] = False,
-        formula: Formula | str = Formula.collapsed,
         executor: Executor | None = None,
-        parts: int = 1,
-        max_iterations: int = MAX_ITERATIONS,
-        input_options: Mapping[str, InputOptions] | None = None,
-        source: SourceText | None = None,
-        limits: StepLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        schemas = arrow_schemas(schemas)
-        self.inputs = schemas_of(schemas)
-        check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
-        check_type("parts", parts, int, "a number of parts")
-        check_type("max_iterations", max_iterations, int, "a number of iterations")
-        self.plans = dict(plans)
-        known = [*self.inputs, *self.plans]
-        self.outputs = chosen("outputs", self.plans if outputs is None else outputs, self.plans)
-        kept = materialize
-        if isinstance(kept, bool):
-            kept = known if kept else ()
-        self.materialized = chosen("materialize", kept, known)
-        self._schemas = {name: Schema(name, plan.fields) for name, plan in plans.items()}
-        self.input_options = check_options(
-            {} if input_options is None else input_options, self.inputs
+        check_type("spec", spec, CircuitSpec, "a CircuitSpec, or call compile_sql(...)")
+        options = spec.options
+        self.definition = spec
+        self.inputs = schemas_of(spec.schemas)
+        self.plans = spec.plans
+        self.outputs = spec.outputs
+        self.materialized = spec.materialized
+        self.input_options = spec.input_options
+        self.limits = options.limits
+        self._schemas = {name: Schema(name, plan.fields) for name, plan in self.plans.items()}
+        self._join_options = JoinOptions(
+            parse_formula(options.formula), executor, options.parts, options.max_iterations
         )
-        self._joining = JoinOptions(parse_formula(formula), executor, parts, max_iterations)
-        self.definition = CircuitSpec(
-            self.plans,
-            schemas,
-            outputs=self.outputs,
-            materialize=self.materialized,
-            formula=parse_formula(formula),
-            parts=parts,
-            max_iterations=max_iterations,
-            input_options=self.input_options,
-            source=source,
-            limits=limits,
-        )
-        self.limits = limits
         self._clock = clock
         self._version = 0
-        # While a commit is under way, and for good if it fails; readers only mind the latter.
+        # Set during a commit, and for good if the commit fails.
         self._broken = False
-        self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
+        # Set if a commit failed. Readers are refused only then.
         self._lost = False
+        self._observed: list[tuple[str, str, tuple[str, ...]]] | None = None
         self._turns = WriterLock()
-        self._codecs = Codecs()
+        self.codecs = Codecs()
         try:
             self._groups = group_functions(self.plans, self.inputs, self.input_options)
-            self.fingerprint = self.definition.fingerprint
-            self._graph, self._integrals = self._built(self._codecs)
-            self._committed = CircuitVersion.of(self._graph)
-            # The traces of what is materialized, whose names are those of any graph of these plans.
-            names = self._graph.registry.names
+            self.fingerprint = spec.fingerprint
+            self.graph, self._integrals = self._build_graph(self.codecs)
+            self._committed = CircuitVersion.of(self.graph)
+            # The names of the traces of materialized relations, the same in any graph of the plans.
+            names = self.graph.registry.names
             self._traces = {name: names[id(one.trace)] for name, one in self._integrals.items()}
         except RecursionError:
             raise CircuitError(
                 "a view is nested too deeply; put parts of it in views of their own"
             ) from None
+
+    def __repr__(self) -> str:
+        steps = self._committed.steps
+        kept = f", keeps {', '.join(self.materialized)}" if self.materialized else ""
+        return (
+            f"<Circuit of {', '.join(self.plans) or 'no views'} from "
+            f"{', '.join(self.inputs) or 'no inputs'}: {steps:,} step{'s' * (steps != 1)}{kept}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The inputs and views as a table, for notebooks."""
+        version = self._committed
+        rows = []
+        for name, schema in {**self.inputs, **self._schemas}.items():
+            columns = ", ".join(f"{field.name} {field.type}" for field in schema.fields)
+            kept = version.trace(self._traces[name]).rows if name in self._traces else None
+            cells = (
+                "view" if name in self._schemas else "input",
+                name,
+                columns,
+                "not kept" if kept is None else f"{kept:,}",
+            )
+            rows.append("".join(f"<td>{escape(cell)}</td>" for cell in cells))
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return (
+            f"<p>{escape(repr(self))}</p><table><thead><tr><th></th><th>name</th><th>columns</th>"
+            f"<th>rows</th></tr></thead><tbody>{body}</tbody></table>"
+        )
 
     def step(
         self,
@@ -259,32 +278,32 @@ class Circuit:
         self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
-        known, marks = self._known(), self._graph.marks
+        known, marks = self._known(), self.graph.marks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
-            with bounded(self._graph, budget):
+            with bounded(self.graph, budget):
                 given, moved = self._encoded(
-                    tables, watermarks, self._codecs, self._graph.checked_inputs
+                    tables, watermarks, self.codecs, self.graph.checked_inputs
                 )
                 times.append(self._clock())
-                step = self._graph.prepare(given, moved, budget)
+                step = self.graph.prepare(given, moved, budget)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:
-                    number = self._graph.views[name]
+                    number = self.graph.views[name]
                     budget.start_operator(number)
                     delta = step.deltas[number]
-                    outputs[name] = self._schemas[name].to_table(delta, self._codecs)
+                    outputs[name] = self._schemas[name].to_table(delta, self.codecs)
                 refused = {
                     name: [
-                        self._graph.checked_inputs[name].told(rows, marks.get(watermark_of(name)))
+                        self.graph.checked_inputs[name].told(rows, marks.get(watermark_of(name)))
                         for rows in many
                     ]
                     for name, many in step.refused.items()
                 }
         except BaseException:
-            self._graph.registry.truncate(known)  # a step that is refused leaves no codes behind
+            self.graph.registry.truncate(known)  # a step that is refused leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -293,7 +312,7 @@ class Circuit:
             self,
             self._version,
             given,
-            (known, self._graph.registry.lengths()),
+            (known, self.graph.registry.lengths()),
             refused,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
@@ -301,7 +320,7 @@ class Circuit:
 
     def _known(self) -> dict[str, int]:
         """The lengths of the tables of codes; those of steps that were dropped are taken back."""
-        registry = self._graph.registry
+        registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
             return lengths
@@ -344,7 +363,7 @@ class Circuit:
     @property
     def recursions(self) -> tuple[tuple[str, ...], ...]:
         """The names of the relations of each recursion; none without recursive views."""
-        return tuple(loop.names for loop in self._graph.loops)
+        return tuple(nested.names for nested in self.graph.recursions)
 
     @property
     def views(self) -> Views:
@@ -400,7 +419,7 @@ class Circuit:
                 kept,
                 state.codecs(),
                 dialect=dialect,
-                joining=self._joining,
+                joining=self._join_options,
                 budget=Budget(self.limits, self._clock),
             )
         except TextError as error:
@@ -420,16 +439,16 @@ class Circuit:
         Complexity: O(1) for each operator of a step, O(operators · views) once.
         """
         if observer is None:
-            self._graph.observer = None
+            self.graph.observer = None
             return
         if self._observed is None:
-            views = self._graph.views_of()
+            views = self.graph.views_of()
             self._observed = [
                 (node.name, type(node.plan).__name__.lower(), views[number])
-                for number, node in enumerate(self._graph.nodes)
+                for number, node in enumerate(self.graph.nodes)
             ]
         operators = self._observed
-        self._graph.observer = lambda number: observer(*operators[number])
+        self.graph.observer = lambda number: observer(*operators[number])
 
     def explain(self, format: str = "text") -> str:
         """The operators that run, with the rows and the time that each has taken so far.
@@ -490,7 +509,7 @@ class Circuit:
         turn = self._turns.take(timeout)
         try:
             codecs = codecs_of(state)
-            graph, integrals = self._built(codecs)
+            graph, integrals = self._build_graph(codecs)
             fill(graph, state)
             committed = CircuitVersion.of(graph)
             self._turns.exclusively(self._replace, codecs, graph, integrals, committed)
@@ -510,16 +529,16 @@ class Circuit:
         integrals: dict[str, Integrate],
         committed: CircuitVersion,
     ) -> None:
-        self._codecs, self._graph, self._integrals = codecs, graph, integrals
+        self.codecs, self.graph, self._integrals = codecs, graph, integrals
         self._committed = committed
         self._version += 1
         self._broken = self._lost = False
 
-    def _built(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
+    def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """The operators, without state, and those that keep what is materialized."""
         fields = {name: schema.fields for name, schema in self.inputs.items()}
         graph = incrementalize(
-            self.plans, fields, codecs=codecs, joining=self._joining, clock=self._clock
+            self.plans, fields, codecs=codecs, joining=self._join_options, clock=self._clock
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name, rules in self.input_options.items():
@@ -545,7 +564,7 @@ class Circuit:
             if name in views:
                 kept[name] = (schema.fields, views.trace(name))
             elif name in self.inputs and name in joined and schema.arity:
-                kept[name] = (schema.fields, state.trace(f"relation {name}"))
+                kept[name] = (schema.fields, state.trace(relation_trace(name)))
         return kept
 
     def _check_whole(self) -> None:
@@ -596,3 +615,152 @@ class Circuit:
             if horizon is not None:
                 moved[name] = max(horizon, moved.get(name, horizon))
         return given, moved
+
+
+@dataclass
+class CircuitStep:
+    """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state.
+
+    Attributes:
+        outputs: The delta of every output.
+        step: The deltas of all operators.
+        circuit: What the step is of.
+        version: The version of the circuit that it is for.
+        given: The rows given per input, as encoded, before any rule of the input.
+        lengths: The lengths of all tables of codes before and after preparing.
+        refused: By input, the rows that its rules did not take; an input without any is not there.
+        seconds: How long preparing took, by `PHASES`.
+        turn: What keeps other threads from preparing a step until this one is over.
+    """
+
+    outputs: dict[str, pa.Table]
+    step: GraphStep
+    circuit: Circuit
+    version: int
+    given: Mapping[str, ZSet] = field(default_factory=dict)
+    lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
+    refused: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    turn: WriterTurn | None = None
+    _abandoned: bool = field(default=False, init=False)
+
+    def commit(self) -> None:
+        """Make the step the state of the circuit; any thread may, also one that did not prepare it.
+
+        Other threads read the state before the step until the moment in which this returns.
+
+        Raises:
+            StaleStepError: Another step was committed since, or this one already was, or it was
+                abandoned.
+            BrokenCircuitError: An earlier commit failed half-way.
+            BusyCircuitError: This thread is preparing another step at this moment.
+        """
+        self.circuit._turns.exclusively(self._commit)
+        self.circuit._turns.end_all()
+
+    def _commit(self) -> None:
+        circuit = self.circuit
+        circuit._check_writable()
+        self._check()
+        circuit._broken = True
+        try:
+            self.step.commit()
+            circuit._committed = circuit._committed.after(self.step)
+        except BaseException:
+            circuit._lost = True
+            circuit._turns.end_all()  # nothing that was prepared can be committed any more
+            raise
+        circuit._version += 1  # from here on the step cannot be abandoned
+        circuit._broken = False
+
+    def state(self, stored: Mapping[str, int]) -> StateStep:
+        """What the step adds to the state, to be written before the step is committed.
+
+        Args:
+            stored: How many values of each table are written already, by its name; 0 of others.
+
+        Raises:
+            StaleStepError: As `commit`.
+            SnapshotError: A table is shorter than that.
+
+        Complexity:
+            O(arrangements of the circuit), and the values that are new to the tables.
+        """
+        self._check()
+        check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
+        return staged(self.step, stored)
+
+    def abandon(self) -> None:
+        """Take back the codes that preparing gave; the step cannot be committed any more.
+
+        The turn of the thread that prepared the step ends, so that another one can prepare its own.
+
+        Codes are kept, which does no harm, if something else has got codes since. A step that
+        is the state already stays so.
+        """
+        self.circuit._turns.exclusively(self._abandon)
+
+    def _abandon(self) -> None:
+        circuit = self.circuit
+        if self._abandoned or circuit._version != self.version or circuit._broken:
+            return
+        self._abandoned = True
+        before, after = self.lengths
+        if before != after and circuit.graph.registry.lengths() == after:
+            circuit.graph.registry.truncate(before)
+        circuit._turns.end(self.turn)
+
+    @property
+    def missing_deletions(self) -> Mapping[str, int]:
+        """By input, how many rows the step deletes more often than they are there.
+
+        An input without ``strict`` keeps their negative weights, each of which swallows a later
+        insert. The count is exact for an input that is materialized; of one that joins read it is
+        a lower bound; inputs with keys, and inputs that no join reads, are not in it.
+        """
+        return self.step.missing
+
+    def after(self, view: str) -> PostStepView:
+        """A materialized view as it will be after the step.
+
+        Raises:
+            UnknownViewError: It is not there, or not materialized.
+            StaleStepError: As `commit`.
+        """
+        self._check()
+        circuit = self.circuit
+        circuit.views.trace(view)
+        integral = circuit._integrals[view]
+        delta = self.step.deltas[circuit.graph.views[view]]
+        return PostStepView(circuit.schema(view), circuit.codecs, integral, delta)
+
+    @cached_property
+    def digests(self) -> dict[str, int]:
+        """A checksum per input of the rows given, the same for any order and chunks of them.
+
+        Codes are part of it: it is for comparing with rows that were committed (a replay), not
+        between circuits.
+        """
+        return digests_of(self.given)
+
+    def _check(self) -> None:
+        circuit = self.circuit
+        circuit._check_whole()
+        if self._abandoned:
+            raise StaleStepError("this step was abandoned: prepare it again")
+        if circuit._version != self.version:
+            raise StaleStepError(
+                f"this step was prepared at version {self.version} and the circuit is at "
+                f"{circuit._version}: prepare it again"
+            )
+
+
+def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:
+    """A checksum of each Z-set of codes."""
+    return {name: _checksum(zset) for name, zset in given.items()}
+
+
+def _checksum(zset: ZSet) -> int:
+    if not len(zset):
+        return 0
+    return crc32(zset._weights.data, crc32(np.ascontiguousarray(zset._rows).data))

@@ -1,42 +1,36 @@
-"""Definition: what a circuit is, without its state: plans, inputs, and how its joins are made.
+"""CircuitSpec: a circuit without its state: plans, inputs and options.
 
-A frozen value that can be pickled, so a circuit can be made again elsewhere: in another process, or
-when state on disk is to be continued. Its fingerprints say which state fits it. They cover what
-state depends on: the plan of every view, the columns and the rules of every input, and what is kept
-whole. Formula, parts, threads, the limits of a step, the bound on iterations and which views are
-published are not covered: the same state serves all of them.
+A frozen value that can be pickled, so that a circuit can be built again elsewhere: in another
+process, or to continue from state on disk. Its fingerprints say which state fits it. They cover
+everything that state depends on: the plan of every view, the columns and options of every input,
+and the relations that are kept whole. They do not cover the formula, the parts, the threads, the
+limits of a step, the limit of iterations and the choice of outputs: the same state serves all of
+them.
 
-A circuit that was compiled from a text remembers it (`SourceText`), so that the definition can be
-stored as text and compiled again. The text is not part of the fingerprints; plans are.
+A circuit that was compiled from a text contains it (`SourceText`), so that the spec can be stored
+as text and compiled again. The text is not part of the fingerprints; the plans are.
 
-Fingerprints are per part, so that who compares two definitions can say in what they differ.
+There is one fingerprint per part, so that a comparison of two specs can name the parts that differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, cast
 
 import pyarrow as pa
 
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
-from circuits.plan.fixpoint import MAX_ITERATIONS
+from circuits.options import CircuitOptions
 from circuits.plan.nodes import Plan
+from circuits.plan.structural_hash import PlanHasher
 from circuits.schema import Schema
-from dbsp_wcoj import Formula
-from dbsp_wcoj.arguments import check_type
-from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
-from dbsp_wcoj.planning.formula_candidates import FormulaName
 
-if TYPE_CHECKING:
-    from circuits.circuit import Circuit
-
-__all__ = ["CircuitSpec", "SourceText", "chosen"]
+__all__ = ["CircuitSpec", "SourceText"]
 
 Language = Literal["sql", "datalog"]
 LANGUAGES: Final = ("sql", "datalog")
@@ -68,14 +62,24 @@ class SourceText:
 
 @dataclass(frozen=True)
 class CircuitSpec:
-    """All that a circuit is made from; `circuits.circuit.Circuit` says what each part means.
+    """Everything that a `circuits.Circuit` is built from.
+
+    Attributes:
+        plans: The plan of each view, in an order in which a view comes after the views it reads.
+        schemas: The columns of each input relation.
+        options: The options, as `CircuitOptions.resolve` returns them.
+        source: The text that the plans were compiled from; None if there is none.
+
+    Raises:
+        CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
+        InputOptionsError: Options name an unknown input.
 
     >>> import pickle
-    >>> from circuits import compile_sql
+    >>> from circuits import Circuit, compile_sql
     >>> schemas = {"e": pa.schema([("src", pa.int64()), ("dst", pa.int64())])}
     >>> circuit = compile_sql("SELECT count(*) AS n FROM e", schemas)
     >>> definition = pickle.loads(pickle.dumps(circuit.definition))
-    >>> definition.circuit().fingerprint == circuit.fingerprint
+    >>> Circuit(definition).fingerprint == circuit.fingerprint
     True
     >>> list(definition.fingerprints)
     ['input e', 'view view', 'materialized']
@@ -83,88 +87,48 @@ class CircuitSpec:
 
     plans: Mapping[str, Plan]
     schemas: Mapping[str, pa.Schema]
-    outputs: tuple[str, ...]
-    materialize: tuple[str, ...] = ()
-    formula: FormulaName = Formula.collapsed
-    parts: int = 1
-    max_iterations: int = MAX_ITERATIONS
-    input_options: Mapping[str, InputOptions] = field(default_factory=dict)
+    options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)
-    limits: StepLimits = DEFAULT_LIMITS
 
-    def circuit(self, executor: Executor | None = None) -> Circuit:
-        """A new circuit, without state.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plans", dict(self.plans))
+        object.__setattr__(self, "options", self.options.resolve([*self.schemas], [*self.plans]))
 
-        Args:
-            executor: Threads for the joins; none by default.
-        """
-        from circuits.circuit import Circuit  # which is made from a definition
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The views that ``step`` returns."""
+        return cast("tuple[str, ...]", self.options.outputs)
 
-        return Circuit(
-            self.plans,
-            self.schemas,
-            outputs=self.outputs,
-            materialize=self.materialize,
-            formula=self.formula,
-            executor=executor,
-            parts=self.parts,
-            max_iterations=self.max_iterations,
-            input_options=self.input_options,
-            source=self.source,
-            limits=self.limits,
-        )
+    @property
+    def materialized(self) -> tuple[str, ...]:
+        """The views and inputs that are kept whole."""
+        return cast("tuple[str, ...]", self.options.materialize)
+
+    @property
+    def input_options(self) -> Mapping[str, InputOptions]:
+        """The options of the inputs that have any, by name."""
+        return self.options.input_options
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """What state depends on, as 16 hex digits for each input, each view and what is kept."""
-        known: dict[int, str] = {}
+        """The parts that state depends on: 16 hex digits per input, per view, and for all that is
+        materialized.
+        """
+        hasher = PlanHasher()
         found = {}
         for name, schema in self.schemas.items():
             given = Schema.of(name, schema)
-            rules = self.input_options.get(name)
-            found[f"input {name}"] = _digest(repr((given, rules) if rules else given))
-        found |= {f"view {name}": _of_plan(plan, known) for name, plan in self.plans.items()}
-        return found | {"materialized": _digest(repr(sorted(self.materialize)))}
+            options = self.input_options.get(name)
+            found[f"input {name}"] = _digest(repr((given, options) if options else given))
+        for name, plan in self.plans.items():
+            found[f"view {name}"] = _digest(repr((Schema(name, plan.fields), hasher.hash(plan))))
+        return found | {"materialized": _digest(repr(sorted(self.materialized)))}
 
     @cached_property
     def fingerprint(self) -> str:
-        """All fingerprints as one; the order of the views counts, as it decides names of traces."""
-        return _digest(repr(list(self.fingerprints.items())))
-
-
-def chosen(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
-    """The names, in the order of the known ones, so that a set names the same circuit."""
-    if isinstance(names, str):
-        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
-    check_type(role, names, Collection, "a collection of names")
-    for name in names:
-        if not isinstance(name, str) or name not in known:
-            raise CircuitError(
-                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
-                "add its definition or drop the name"
-            )
-    return tuple(name for name in known if name in names)
+        """All fingerprints as one; it does not depend on the order of inputs and views."""
+        return _digest(repr(sorted(self.fingerprints.items())))
 
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
-
-
-def _of_plan(plan: Plan, known: dict[int, str]) -> str:
-    """The fingerprint of a node: its own values, and the fingerprints of the nodes below.
-
-    So a DAG is looked at in its nodes, not in its paths.
-    """
-
-    def written(value: object) -> str:
-        if isinstance(value, Plan):
-            return f"#{_of_plan(value, known)}"
-        if isinstance(value, tuple) and value and isinstance(value[0], Plan):
-            return f"({', '.join(map(written, value))})"
-        return repr(value)
-
-    found = known.get(id(plan))
-    if found is None:
-        values = [f"{part.name}={written(getattr(plan, part.name))}" for part in fields(plan)]
-        found = known[id(plan)] = _digest(f"{type(plan).__name__}({', '.join(values)})")
-    return found

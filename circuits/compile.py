@@ -1,4 +1,9 @@
-"""From a text to a circuit: SQL by `circuits.sql`, Datalog by `circuits.datalog`."""
+"""The entry points: compile SQL (`circuits.sql`) or Datalog (`circuits.datalog`) to a circuit.
+
+::
+
+    text  ->  plans (circuits.sql, circuits.datalog)  ->  CircuitSpec  ->  Circuit
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,10 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 
 from circuits.circuit import Circuit
-from circuits.circuit_spec import SourceText
+from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.datalog import plan_datalog
 from circuits.inputs.input_options import InputOptions
+from circuits.options import CircuitOptions
 from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Plan
 from circuits.schema import SchemaLike, arrow_schemas, schemas_of
@@ -16,6 +22,7 @@ from circuits.sql import plan_sql
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 
 __all__ = ["compile_datalog", "compile_sql", "plans_of"]
 
@@ -28,39 +35,54 @@ def compile_sql(
     dialect: str = "duckdb",
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
-    """Make a circuit of SQL: bags of rows, NULLs as in SQL.
+    """Compile SQL to a circuit: bags of rows, with NULLs as in SQL.
 
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
         schemas: The columns of each input relation: a `pa.Schema`, a dict of types, DDL text, or a
-            frame that has them (`circuits.schema.arrow_schema`). Columns that are not nullable
-            need no tests for NULL.
-        name: What the view of a plain SELECT is called.
-        dialect: The dialect of the text, as sqlglot calls it.
-        outputs: The views that ``step`` returns; all when not given.
-        materialize: Which views and inputs are kept whole, for ``views`` and ``query``.
-        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
-        executor: Threads for large steps; none by default.
-        parts: Into how many parts a delta is split over the executor.
+            frame that has them (`circuits.schema.arrow_schema`). A column that is not nullable
+            needs no tests for NULL.
+        name: The name of the view of a plain SELECT.
+        dialect: The dialect of the text, by the name that sqlglot uses.
+        outputs: The views that ``step`` returns; None means all of them.
+        materialize: The views and inputs that are kept whole, for ``views`` and ``query``: a
+            collection of names, or True for all of them.
+        formula: The delta formula of every join, or "auto", with which each join chooses by the
+            work that it measures.
+        executor: A thread pool for large steps; None uses the calling thread alone.
+        parts: The number of parts into which a large delta is split over the executor.
         max_iterations: The limit of iterations of a recursion per step. A recursion that has not
             converged by then raises `IterationError`.
         input_options: Per input: whether its rows are upserts, whether deletes are strict, and how
             long rows are kept.
-        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
+        limits: The rows, bytes and seconds that a step may use; `StepLimits.off()` for no limit.
+
+    Returns:
+        A circuit without rows.
 
     Raises:
-        SqlError: The text is no SQL, or names what is not there.
-        UnsupportedSqlError: It uses what is not supported; the message says what and where.
+        SqlError: The text is not valid SQL, or names an unknown relation, column or function.
+        UnsupportedSqlError: The text uses unsupported SQL; the message names the construct and its
+            place.
         ArgumentTypeError: An argument is of the wrong Python type.
-        SchemaError: A schema has a column of a type that does not exist or cannot be held.
+        SchemaError: A schema has a column of an unknown or unsupported type.
+        CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
         InputOptionsError: The options of an input do not fit its schema.
+
+    Complexity:
+        Depends on the text alone. The joins of each SELECT become one N-way join, whose work per
+        step is within the AGM bound of its delta terms [1].
+
+    References:
+        [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013.
+        [2] Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023.
 
     >>> import pyarrow as pa
     >>> circuit = compile_sql(
@@ -97,21 +119,16 @@ def compile_sql(
     check_type("text", text, str, "SQL as a text")
     check_type("name", name, str, "the name of the view as a text")
     check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
-    source = SourceText("sql", text, name, dialect)
-    schemas = arrow_schemas(schemas)  # once, since a frame may be read only once
-    return Circuit(
-        plans_of(source, schemas),
-        schemas,
+    options = CircuitOptions(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
-        executor=executor,
         parts=parts,
         max_iterations=max_iterations,
-        input_options=input_options,
-        source=source,
+        input_options={} if input_options is None else input_options,
         limits=limits,
     )
+    return _compile(SourceText("sql", text, name, dialect), schemas, options, executor)
 
 
 def compile_datalog(
@@ -120,35 +137,40 @@ def compile_datalog(
     *,
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
-    formula: Formula | str = Formula.collapsed,
+    formula: FormulaName | str = Formula.collapsed,
     executor: Executor | None = None,
     parts: int = 1,
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
 ) -> Circuit:
-    """Make a circuit of Datalog rules: every head is a set.
+    """Compile Datalog rules to a circuit: every head is a set.
 
     Args:
-        text: Rules; those of one head are alternatives, and they may use each other's heads.
+        text: Rules. Those of one head are alternatives, and rules may use each other's heads.
         schemas: The columns of each input relation, as for `compile_sql`.
-        outputs: The heads that ``step`` returns; all when not given.
-        materialize: Which heads and inputs are kept whole, for ``views`` and ``query``.
-        formula: The delta formula of every join; or "auto", by which each join chooses for itself.
-        executor: Threads for large steps; none by default.
-        parts: Into how many parts a delta is split over the executor.
-        max_iterations: The limit of iterations of a recursion per step. A recursion that has not
-            converged by then raises `IterationError`.
-        input_options: Per input: whether its rows are upserts, whether deletes are strict, and how
-            long rows are kept.
-        limits: How many rows, bytes and seconds a step may use; `StepLimits.off()` for no limit.
+        outputs: The heads that ``step`` returns; None means all of them.
+        materialize: The heads and inputs that are kept whole, as for `compile_sql`.
+        formula: As for `compile_sql`.
+        executor: As for `compile_sql`.
+        parts: As for `compile_sql`.
+        max_iterations: As for `compile_sql`.
+        input_options: As for `compile_sql`.
+        limits: As for `compile_sql`.
+
+    Returns:
+        A circuit without rows.
 
     Raises:
-        DatalogError: The text is no program, or one that is unsafe, not stratified, or recursive
-            and not monotone.
+        DatalogError: The text is not a program, or the program is unsafe, not stratified, or
+            recursive and not monotone.
         ArgumentTypeError: An argument is of the wrong Python type.
-        SchemaError: A schema has a column of a type that does not exist or cannot be held.
+        SchemaError: A schema has a column of an unknown or unsupported type.
+        CircuitError: ``outputs`` or ``materialize`` name an unknown head or input.
         InputOptionsError: The options of an input do not fit its schema.
+
+    Complexity:
+        As for `compile_sql`: the body of each rule becomes one N-way join.
 
     >>> import pyarrow as pa
     >>> circuit = compile_datalog(
@@ -161,21 +183,16 @@ def compile_datalog(
     [{'x': 2, 'weight': -1}]
     """
     check_type("text", text, str, "Datalog rules as a text")
-    source = SourceText("datalog", text)
-    schemas = arrow_schemas(schemas)
-    return Circuit(
-        plans_of(source, schemas),
-        schemas,
+    options = CircuitOptions(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
-        executor=executor,
         parts=parts,
         max_iterations=max_iterations,
-        input_options=input_options,
-        source=source,
+        input_options={} if input_options is None else input_options,
         limits=limits,
     )
+    return _compile(SourceText("datalog", text), schemas, options, executor)
 
 
 def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str, Plan]:
@@ -194,3 +211,14 @@ def plans_of(source: SourceText, schemas: Mapping[str, SchemaLike]) -> dict[str,
     else:
         plans = plan_datalog(source.text, inputs)
     return dict(plans)
+
+
+def _compile(
+    source: SourceText,
+    schemas: Mapping[str, SchemaLike],
+    options: CircuitOptions,
+    executor: Executor | None,
+) -> Circuit:
+    declared = arrow_schemas(schemas)  # once, because some frames can be read only once
+    spec = CircuitSpec(plans_of(source, declared), declared, options, source)
+    return Circuit(spec, executor=executor)

@@ -24,7 +24,7 @@ from dbsp_wcoj.errors import (
     WeightError,
     WeightOverflowError,
 )
-from dbsp_wcoj.formulas import Formula
+from dbsp_wcoj.formulas import CustomFormula, DeltaTerm, Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
@@ -38,8 +38,10 @@ __all__ = [
     "ArityError",
     "Budget",
     "ColumnTypeError",
+    "CustomFormula",
     "DbspWcojError",
     "DeltaQuery",
+    "DeltaTerm",
     "Formula",
     "FormulaError",
     "LimitError",

@@ -1,16 +1,22 @@
-"""The six delta formulas of an n-way join, as data.
+"""The delta formulas of an n-way join, as data: six built-in ones, and formulas of the user.
 
 A join is multilinear in its atoms, so the delta of ``R_1 ⋈ … ⋈ R_n`` is a sum of products. With
 the old relation ``O_i``, its delta ``d_i`` and the new relation ``N_i = O_i + d_i``, every formula
 here equals ``N_1 ⋈ … ⋈ N_n - O_1 ⋈ … ⋈ O_n``. Which one to use is only a matter of cost.
 
-A term says which view (old, delta or new) of which atom it multiplies; it does not join. The
+A term names the view (old, delta or new) of each atom that it multiplies; it does not join. The
 executor runs each term as one generic join. A formula must never be applied level by level inside
 the join: that multiplies differences per variable, which is not the difference of the products.
 
-"Merge ``d_i`` right after term ``i``" of the flipped formulas is expressed by the views: before
+The views express the rule "merge ``d_i`` right after term ``i``" of the flipped formulas: before
 the merge a factor is old, after it the factor is new. So one version of each trace is enough when
-the terms run in the order given here.
+the terms run in the order of `terms`.
+
+A `CustomFormula` is a list of terms that a user writes. It is accepted only if it is exact: with
+``N_i = O_i + d_i`` and each partial delta replaced by its terms, the sum is a polynomial in which
+each product that has at least one delta occurs once, and the product of the old relations not at
+all. This is the expansion of ``N_1 … N_n - O_1 … O_n``, so an accepted formula is right for all
+relations, and a rejected one is wrong for some.
 
 References:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023 (deltas of bilinear
@@ -21,17 +27,31 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from itertools import combinations
 from typing import Final
 
+from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import FormulaError
 
-__all__ = ["PARTIAL", "Factor", "Formula", "Term", "View", "joins", "terms"]
+__all__ = [
+    "MAX_EXPANDED_ATOMS",
+    "PARTIAL",
+    "CustomFormula",
+    "DeltaTerm",
+    "Factor",
+    "Formula",
+    "View",
+    "joins",
+    "terms",
+]
 
-MOST_EXPANDED_ATOMS: Final = 16
+# An expansion over n atoms has 2^n products.
+MAX_EXPANDED_ATOMS: Final = 16
 
 
 class Formula(StrEnum):
@@ -77,7 +97,7 @@ class Formula(StrEnum):
 
     @staticmethod
     def of(name: str) -> Formula:
-        """The formula of that name.
+        """Return the formula with that name.
 
         Args:
             name: A formula or its name.
@@ -133,17 +153,19 @@ class Factor:
 
 
 PARTIAL: Final = Factor(-1, View.delta)
+_VIEW_LETTERS: Final = {"O": View.old, "d": View.delta, "N": View.new}
+_TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class DeltaTerm:
     """One product, to be added to the partial delta ``D_target``.
 
     ``target`` counts from 1. The one-shot formulas add all their terms to ``D_n``. In the
     recursions ``PARTIAL`` in a term for ``D_i`` means ``D_{i-1}``, which is complete by then.
     ``PARTIAL`` comes first, then the atoms in ascending order. ``D_n`` is the delta of the join.
 
-    >>> term = Term(2, (PARTIAL, Factor(1, View.old)))
+    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
     >>> print(term, term.joins)
     D2 += D1 O2 1
     """
@@ -152,29 +174,44 @@ class Term:
     factors: tuple[Factor, ...]
 
     @staticmethod
-    def parse(text: str) -> Term:
-        """The term that is written so: the inverse of ``str``.
+    def parse(text: str) -> DeltaTerm:
+        """Read a term as ``str`` writes it.
 
-        >>> Term.parse("D2 += D1 O2") == Term(2, (PARTIAL, Factor(1, View.old)))
+        Raises:
+            FormulaError: The text is not a term; the message shows the form of one.
+
+        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
         True
         """
-        target, names = text.removeprefix("D").split(" += ")
-        views = {"O": View.old, "d": View.delta, "N": View.new}
-        return Term(
-            int(target),
-            tuple(
-                PARTIAL if name.startswith("D") else Factor(int(name[1:]) - 1, views[name[0]])
-                for name in names.split()
-            ),
-        )
+        check_type("text", text, str, "a term, such as 'D2 += d1 N2'")
+        found = _TERM_TEXT.fullmatch(text.strip())
+        if found is None:
+            raise FormulaError(
+                f"{text.strip()!r} is not a term; write a sum into a partial delta, such as "
+                f"'D3 += O1 d2 N3' or 'D3 += D2 O3'"
+            )
+        target = int(found[1])
+        factors = []
+        for name in found[2].split():
+            letter, number = name[0], int(name[1:])
+            if letter != "D":
+                factors.append(Factor(number - 1, _VIEW_LETTERS[letter]))
+            elif number == target - 1:
+                factors.append(PARTIAL)
+            else:
+                raise FormulaError(
+                    f"{text.strip()!r} reads {name}; a term of D{target} can only read "
+                    f"D{target - 1}"
+                )
+        return DeltaTerm(target, tuple(factors))
 
-    def when(self, changed: Collection[int]) -> Term:
-        """The product as it is while only these atoms change: a new view of others is the old one.
+    def when(self, changed: Collection[int]) -> DeltaTerm:
+        """The same product when only these atoms change: new views of other atoms become old ones.
 
-        >>> print(Term.parse("D3 += d1 N2 N3").when({0, 2}))
+        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").when({0, 2}))
         D3 += d1 O2 N3
         """
-        return Term(
+        return DeltaTerm(
             self.target,
             tuple(
                 Factor(f.atom, View.old) if f.view is View.new and f.atom not in changed else f
@@ -192,16 +229,85 @@ class Term:
         return f"D{self.target} += {' '.join(names)}"
 
 
-def terms(
-    formula: Formula | str, n: int, *, changed: Collection[int] | None = None
-) -> tuple[Term, ...]:
-    """The terms of a formula over ``n`` atoms, in the order in which to run them.
+@dataclass(frozen=True)
+class CustomFormula:
+    """A delta formula that a user writes, as terms.
 
-    A term that holds the delta of an unchanged atom, or a partial delta that no term has added
-    to, is zero and is left out. With no atom changed there are no terms.
+    Each term of ``D_i`` multiplies one view of each of the atoms 1 … i, or the partial delta
+    ``D_{i-1}`` and one view of atom i. The order of terms and factors does not matter.
 
     Args:
-        formula: One of the six.
+        terms: The terms, or their texts as `DeltaTerm.parse` reads them. The number of atoms is the
+            largest target.
+
+    Raises:
+        FormulaError: A term is malformed, or the terms do not add up to the delta of the join; the
+            message names the first product that is missing or superfluous.
+        ArgumentTypeError: A term is neither a `DeltaTerm` nor a text.
+
+    Complexity:
+        O(2^n) per term, with n atoms.
+
+    >>> formula = CustomFormula(["D2 += d1 N2", "D2 += O1 d2"])
+    >>> formula.atoms, str(formula)
+    (2, 'D2 += d1 N2; D2 += O1 d2')
+    >>> CustomFormula(["D2 += d1 N2", "D2 += N1 d2"])
+    Traceback (most recent call last):
+    ...
+    dbsp_wcoj.errors.FormulaError: the terms contain the product d1 d2 2 times, and the delta of a \
+join of 2 atoms contains it once: remove it from a term
+    """
+
+    terms: tuple[DeltaTerm, ...]
+
+    def __init__(self, terms: Iterable[DeltaTerm | str]) -> None:
+        check_type("terms", terms, Iterable, "a list of terms")
+        found = []
+        for term in terms:
+            check_type(
+                "a term", term, (DeltaTerm, str), "a DeltaTerm, or a text such as 'D2 += d1 N2'"
+            )
+            found.append(_normalized(DeltaTerm.parse(term) if isinstance(term, str) else term))
+        if not found:
+            raise FormulaError("a formula has at least one term, such as 'D1 += d1'; got none")
+        found.sort(key=lambda term: term.target)
+        object.__setattr__(self, "terms", tuple(found))
+        _check_expansion(self.terms, self.atoms)
+
+    @staticmethod
+    def parse(text: str) -> CustomFormula:
+        """Read terms that are separated by newlines or ``;``; ``#`` starts a comment.
+
+        Raises:
+            FormulaError: As the class.
+
+        >>> CustomFormula.parse("# collapsed\\nD2 += d1 N2; D2 += O1 d2").atoms
+        2
+        """
+        check_type("text", text, str, "terms, such as 'D2 += d1 N2; D2 += O1 d2'")
+        lines = (line.partition("#")[0] for line in text.splitlines())
+        parts = (part.strip() for line in lines for part in line.split(";"))
+        return CustomFormula([part for part in parts if part])
+
+    @property
+    def atoms(self) -> int:
+        """The number of atoms of the joins that the formula is for."""
+        return self.terms[-1].target
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.terms))
+
+
+def terms(
+    formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
+) -> tuple[DeltaTerm, ...]:
+    """The terms of a formula over ``n`` atoms, in the order in which they run.
+
+    A term is left out if it is zero, because it reads the delta of an unchanged atom or a partial
+    delta without terms. With no atom changed there are no terms.
+
+    Args:
+        formula: One of the six, or a formula of the user.
         n: How many atoms the join has, from 1.
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
@@ -209,8 +315,8 @@ def terms(
         The terms. Targets never descend.
 
     Raises:
-        FormulaError: Unknown formula, ``n < 1``, a changed atom outside ``0 … n-1``, or more than
-            16 changed atoms in ``expanded``.
+        FormulaError: Unknown formula, ``n < 1``, a changed atom outside ``0 … n-1``, more than 16
+            changed atoms in ``expanded``, or a formula of the user for another number of atoms.
 
     Complexity:
         O(terms * n).
@@ -222,12 +328,20 @@ def terms(
     >>> [str(term) for term in terms("recursive", 3, changed={1})]
     ['D2 += O1 d2', 'D3 += D2 O3']
     """
-    formula = Formula.of(formula)
+    if not isinstance(formula, CustomFormula):
+        formula = Formula.of(formula)
     if n < 1:
         raise FormulaError(f"a join of {n} atoms has no delta; give at least 1 atom")
     atoms = sorted(range(n) if changed is None else set(changed))
     if atoms and not (atoms[0] >= 0 and atoms[-1] < n):
         raise FormulaError(f"changed atoms {atoms} are not all in 0 … {n - 1}; count atoms from 0")
+    if isinstance(formula, CustomFormula):
+        if formula.atoms != n:
+            raise FormulaError(
+                f"the formula {_shortened(str(formula))!r} is for joins of {formula.atoms} atoms, "
+                f"and the join has {n}; end in terms of D{n}"
+            )
+        return _nonzero(formula.terms, atoms)
     if formula is Formula.expanded:
         return tuple(_expanded(n, atoms))
     if formula.is_recursive:
@@ -235,16 +349,18 @@ def terms(
     before, after = (View.old, View.new) if formula is Formula.collapsed else (View.new, View.old)
     # Σ_i  before_1 … before_{i-1}  d_i  after_{i+1} … after_n
     return tuple(
-        Term(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
+        DeltaTerm(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
         for i in atoms
     )
 
 
-def joins(formula: Formula | str, n: int, *, changed: Collection[int] | None = None) -> int:
+def joins(
+    formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
+) -> int:
     """Binary joins of all terms of a formula: the cost model of ``Formula``'s table.
 
     Args:
-        formula: One of the six.
+        formula: One of the six, or a formula of the user.
         n: How many atoms the join has, from 1.
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
@@ -263,21 +379,21 @@ def _views(view: View, start: int, stop: int) -> tuple[Factor, ...]:
     return tuple(Factor(atom, view) for atom in range(start, stop))
 
 
-def _expanded(n: int, changed: list[int]) -> Iterator[Term]:
+def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # Σ over ∅≠S⊆changed of  Π_{i∈S} d_i · Π_{i∉S} O_i
-    if len(changed) > MOST_EXPANDED_ATOMS:
+    if len(changed) > MAX_EXPANDED_ATOMS:
         raise FormulaError(
             f"expanded over {len(changed)} changed atoms has 2^{len(changed)}-1 terms; the bound "
-            f"is {MOST_EXPANDED_ATOMS} atoms, use collapsed"
+            f"is {MAX_EXPANDED_ATOMS} atoms, use collapsed"
         )
     for size in range(1, len(changed) + 1):
         for chosen in combinations(changed, size):
-            yield Term(
+            yield DeltaTerm(
                 n, tuple(Factor(i, View.delta if i in chosen else View.old) for i in range(n))
             )
 
 
-def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[Term]:
+def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # recursive            D_i = D_{i-1} d_i + D_{i-1} O_i + O_1 … O_{i-1} d_i
     # recursive_collapsed  D_i = D_{i-1} N_i               + O_1 … O_{i-1} d_i
     # recursive_flipped    D_i = D_{i-1} O_i               + N_1 … N_{i-1} d_i
@@ -292,7 +408,114 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[Term]:
         if not partial_is_zero:
             for view in extended:
                 if view is not View.delta or i in changed:
-                    yield Term(i + 1, (PARTIAL, Factor(i, view)))
+                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, view)))
         if i in changed:
-            yield Term(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
+            yield DeltaTerm(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
             partial_is_zero = False
+
+
+def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[DeltaTerm, ...]:
+    """The terms that can be non-zero when only these atoms change, and whose sums are read."""
+    if not changed:
+        return ()
+    written: set[int] = set()
+    found: list[DeltaTerm] = []
+    for term in terms:
+        is_zero = any(
+            term.target - 1 not in written
+            if factor == PARTIAL
+            else factor.view is View.delta and factor.atom not in changed
+            for factor in term.factors
+        )
+        if not is_zero:
+            written.add(term.target)
+            found.append(term)
+    read = {terms[-1].target}
+    needed: list[DeltaTerm] = []
+    for term in reversed(found):
+        if term.target in read:
+            needed.append(term)
+            if PARTIAL in term.factors:
+                read.add(term.target - 1)
+    return tuple(reversed(needed))
+
+
+def _normalized(term: DeltaTerm) -> DeltaTerm:
+    """The term with its factors in ascending order, each atom once.
+
+    Raises:
+        FormulaError: The term does not multiply one view of each of its atoms.
+    """
+    target = term.target
+    check_type("the target of a term", target, int, "the number of a partial delta")
+    for factor in term.factors:
+        check_type("a factor of a term", factor, Factor, "a Factor, or PARTIAL")
+    first = target if PARTIAL in term.factors else 1
+    numbers = Counter(0 if factor == PARTIAL else factor.atom + 1 for factor in term.factors)
+    expected = Counter([*([0] if PARTIAL in term.factors else []), *range(first, target + 1)])
+    if target < 1 or (PARTIAL in term.factors and target < 2) or numbers != expected:
+        raise FormulaError(
+            f"the term {_shortened(str(term))!r} is not a product for D{target}: multiply one view "
+            f"of each of the atoms 1 … {target}, or D{target - 1} and one view of atom {target}"
+        )
+    return DeltaTerm(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
+
+
+def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
+    """Compare the expansion of the terms with that of ``N_1 … N_n - O_1 … O_n``.
+
+    A product over the atoms 1 … i is the set of atoms whose delta it reads, as the bits of a
+    number; it reads the old view of the others. An expansion is the coefficient of each product.
+    No coefficient is negative, so nothing cancels.
+
+    Raises:
+        FormulaError: The first product with another coefficient.
+    """
+    if n > MAX_EXPANDED_ATOMS:
+        raise FormulaError(
+            f"a formula over {n} atoms has 2^{n} products to check; the limit is "
+            f"{MAX_EXPANDED_ATOMS} atoms, use a built-in formula"
+        )
+    # D_0 is never read.
+    expansions: list[Counter[int]] = [Counter() for _ in range(n + 1)]
+    for term in terms:
+        products: dict[int, int] = {0: 1}
+        for factor in term.factors:
+            if factor == PARTIAL:
+                products = dict(expansions[term.target - 1])
+                continue
+            bit = 1 << factor.atom
+            # d_i: O_i:  N_i = O_i + d_i
+            if factor.view is View.delta:
+                products = {product | bit: times for product, times in products.items()}
+            elif factor.view is View.new:
+                products |= {product | bit: times for product, times in products.items()}
+        expansion = expansions[term.target]
+        for product, times in products.items():
+            expansion[product] += times
+    for product in range(1 << n):
+        expected, found = int(product > 0), expansions[n][product]
+        if found == expected:
+            continue
+        name = " ".join(
+            str(Factor(atom, View.delta if product >> atom & 1 else View.old)) for atom in range(n)
+        )
+        occurs = "once" if found == 1 else f"{found} times"
+        if not expected:
+            raise FormulaError(
+                f"the terms contain the product {name} {occurs}, and the delta of a join of {n} "
+                f"atoms does not contain it: remove it from a term"
+            )
+        if not found:
+            raise FormulaError(
+                f"the terms contain the product {name} 0 times, and the delta of a join of {n} "
+                f"atoms contains it once: add it to a term"
+            )
+        raise FormulaError(
+            f"the terms contain the product {name} {occurs}, and the delta of a join of {n} atoms "
+            f"contains it once: remove it from a term"
+        )
+
+
+def _shortened(text: str, size: int = 60) -> str:
+    return text if len(text) <= size else f"{text[:size]}..."

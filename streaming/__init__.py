@@ -1,18 +1,58 @@
-"""Live views in Spark Structured Streaming.
+"""Live views in Spark Structured Streaming: everything that a Spark job needs, in one import.
 
-``ViewSink`` makes a circuit the function of ``foreachBatch``, exactly once and durable. Targets
-take what its views give out; feeds (`streaming.sources.change_feeds`) read what databases say of
-their changes, and ``merge`` makes one stream of several. ``start_session`` starts a local session
-on a Java that was found or brought along. The only layer with I/O.
+::
 
-Names are imported when they are first used, for the command line has to answer at once, and Spark,
-Arrow and numba take seconds.
+    from streaming import Output, SqlTarget, ViewSink, compile_sql
+
+    circuit = compile_sql(text, {"orders": schema}, name="open", materialize=["open"])
+    sink = ViewSink(circuit, [Output("open", target, mode="upsert", keys=["nr"])], state_dir="s")
+    orders.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint").start()
+
+``compile_sql`` and ``compile_datalog`` compile views to a circuit. ``ViewSink`` makes the circuit
+the function of ``foreachBatch``, exactly once and durable. Each ``Output`` names a view, a target
+and an output mode. Change feeds (`streaming.sources.change_feeds`) decode the change events of
+databases, and ``merge`` makes one stream of several. ``start_session`` starts a local Spark session
+on an installed or bundled Java. Of the three packages only this one does I/O.
+
+A name is imported when it is first used, because the command line must answer at once and the
+import of Spark, Arrow and numba takes seconds.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from streaming.installation import check_circuits, check_packages
+
 if TYPE_CHECKING:
+    from circuits import (
+        BrokenCircuitError,
+        BusyCircuitError,
+        Circuit,
+        CircuitError,
+        DatalogError,
+        EvaluationError,
+        FunctionError,
+        InputOptions,
+        InputOptionsError,
+        IterationError,
+        MissingRowError,
+        Retention,
+        SchemaError,
+        SnapshotError,
+        SqlError,
+        StaleStepError,
+        StepLimitError,
+        StepLimits,
+        StepMemoryError,
+        TextError,
+        UnknownInputError,
+        UnknownViewError,
+        UnsupportedSqlError,
+        UpsertError,
+        compile_datalog,
+        compile_sql,
+    )
+    from dbsp_wcoj import DbspWcojError, warm_up
     from streaming.errors import (
         BatchOrderError,
         EventsError,
@@ -34,9 +74,22 @@ if TYPE_CHECKING:
     from streaming.java import find_java
     from streaming.session import start_session
     from streaming.sink.metrics import BatchMetrics, observe
+    from streaming.sink.observer import Published, SinkObserver
     from streaming.sink.output import Output
-    from streaming.sink.view_sink import Published, ViewSink
-    from streaming.sources.change_feeds import Feed, feed_of
+    from streaming.sink.view_sink import ViewSink
+    from streaming.sources.change_feeds import (
+        AppendFeed,
+        CanalFeed,
+        ChangeFeed,
+        CompactedFeed,
+        DebeziumFeed,
+        DeltaFeed,
+        Encoding,
+        MaxwellFeed,
+        UpsertFeed,
+        WeightedFeed,
+        find_feed,
+    )
     from streaming.sources.tagged_union import merge
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
@@ -47,46 +100,114 @@ if TYPE_CHECKING:
     from streaming.targets.target import Target, ViewDelta
 
 __all__ = [
+    "AppendFeed",
     "BatchMetrics",
     "BatchOrderError",
+    "BrokenCircuitError",
+    "BusyCircuitError",
+    "CanalFeed",
+    "ChangeFeed",
+    "Circuit",
+    "CircuitError",
+    "CompactedFeed",
     "ConsoleTarget",
+    "DatalogError",
+    "DbspWcojError",
+    "DebeziumFeed",
+    "DeltaFeed",
     "DeltaTarget",
+    "Encoding",
+    "EvaluationError",
     "EventsError",
     "FailedError",
-    "Feed",
     "FeedError",
+    "FunctionError",
+    "InputOptions",
+    "InputOptionsError",
+    "IterationError",
     "JavaMissingError",
+    "MaxwellFeed",
     "MemoryTarget",
     "MicroBatchError",
+    "MissingRowError",
     "Output",
     "PageError",
     "ParquetTarget",
     "Published",
     "ReplayError",
+    "Retention",
     "Retry",
     "RowError",
+    "SchemaError",
+    "SinkObserver",
+    "SnapshotError",
+    "SqlError",
     "SqlTarget",
+    "StaleStepError",
     "StateDamagedError",
     "StateError",
     "StateLockedError",
     "StateMismatchError",
+    "StepLimitError",
+    "StepLimits",
+    "StepMemoryError",
     "StreamingError",
     "Target",
     "TargetError",
+    "TextError",
+    "UnknownInputError",
+    "UnknownViewError",
+    "UnsupportedSqlError",
     "UntaggedBatchError",
+    "UpsertError",
+    "UpsertFeed",
     "ViewDelta",
     "ViewSink",
-    "feed_of",
+    "WeightedFeed",
+    "compile_datalog",
+    "compile_sql",
+    "find_feed",
     "find_java",
     "merge",
     "observe",
     "start_session",
+    "warm_up",
 ]
 
-_MODULES: Final = {
-    "streaming.sources.change_feeds": (
-        "Feed",
-        "feed_of",
+__distribution__: Final = "dbsp-wcoj"
+
+_NAMES_OF_MODULES: Final = {
+    "circuits": (
+        "BrokenCircuitError",
+        "BusyCircuitError",
+        "Circuit",
+        "CircuitError",
+        "DatalogError",
+        "EvaluationError",
+        "FunctionError",
+        "InputOptions",
+        "InputOptionsError",
+        "IterationError",
+        "MissingRowError",
+        "Retention",
+        "SchemaError",
+        "SnapshotError",
+        "SqlError",
+        "StaleStepError",
+        "StepLimitError",
+        "StepLimits",
+        "StepMemoryError",
+        "TextError",
+        "UnknownInputError",
+        "UnknownViewError",
+        "UnsupportedSqlError",
+        "UpsertError",
+        "compile_datalog",
+        "compile_sql",
+    ),
+    "dbsp_wcoj": (
+        "DbspWcojError",
+        "warm_up",
     ),
     "streaming.errors": (
         "BatchOrderError",
@@ -107,13 +228,31 @@ _MODULES: Final = {
         "UntaggedBatchError",
     ),
     "streaming.java": ("find_java",),
-    "streaming.sources.tagged_union": ("merge",),
+    "streaming.session": ("start_session",),
     "streaming.sink.metrics": (
         "BatchMetrics",
         "observe",
     ),
+    "streaming.sink.observer": (
+        "Published",
+        "SinkObserver",
+    ),
     "streaming.sink.output": ("Output",),
-    "streaming.session": ("start_session",),
+    "streaming.sink.view_sink": ("ViewSink",),
+    "streaming.sources.change_feeds": (
+        "AppendFeed",
+        "CanalFeed",
+        "ChangeFeed",
+        "CompactedFeed",
+        "DebeziumFeed",
+        "DeltaFeed",
+        "Encoding",
+        "MaxwellFeed",
+        "UpsertFeed",
+        "WeightedFeed",
+        "find_feed",
+    ),
+    "streaming.sources.tagged_union": ("merge",),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
     "streaming.targets.memory": ("MemoryTarget",),
@@ -124,12 +263,10 @@ _MODULES: Final = {
         "Target",
         "ViewDelta",
     ),
-    "streaming.sink.view_sink": (
-        "Published",
-        "ViewSink",
-    ),
 }
-_PLACES: Final = {name: module for module, names in _MODULES.items() for name in names}
+_MODULES: Final = {name: module for module, names in _NAMES_OF_MODULES.items() for name in names}
+
+check_circuits()
 
 
 def __getattr__(name: str) -> Any:
@@ -138,21 +275,26 @@ def __getattr__(name: str) -> Any:
     Raises:
         AttributeError: There is no such name.
         ModuleNotFoundError: The name needs PySpark, which is not installed.
+        ImportError: Another distribution has replaced one of the packages.
     """
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(import_module(_PLACES[name]), name)
+        value = getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "pyspark":
+            check_packages()
             raise
         raise ModuleNotFoundError(
             f"streaming.{name} needs PySpark, which is not installed: run pip install "
             "'dbsp-wcoj[spark]', or use the PySpark of the cluster",
             name=error.name,
         ) from error
-    globals()[name] = found
-    return found
+    except (ImportError, AttributeError):
+        check_packages()
+        raise
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -34,9 +34,9 @@ Cost: O(nodes * branches). A circuit without a kept input costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import pyarrow as pa
 from pyarrow import types
@@ -62,6 +62,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.schema import Schema
+from circuits.types.arrow_types import NUMBERS, Family, family_of
 
 __all__ = ["group_functions"]
 
@@ -364,11 +365,11 @@ def _constant(expression: Expression, *, least: float | None = None) -> bool:
 
 
 def _is_number(type: pa.DataType) -> bool:
-    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+    return family_of(type) in NUMBERS
 
 
 def _is_ordered(type: pa.DataType) -> bool:
-    return _is_number(type) or bool(types.is_timestamp(type) or types.is_date(type))
+    return _is_number(type) or family_of(type) in (Family.TIMESTAMP, Family.DATE)
 
 
 def _is_local(type: pa.DataType) -> bool:
@@ -447,13 +448,11 @@ _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] 
 def _scans(plan: Plan) -> Iterator[Scan]:
     """The scans in a plan; visits each node once."""
     seen: set[int] = set()
-    waiting: list[Any] = [plan]
+    waiting = [plan]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, tuple):
-            waiting.extend(one)
-        elif isinstance(one, Plan) and id(one) not in seen:
+        if id(one) not in seen:
             seen.add(id(one))
             if isinstance(one, Scan):
                 yield one
-            waiting.extend(getattr(one, part.name) for part in fields(one))
+            waiting.extend(one.inputs)

@@ -41,14 +41,14 @@ __all__ = ["DeletionWitnesses", "missing_rows"]
 
 
 class Node(Protocol):
-    """The attributes of `circuits.runtime.graph.Node` that this module reads."""
+    """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
 
     name: str
     plan: Plan
     inputs: tuple[int, ...]
     operator: Operator | None
-    arranged: bool
-    inner: bool
+    is_arranged: bool
+    is_nested: bool
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class DeletionWitnesses:
             elif (
                 isinstance(node.plan, Filter | Map | RowIdEncode)
                 and below in sources
-                and not node.inner
+                and not node.is_nested
             ):
                 sources[number] = sources[below]
-            if number in sources and node.arranged and node.name in relations:
+            if number in sources and node.is_arranged and node.name in relations:
                 found = whole if node.operator is None else parts
                 found.setdefault(sources[number], []).append((number, relations[node.name]))
         return DeletionWitnesses(

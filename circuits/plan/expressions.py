@@ -1,31 +1,43 @@
 """Expressions over the columns of a row: a column, a literal, or a call of a named function.
 
-A value of one of three frozen classes, typed where it is built (`call` infers the type and inserts
-the casts), free of names and of any query language, so that SQL and Datalog make the same ones.
-Columns are numbered from 0; what row they number is said by who holds the expression.
+An expression is a value of one of three frozen classes. It is typed where it is built (`call`
+infers the type and inserts the casts). It contains no names and belongs to no query language, so
+SQL and Datalog build the same ones. Columns are numbered from 0; the plan node that has the
+expression says which row they belong to.
 
-Evaluation is by whole columns in Arrow (`circuits.runtime.evaluation`); no expression loops over
-rows. Three-valued logic as in SQL: a comparison with NULL is NULL, `and`, `or` are Kleene's.
+Expressions are evaluated over whole Arrow columns (`circuits.runtime.evaluation`), never row by
+row. Three-valued logic as in SQL: a comparison with NULL is NULL, `and`, `or` are Kleene's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 __all__ = [
+    "COMPARISONS",
     "Call",
     "Column",
     "Expression",
     "Literal",
     "columns_of",
     "conjuncts",
+    "excludes_null",
+    "label",
+    "may_be_null",
     "size_after",
     "substitute",
 ]
+
+
+#: Functions that are never true of NULL.
+COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+#: Functions of which NULL is no result.
+_NEVER_NULL: Final = frozenset({"is_null", "is_true", "same"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant; ``None`` is NULL. The value is what ``pa.scalar(value, type).as_py()`` gives."""
+    """A constant; ``None`` is NULL. The value is that of ``pa.scalar(value, type).as_py()``."""
 
     value: Any
     type: pa.DataType
@@ -52,7 +64,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of `circuits.types.functions`, applied; ``type`` is the type of the result.
+    """A call of a function of `circuits.types.functions`; ``type`` is the type of the result.
 
     Build one with `circuits.types.functions.call`, which checks and casts the arguments.
     """
@@ -120,12 +132,66 @@ def size_after(expressions: Iterable[Expression], replacement: Sequence[Expressi
 
 
 def conjuncts(predicates: Iterable[Expression]) -> Iterator[Expression]:
-    """The parts of a conjunction: all must be true for a row to stay."""
+    """The parts of a conjunction, which is true if all of them are."""
     for predicate in predicates:
         if isinstance(predicate, Call) and predicate.function == "and":
             yield from conjuncts(predicate.arguments)
         elif not (isinstance(predicate, Literal) and predicate.value is True):
             yield predicate
+
+
+def may_be_null(expression: Expression, is_nullable: Callable[[int], bool]) -> bool:
+    """Return False if the expression is never NULL.
+
+    Args:
+        expression: Over the columns of a plan.
+        is_nullable: Returns False for the columns that contain no NULL.
+
+    >>> may_be_null(Call("is_null", (Column(0, pa.int64()),), pa.bool_()), lambda column: True)
+    False
+    """
+    if isinstance(expression, Literal):
+        return expression.value is None
+    if isinstance(expression, Column):
+        return is_nullable(expression.index)
+    if expression.function == "cast":
+        return may_be_null(expression.arguments[0], is_nullable)
+    return expression.function not in _NEVER_NULL
+
+
+def excludes_null(predicate: Expression, column: int) -> bool:
+    """Return True if the column is not NULL in the rows for which the predicate is true.
+
+    The predicate, which is no conjunction, compares the column or says that it is not NULL.
+    """
+    if not isinstance(predicate, Call):
+        return False
+    if predicate.function in COMPARISONS:
+        sides = predicate.arguments
+        return any(isinstance(side, Column) and side.index == column for side in sides)
+    if predicate.function != "not":
+        return False
+    (inner,) = predicate.arguments
+    if not (isinstance(inner, Call) and inner.function == "is_null"):
+        return False
+    (subject,) = inner.arguments
+    return isinstance(subject, Column) and subject.index == column
+
+
+def label(expression: Expression, names: Sequence[str]) -> str:
+    """The expression with the names of the columns.
+
+    >>> label(Call("add", (Column(0, pa.int64()), Literal(1, pa.int64())), pa.int64()), ["price"])
+    'add(price, 1)'
+    """
+    if isinstance(expression, Column):
+        return names[expression.index]
+    if isinstance(expression, Literal):
+        return str(expression)
+    inner = ", ".join(label(argument, names) for argument in expression.arguments)
+    if "cast" in expression.function:
+        return f"{expression.function}({inner} as {expression.type})"
+    return f"{expression.function}({inner})"
 
 
 def _walk(expression: Expression) -> Iterator[Expression]:

@@ -1,29 +1,28 @@
-"""Fixpoint: plans of recursive views, the least solution of equations that name themselves.
+"""Fixpoint: plans of recursive views, the least solution of equations that refer to themselves.
 
 ::
 
-    X_k = cut_k(body_k(X_1, …, X_n))        Fixpoint(names, bodies, cuts, index k)
-    X_j within a body                       Recur(name)
+    X_k = mode_k(body_k(X_1, …, X_n))       Fixpoint(names, bodies, modes, index k)
+    X_j within a body                       RecursiveReference(name)
 
-The solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = cut(body(Xⁱ))``. A cut says what is
-kept of the rows that the body derives: each once (Datalog, UNION), all of them (UNION ALL), or per
-key the least or the greatest value of a column (shortest paths). What makes a plan run is in
-`circuits.plan.rewrite.iterated_rows` and `circuits.runtime.nested_circuit`.
+The solution is the limit of the iterations ``X⁰ = ∅, Xⁱ⁺¹ = mode(body(Xⁱ))``. A `DistinctMode` says
+which of the derived rows are kept: each once (Datalog, UNION), all of them (UNION ALL), or per key
+the least or the greatest value of a column (shortest paths). `circuits.plan.rewrite.iterated_rows`
+and `circuits.runtime.nested_circuit` execute a fixpoint.
 
 Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, section 5.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 
 from circuits.plan.columns import Field, Fields
-
-if TYPE_CHECKING:
-    from circuits.plan.nodes import Plan
+from circuits.plan.node import LeafNode, Plan, UnaryNode
 
 __all__ = [
     "ITERATION",
@@ -35,21 +34,21 @@ __all__ = [
     "RecursiveReference",
 ]
 
-#: The last column of rows in a recursion: the iteration from which on a row is there.
+#: The last column of rows in a recursion: the iteration that first derives the row.
 ITERATION: Final = Field("#iteration", pa.int64(), nullable=False)
 
-#: After so many iterations of a recursion that still changes a step is refused, unless said else.
+#: The default limit of iterations per step. A recursion that has not converged by then fails.
 MAX_ITERATIONS: Final = 10_000
 
 
 @dataclass(frozen=True)
 class DistinctMode:
-    """What is kept of the rows that a body derives.
+    """Which of the rows that a body derives are kept.
 
     Attributes:
         kind: "set": each row once. "bag": all. "min", "max": per value of the other columns the
             row with the least or greatest value in ``column``.
-        column: Of "min" and "max".
+        column: The column of "min" and "max"; None for the others.
     """
 
     kind: Literal["set", "bag", "min", "max"]
@@ -60,46 +59,78 @@ SET: Final = DistinctMode("set")
 
 
 @dataclass(frozen=True)
-class RecursiveReference:
-    """The rows of a recursive name, within its own recursion."""
+class RecursiveReference(LeafNode):
+    """The rows of a recursive relation, within its own recursion."""
 
     name: str
     fields: Fields
 
+    def key(self) -> tuple[object, ...]:
+        return self.name, tuple(field.type for field in self.fields)
+
+    def label(self) -> str:
+        return f"rows of {self.name} so far ({', '.join(f.name for f in self.fields)})"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.fields[column].nullable
+
 
 @dataclass(frozen=True)
-class Fixpoint:
+class Fixpoint(Plan):
     """One of the relations that equations define together.
 
     Attributes:
-        names: What the bodies call the relations.
-        bodies: What each derives; those of all members are the same tuple, so that it is made once.
-        cuts: What is kept of each.
-        index: Which one of them this is.
+        names: The names that bodies use for the relations.
+        bodies: The plan of each relation. All relations of one recursion have the same tuple
+            object, so that the recursion is built once.
+        modes: Which derived rows each relation keeps.
+        index: The position of this relation.
     """
 
     names: tuple[str, ...]
     bodies: tuple[Plan, ...]
-    cuts: tuple[DistinctMode, ...]
+    modes: tuple[DistinctMode, ...]
     index: int = 0
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return self.bodies
+
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        return replace(self, bodies=tuple(inputs))
 
     @property
     def fields(self) -> Fields:
         return self.bodies[self.index].fields
 
     @property
-    def cut(self) -> DistinctMode:
-        """What is kept of its own rows."""
-        return self.cuts[self.index]
+    def mode(self) -> DistinctMode:
+        """Which derived rows this relation keeps."""
+        return self.modes[self.index]
+
+    def key(self) -> tuple[object, ...]:
+        return self.names, tuple((mode.kind, mode.column) for mode in self.modes), self.index
+
+    def label(self) -> str:
+        return f"recursion of {', '.join(self.names)}: {self.names[self.index]}"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.fields[column].nullable
 
 
 @dataclass(frozen=True)
-class RecursiveDistinct:
-    """Lowered plans only: a cut in a recursion, of rows whose last column is the iteration."""
+class RecursiveDistinct(UnaryNode):
+    """Physical plans only: a `DistinctMode`, for rows whose last column is the iteration."""
 
-    input: Plan
-    cut: DistinctMode
+    mode: DistinctMode
 
-    @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    def key(self) -> tuple[object, ...]:
+        return self.mode.kind, self.mode.column
+
+    def label(self) -> str:
+        if self.mode.column is not None:
+            return f"{self.mode.kind}({self.fields[self.mode.column].name}) by the other columns"
+        return "each row once" if self.mode.kind == "set" else "all rows"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)

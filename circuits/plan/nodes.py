@@ -1,57 +1,69 @@
-"""Relational plans: what SQL and Datalog are translated to, and what circuits are made from.
+"""Nodes: the relational operators of plans, logical and physical.
 
-A plan is a tree (shared parts make it a DAG) of frozen nodes over bags: each node has ``fields``
-(names and Arrow types) and a meaning on Z-sets. Columns are addressed by position; the columns of
-several inputs are numbered through, first input first. A row stays in a filter, join, semijoin or
-outer join iff the predicate is TRUE, not FALSE or NULL.
+A plan is a tree of frozen nodes over bags; shared parts make it a DAG. SQL and Datalog are
+translated to plans, and circuits are built from them. Each node has ``fields`` (names and Arrow
+types) and a result on Z-sets. Columns are addressed by position; the columns of several inputs are
+numbered consecutively, first input first. A filter, join, semijoin or outer join keeps a row iff
+the predicate is TRUE, not FALSE or NULL.
 
-========== ==========================================================================
-Scan       the rows of an input, or of another view
-Values     constant rows
-Cross      all combinations; weights multiply
-Filter     the rows for which the predicate is true
-Map        expressions of each row (project, rename, compute); equal results add up
-Semi       the left rows that have (anti: that have no) right row with the predicate true
-Outer      left: Cross + Filter, and left rows without partner beside NULLs; full: both sides
-Union      the sum of the inputs (UNION ALL)
-Negate     every weight negated
-Distinct   weight 1 where the weight is positive
-Positive   the weight where it is positive (EXCEPT ALL is Positive of Union of a and Negate of b)
-Aggregate  per key one row: the key, then the aggregates; without keys always exactly one row
-TopK       per key the first rows in an order
-Fixpoint   a solution of recursive equations (`circuits.plan.fixpoint`)
-Recur      the rows of a recursive name within its own recursion
-Join       lowered plans only: an N-way join, by shared variables
-Settle     lowered plans only: what is kept of derived rows in a recursion
-Pack       lowered plans only: some columns as one code, the payload of their row
-Unpack     lowered plans only: the columns of payloads again
-Spread     lowered plans only: values to be added up, as weights
-Totals     lowered plans only: an aggregate of what was spread before a join
-========== ==========================================================================
+================== ==========================================================================
+Scan               the rows of an input, or of another view
+Values             constant rows
+CrossJoin          all combinations; weights multiply
+Filter             the rows for which the predicate is true
+Map                expressions of each row (project, rename, compute); equal results add up
+Semijoin           the left rows with a right row for which the predicate is true; anti: without one
+OuterJoin          left: CrossJoin + Filter, and unmatched left rows beside NULLs; full: both sides
+Union              the sum of the inputs (UNION ALL)
+Negate             every weight negated
+Distinct           weight 1 where the weight is positive
+Positive           the weight where it is positive (EXCEPT ALL is Positive of a + Negate of b)
+Aggregate          per key one row: the key, then the aggregates; without keys always one row
+TopK               per key the first rows in an order
+Fixpoint           a solution of recursive equations (`circuits.plan.fixpoint`)
+RecursiveReference the rows of a recursive relation within its own recursion
+Join               physical plans only: an N-way join, by shared variables
+RecursiveDistinct  physical plans only: which derived rows a recursion keeps
+RowIdEncode        physical plans only: some columns as one code, the row id
+RowIdDecode        physical plans only: the columns of row ids again
+PartialAggregate   physical plans only: values to be added up, as weights
+FinalAggregate     physical plans only: the aggregates over partial aggregates after a join
+================== ==========================================================================
 
-INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are made of these. Front ends emit
-them as they read; `circuits.plan.rewrite` makes one N-way join of each connected part of Cross,
-Filter, Semi and Outer. A lowered plan is a DAG: equal parts are one operator.
+INTERSECT [ALL], EXCEPT, IN, NOT EXISTS, right joins and HAVING are composed of these. Front ends
+emit them in the order of the text. `circuits.plan.rewrite` makes one N-way join of each connected
+part of CrossJoin, Filter, Semijoin and OuterJoin. A physical plan is a DAG: equal parts are one
+operator.
+
+Each class states its inputs, structural key, label, linearity, partitioning and nullability
+(`circuits.plan.node`), so no rule has to enumerate the classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from circuits.plan.columns import AggregateCall, AggregateFunction, Field, Fields, Order
-from circuits.plan.expressions import Column, Expression
+from circuits.plan.expressions import (
+    Column,
+    Expression,
+    conjuncts,
+    excludes_null,
+    label,
+    may_be_null,
+)
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
+from circuits.plan.node import BinaryNode, LeafNode, NaryNode, Plan, UnaryNode
 
 __all__ = [
     "Aggregate",
     "AggregateCall",
     "AggregateFunction",
-    "Between",
-    "Branching",
     "CrossJoin",
     "Distinct",
     "Field",
@@ -76,73 +88,119 @@ __all__ = [
     "TopK",
     "Union",
     "Values",
+    "VariableComparison",
     "columns",
 ]
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(LeafNode):
     """The rows of the relation or view of this name."""
 
     relation: str
     fields: Fields
 
+    is_linear: ClassVar[bool] = True
+
+    def key(self) -> tuple[object, ...]:
+        return (self.relation,)
+
+    def label(self) -> str:
+        return f"input {self.relation}({_names(self.fields)})"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.fields[column].nullable
+
 
 @dataclass(frozen=True)
-class Values:
-    """Constant rows, there from the first step on; ``SELECT 1 AS x`` is one of them."""
+class Values(LeafNode):
+    """Constant rows, inserted in the first step; ``SELECT 1 AS x`` is one of them."""
 
     fields: Fields
     rows: tuple[tuple[Any, ...], ...]
 
+    def key(self) -> tuple[object, ...]:
+        return tuple(field.type for field in self.fields), self.rows
+
+    def label(self) -> str:
+        return f"values: {len(self.rows)} rows"
+
 
 @dataclass(frozen=True)
-class CrossJoin:
+class CrossJoin(NaryNode):
     """All combinations of the rows of the inputs."""
-
-    inputs: tuple[Plan, ...]
 
     @cached_property
     def fields(self) -> Fields:
         return tuple(field for plan in self.inputs for field in plan.fields)
 
+    def key(self) -> tuple[object, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "cross join"
+
+    def _may_be_null(self, column: int) -> bool:
+        for plan in self.inputs:
+            if column < len(plan.fields):
+                return plan.is_nullable(column)
+            column -= len(plan.fields)
+        raise IndexError(f"column {column} past the columns of the inputs")
+
 
 @dataclass(frozen=True)
-class Filter:
+class Filter(UnaryNode):
     """The rows for which ``predicate`` (boolean, over the input's columns) is true."""
 
-    input: Plan
     predicate: Expression
 
-    @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    is_linear: ClassVar[bool] = True
+
+    def key(self) -> tuple[object, ...]:
+        return (self.predicate,)
+
+    def label(self) -> str:
+        return f"filter {label(self.predicate, [f.name for f in self.input.fields])}"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column) and not any(
+            excludes_null(part, column) for part in conjuncts([self.predicate])
+        )
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(UnaryNode):
     """One column per expression over the input's columns."""
 
-    input: Plan
     expressions: tuple[Expression, ...]
     names: tuple[str, ...]
+
+    is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
         pairs = zip(self.names, self.expressions, strict=True)
         return tuple(Field(name, expression.type) for name, expression in pairs)
 
+    def key(self) -> tuple[object, ...]:
+        return (self.expressions,)
+
+    def label(self) -> str:
+        names = [f.name for f in self.input.fields]
+        return f"map {', '.join(label(e, names) for e in self.expressions) or '()'}"
+
+    def _may_be_null(self, column: int) -> bool:
+        return may_be_null(self.expressions[column], self.input.is_nullable)
+
 
 @dataclass(frozen=True)
-class Semijoin:
+class Semijoin(BinaryNode):
     """The left rows for which some (``anti``: no) right row makes ``predicate`` true.
 
     The predicate is over the left columns, then the right ones. Weights are those of the left.
     ``x NOT IN (q)`` is the anti form with ``x = q OR x IS NULL OR q IS NULL``.
     """
 
-    left: Plan
-    right: Plan
     predicate: Expression
     anti: bool = False
 
@@ -150,13 +208,21 @@ class Semijoin:
     def fields(self) -> Fields:
         return self.left.fields
 
+    def key(self) -> tuple[object, ...]:
+        return self.predicate, self.anti
+
+    def label(self) -> str:
+        names = [f.name for f in (*self.left.fields, *self.right.fields)]
+        return f"{'antijoin' if self.anti else 'semijoin'} on {label(self.predicate, names)}"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.left.is_nullable(column)
+
 
 @dataclass(frozen=True)
-class OuterJoin:
+class OuterJoin(BinaryNode):
     """Left or full outer join; a right one is a left one with the sides exchanged and a Map."""
 
-    left: Plan
-    right: Plan
     predicate: Expression
     kind: Literal["left", "full"] = "left"
 
@@ -165,23 +231,20 @@ class OuterJoin:
         left = self.left.fields if self.kind == "left" else _with_nulls(self.left.fields)
         return left + _with_nulls(self.right.fields)
 
+    def key(self) -> tuple[object, ...]:
+        return self.predicate, self.kind
 
-class Branching:
-    """A node of several inputs that plans share, so that rewriting it path by path is exponential.
-
-    ``memo`` holds what was derived of the node, so that each result is made once for all paths.
-    """
-
-    @cached_property
-    def memo(self) -> dict[object, Any]:
-        return {}
+    def label(self) -> str:
+        names = [f.name for f in (*self.left.fields, *self.right.fields)]
+        return f"{self.kind} join on {label(self.predicate, names)}"
 
 
 @dataclass(frozen=True)
-class Union(Branching):
+class Union(NaryNode):
     """The sum of the inputs, which have the same types; the first names the columns."""
 
-    inputs: tuple[Plan, ...]
+    is_linear: ClassVar[bool] = True
+    is_commutative: ClassVar[bool] = True
 
     @cached_property
     def paths(self) -> int:
@@ -196,45 +259,72 @@ class Union(Branching):
             for first, *others in columns
         )
 
+    def key(self) -> tuple[object, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "union"
+
+    def _may_be_null(self, column: int) -> bool:
+        return any(plan.is_nullable(column) for plan in self.inputs)
+
 
 @dataclass(frozen=True)
-class Negate:
+class Negate(UnaryNode):
     """Every weight negated."""
 
-    input: Plan
+    is_linear: ClassVar[bool] = True
 
-    @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    def key(self) -> tuple[object, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "negate"
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
-class Distinct:
+class Distinct(UnaryNode):
     """Each row of positive weight once; NULL is the same as NULL."""
 
-    input: Plan
+    def key(self) -> tuple[object, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "distinct"
 
     @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    def partitioning(self) -> tuple[int, ...]:
+        return tuple(range(len(self.fields)))
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
-class Positive:
+class Positive(UnaryNode):
     """The rows of positive weight, with that weight."""
 
-    input: Plan
+    def key(self) -> tuple[object, ...]:
+        return ()
+
+    def label(self) -> str:
+        return "positive"
 
     @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    def partitioning(self) -> tuple[int, ...]:
+        return tuple(range(len(self.fields)))
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(UnaryNode):
     """One row per key that has rows (sum of weights positive); without keys always one row."""
 
-    input: Plan
     keys: tuple[int, ...]
     aggregates: tuple[AggregateCall, ...]
 
@@ -243,30 +333,61 @@ class Aggregate:
         keys = tuple(self.input.fields[key] for key in self.keys)
         return keys + tuple(Field(call.name, call.type) for call in self.aggregates)
 
+    def key(self) -> tuple[object, ...]:
+        return self.keys, tuple(call.key() for call in self.aggregates)
+
+    def label(self) -> str:
+        below = self.input.fields
+        found = ", ".join(call.label(below) for call in self.aggregates)
+        return f"aggregate {found}" + _by([below[key] for key in self.keys])
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return self.keys
+
+    def _may_be_null(self, column: int) -> bool:
+        if column < len(self.keys):
+            return self.input.is_nullable(self.keys[column])
+        return self.aggregates[column - len(self.keys)].function != "count"
+
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(UnaryNode):
     """Per key the rows at positions ``offset <= i < offset + limit`` in the order.
 
-    A row of weight w takes w positions. Ties are decided by the other columns, ascending, NULLs
-    last, first to last column, so that the result is a function of the input. ``limit`` None: all
+    A row of weight w takes w positions. The other columns, ascending, NULLs last, first to last
+    column, decide ties, so that the result is a function of the input. ``limit`` None: all rows
     from ``offset`` on.
     """
 
-    input: Plan
     keys: tuple[int, ...]
     order: tuple[Order, ...]
     limit: int | None
     offset: int = 0
 
+    def key(self) -> tuple[object, ...]:
+        order = tuple((o.column, o.descending, o.nulls_first) for o in self.order)
+        return self.keys, order, self.limit, self.offset
+
+    def label(self) -> str:
+        below = self.input.fields
+        by = ", ".join(below[key].name for key in self.keys)
+        first = "all" if self.limit is None else str(self.limit)
+        after = f" after {self.offset}" if self.offset else ""
+        ordered = ", ".join(order.label(below) for order in self.order) or "any"
+        return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
+
     @property
-    def fields(self) -> Fields:
-        return self.input.fields
+    def partitioning(self) -> tuple[int, ...]:
+        return self.keys
+
+    def _may_be_null(self, column: int) -> bool:
+        return self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
-class Between:
-    """``left op right`` between two variables, by their codes."""
+class VariableComparison:
+    """``left op right`` between two variables of a join, by their codes."""
 
     left: int
     op: str
@@ -274,17 +395,17 @@ class Between:
 
 
 @dataclass(frozen=True)
-class Join(Branching):
+class Join(NaryNode):
     """All combinations of rows that agree on their shared variables.
 
-    Column ``c`` of input ``i`` is bound to the variable ``variables[i][c]``; NULL agrees with NULL
-    (who wants SQL's ``=`` filters NULLs out before). Weights multiply, and are summed over the
-    variables that are not in ``head``, of which the rest is the columns of the result.
+    Column ``c`` of input ``i`` is bound to the variable ``variables[i][c]``. NULL agrees with NULL:
+    a rule that implements SQL's ``=`` filters NULLs out first. Weights multiply, and are summed
+    over the variables that are not in ``head``. The variables in ``head`` are the columns of the
+    result.
     """
 
-    inputs: tuple[Plan, ...]
     variables: tuple[tuple[int, ...], ...]
-    comparisons: tuple[Between, ...]
+    comparisons: tuple[VariableComparison, ...]
     head: tuple[int, ...]
 
     @cached_property
@@ -295,93 +416,128 @@ class Join(Branching):
                 bound.setdefault(variable, field)
         return tuple(bound[variable] for variable in self.head)
 
+    def key(self) -> tuple[object, ...]:
+        comparisons = tuple((c.left, c.op, c.right) for c in self.comparisons)
+        return self.variables, comparisons, self.head
+
+    def label(self) -> str:
+        return f"join of {len(self.inputs)} relations"
+
+    def _may_be_null(self, column: int) -> bool:
+        variable = self.head[column]
+        return all(
+            plan.is_nullable(variables.index(variable))
+            for plan, variables in zip(self.inputs, self.variables, strict=True)
+            if variable in variables
+        )
+
 
 @dataclass(frozen=True)
-class RowIdEncode:
-    """The first ``kept`` columns, then one code for the values of all others together."""
+class RowIdEncode(UnaryNode):
+    """The first ``kept`` columns, then one code (the row id) for the values of all others."""
 
-    input: Plan
     kept: int
 
+    is_linear: ClassVar[bool] = True
+
     @cached_property
     def fields(self) -> Fields:
-        return (*self.input.fields[: self.kept], Field("payload", pa.int64(), nullable=False))
+        return (*self.input.fields[: self.kept], Field("row_id", pa.int64(), nullable=False))
 
     @property
-    def packed(self) -> Fields:
-        """The columns that the code stands for."""
+    def encoded(self) -> Fields:
+        """The columns that the row id stands for."""
         return self.input.fields[self.kept :]
+
+    def key(self) -> tuple[object, ...]:
+        return (self.kept,)
+
+    def label(self) -> str:
+        return f"row id of {_names(self.encoded)}"
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < self.kept and self.input.is_nullable(column)
 
 
 @dataclass(frozen=True)
-class RowIdDecode:
-    """Each column ``c`` of ``payloads``, as ``(c, pack)``, replaced by the columns in the code."""
+class RowIdDecode(UnaryNode):
+    """Each column ``c`` of the pairs ``(c, encoder)``, replaced by the encoded columns."""
 
-    input: Plan
-    payloads: tuple[tuple[int, RowIdEncode], ...]
+    row_ids: tuple[tuple[int, RowIdEncode], ...]
+
+    is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
-        packs = dict(self.payloads)
+        encoders = dict(self.row_ids)
         found: list[Field] = []
         for column, field in enumerate(self.input.fields):
-            found.extend(packs[column].packed if column in packs else (field,))
+            found.extend(encoders[column].encoded if column in encoders else (field,))
         return tuple(found)
+
+    @property
+    def references(self) -> tuple[Plan, ...]:
+        return tuple(encoder for _, encoder in self.row_ids)
+
+    def key(self) -> tuple[object, ...]:
+        return (tuple(column for column, _ in self.row_ids),)
+
+    def label(self) -> str:
+        return f"columns of row ids: {'; '.join(_names(e.encoded) for _, e in self.row_ids)}"
 
 
 @dataclass(frozen=True)
-class PartialAggregate:
-    """The first ``kept`` columns and a ``slot``: what the aggregates add up, as weights.
+class PartialAggregate(UnaryNode):
+    """The first ``kept`` columns and a ``slot``: the values that the aggregates add up, as weights.
 
     The calls' arguments are among the other columns; all are linear and none is distinct.
     """
 
-    input: Plan
     kept: int
     aggregates: tuple[AggregateCall, ...]
+
+    is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
         return (*self.input.fields[: self.kept], Field("slot", pa.int64(), nullable=False))
 
+    def key(self) -> tuple[object, ...]:
+        return self.kept, tuple(call.key() for call in self.aggregates)
+
+    def label(self) -> str:
+        below = self.input.fields
+        found = ", ".join(call.label(below) for call in self.aggregates)
+        return f"partial {found}" + _by(below[: self.kept])
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < self.kept and self.input.is_nullable(column)
+
 
 @dataclass(frozen=True)
-class FinalAggregate:
-    """The aggregates of ``spread``, of rows of ``keys`` columns and a slot."""
+class FinalAggregate(UnaryNode):
+    """The aggregates of ``partial``, of rows of ``keys`` columns and a slot."""
 
-    input: Plan
     keys: int
-    spread: PartialAggregate
+    partial: PartialAggregate
 
     @cached_property
     def fields(self) -> Fields:
-        calls = self.spread.aggregates
+        calls = self.partial.aggregates
         return self.input.fields[: self.keys] + tuple(Field(c.name, c.type) for c in calls)
 
+    def key(self) -> tuple[object, ...]:
+        types = tuple(field.type for field in self.partial.input.fields)
+        return self.keys, types, tuple(call.key() for call in self.partial.aggregates)
 
-Plan = (
-    Scan
-    | Values
-    | CrossJoin
-    | Filter
-    | Map
-    | Semijoin
-    | OuterJoin
-    | Union
-    | Negate
-    | Distinct
-    | Positive
-    | Aggregate
-    | TopK
-    | Fixpoint
-    | RecursiveReference
-    | Join
-    | RowIdEncode
-    | RowIdDecode
-    | RecursiveDistinct
-    | PartialAggregate
-    | FinalAggregate
-)
+    def label(self) -> str:
+        below = self.partial.input.fields
+        found = ", ".join(call.label(below) for call in self.partial.aggregates)
+        return f"final {found}" + _by(self.input.fields[: self.keys])
+
+    @property
+    def partitioning(self) -> tuple[int, ...]:
+        return tuple(range(self.keys))
 
 
 def columns(plan: Plan) -> tuple[Column, ...]:
@@ -401,3 +557,11 @@ def _paths(plan: Plan) -> int:
 
 def _with_nulls(fields: Fields) -> Fields:
     return tuple(replace(field, nullable=True) for field in fields)
+
+
+def _names(fields: Fields) -> str:
+    return ", ".join(field.name for field in fields)
+
+
+def _by(keys: Sequence[Field]) -> str:
+    return f" by {', '.join(key.name for key in keys)}" if keys else ""

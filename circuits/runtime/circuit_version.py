@@ -102,8 +102,7 @@ class CircuitVersion:
 
     def relations(self) -> Mapping[str, Trace]:
         """The traces of the joined relations, by the name of the relation."""
-        joined = self.graph.relations.traces
-        return {name: self.trace(f"relation {name}") for name in joined}
+        return {name: self.trace(state) for name, state in self.graph.registry.relations.items()}
 
     def codecs(self) -> Codecs:
         """Codecs of the values of this version, for one reader. Values that it adds are private."""

@@ -1,109 +1,55 @@
-"""Graph: the operators of a circuit in the order in which they run, and one step through them.
+"""Graph: the operators of a circuit in execution order, and one step through them.
 
-Made from lowered plans by the chain rule: each plan node becomes the incremental form of its
-operator, equal nodes become one. For every step each node gets the deltas of its inputs; nodes that
-are inputs of joins are relations too, whose deltas are staged in the shared traces before any join
-reads them. Nothing changes until the step is committed.
+A graph is built from physical plans by the chain rule: each plan node becomes the incremental form
+of its operator, and equal nodes (`circuits.plan.structural_hash`) become one. In every step each
+node gets the deltas of its inputs. Nodes that joins read are relations, too: their deltas are
+staged in the shared traces before any join reads them. Nothing changes until the step is committed.
+
+::
+
+    prepare     the incremental form: deltas of the inputs to deltas of all nodes
+    evaluate    the non-incremental form: whole inputs to whole views; the right side of every law
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import add
 
 from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
-from circuits.plan.fixpoint import ITERATION, MAX_ITERATIONS, DistinctMode
-from circuits.plan.nodes import (
-    Aggregate,
-    Distinct,
-    Fields,
-    Filter,
-    FinalAggregate,
-    Fixpoint,
-    Join,
-    Map,
-    Negate,
-    PartialAggregate,
-    Plan,
-    Positive,
-    RecursiveDistinct,
-    RecursiveReference,
-    RowIdDecode,
-    RowIdEncode,
-    Scan,
-    TopK,
-    Union,
-    Values,
-)
-from circuits.plan.rewrite import rewrite_plan
+from circuits.plan.fixpoint import ITERATION
+from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
 from circuits.plan.rewrite.iterated_rows import iterated
-from circuits.plan.structural_key import structural_key
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
+from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
-from circuits.runtime.operators.aggregate import AggregateOperator
-from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinOperator
-from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
-from circuits.runtime.operators.linear import (
-    FilterOperator,
-    MapOperator,
-    NegateOperator,
-    UnionOperator,
-)
+from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.operator import Operator, Prepared, StepContext
-from circuits.runtime.operators.partial_aggregate import (
-    FinalAggregateOperator,
-    PartialAggregateOperator,
+from circuits.runtime.operators.registry import (
+    OperatorContext,
+    OperatorRegistry,
+    builtin_operators,
 )
-from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
-from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
-from circuits.runtime.operators.top_k import TopKOperator
-from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.publication import published
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Formula, Relations, Trace, ZSet
+from dbsp_wcoj import Relations, Trace, ZSet
+from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 
-__all__ = ["Graph", "GraphStep", "JoinOptions", "Node", "watermark_of"]
+__all__ = ["Graph", "GraphStep", "watermark_of"]
 
 Clock = Callable[[], float]
 
-
-@dataclass(frozen=True)
-class JoinOptions:
-    """How the joins of a graph are made, and how often its recursions may go round."""
-
-    formula: Formula | str = Formula.collapsed
-    executor: Executor | None = None
-    parts: int = 1
-    max_iterations: int = MAX_ITERATIONS
-
-
-@dataclass
-class Node:
-    """One operator, or an input (which has none).
-
-    A node that is ``inner`` is one of a loop, which runs it.
-    """
-
-    name: str
-    plan: Plan
-    inputs: tuple[int, ...]
-    operator: Operator | None
-    arranged: bool = False
-    inner: bool = False
-    loop: NestedCircuit | None = None
-    nothing: ZSet = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.nothing = ZSet.empty(len(self.plan.fields))
+# The digits of a structural hash in the name of state: 64 bits.
+_HASH_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -142,113 +88,185 @@ class Graph:
 
     Args:
         codecs: The codes of values, shared by the whole circuit.
-        joining: How joins are made.
+        joining: How joins are computed.
         clock: Seconds, for ``seconds``.
+        operators: Which operator executes which plan node.
 
-    ``rows`` and ``seconds`` have what each node has put out and taken over all steps; empty before
-    the first. A commit replaces them, so whoever has them may read them at any time.
+    Attributes:
+        nodes: The nodes in execution order.
+        views: The position of each view.
+        relations: The traces that joins share.
+        steps: The number of committed steps.
+        marks: The watermark of each input with retention, by `watermark_of`.
+        checked_inputs: The inputs that check their rows, by name.
+        retained: The positions of integrals of materialized inputs whose expired rows are deleted
+            without being published.
+        rows: The number of rows that each node has emitted in all steps; empty before the first. A
+            commit replaces the list, so a reader may keep it.
+        seconds: The seconds that each node has taken in all steps; as ``rows``.
+        observer: Called with the position of each node before it is run.
     """
 
     codecs: Codecs
     joining: JoinOptions
     clock: Clock
+    operators: OperatorRegistry = field(default_factory=builtin_operators)
     nodes: list[Node] = field(default_factory=list)
     views: dict[str, int] = field(default_factory=dict)
     relations: Relations = field(default_factory=Relations)
     steps: int = 0
-    # Numbers that the rules of inputs keep.
     marks: Mapping[str, int] = field(default_factory=dict)
     checked_inputs: dict[str, CheckedInput] = field(default_factory=dict)
-    # The integrals of materialized inputs that drop expired rows unseen, by their numbers.
     retained: set[int] = field(default_factory=set)
     rows: Sequence[int] = ()
     seconds: Sequence[float] = ()
-    _numbers: dict[object, int] = field(default_factory=dict)
-    # The nodes of plans by their ``id``, which stays theirs as long as they are kept here.
-    _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
-    # Loops by the ``id`` of their bodies, and the nodes of what recurs in the one that is made.
-    _loops: dict[int, NestedCircuit] = field(default_factory=dict)
-    _feeds: dict[str, int] = field(default_factory=dict)
-    # Called with the number of each node before it is evaluated.
     observer: Callable[[int], object] | None = None
+    # The position of each node, by its structural hash.
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _inputs: dict[str, int] = field(default_factory=dict)
+    # The nodes of plans by their ``id``, which stays unique as long as they are referenced here.
+    _places: dict[int, tuple[int, Plan]] = field(default_factory=dict)
+    # Recursions by their structural hash, and by the position of each of their fixpoint nodes.
+    _recursions: dict[str, NestedCircuit] = field(default_factory=dict)
+    _nested: dict[int, NestedCircuit] = field(default_factory=dict)
+    # Of the recursion that is being built: its hash, and the node of each recursive reference.
+    _recursion: str = ""
+    _references: dict[str, int] = field(default_factory=dict)
     _registry: StateRegistry | None = None
     _size: tuple[int, int] = (0, 0)
     _found_witnesses: DeletionWitnesses | None = None
 
     def add_input(self, name: str, fields: Fields) -> int:
-        """An input relation."""
-        return self._add(("input", name), name, Scan(name, fields), ())
+        """Add an input relation; return its position."""
+        if name not in self._inputs:
+            plan = Scan(name, fields)
+            node = Node(name, name, structural_hash(plan, ()), plan, (), None)
+            self._inputs[name] = self._append(node)
+        return self._inputs[name]
 
-    def add_checked_input(self, name: str, ruled: CheckedInput) -> None:
-        """Add the checks of an input, which read the trace of its relation."""
-        self.checked_inputs[name] = ruled
-        self.nodes[self._numbers["input", name]].arranged = True
+    def add_checked_input(self, name: str, checked: CheckedInput) -> None:
+        """Check the rows of an input; the check reads the trace of its relation."""
+        self.checked_inputs[name] = checked
+        self.nodes[self._inputs[name]].is_arranged = True
 
     def add_view(self, name: str, plan: Plan) -> int:
-        """A named view, by its lowered plan."""
+        """Add a named view, by its physical plan; return its position."""
         self.views[name] = self.add(plan)
         return self.views[name]
 
     def add(self, plan: Plan) -> int:
-        """The node of a lowered plan, new if there is no equal one.
+        """The position of the node of a physical plan, new if there is no equal one.
 
-        A plan is a DAG with far more paths than nodes, so each of its nodes is looked at once.
+        A plan is a DAG with far more paths than nodes, so each of its nodes is visited once.
         """
         known = self._places.get(id(plan))
         if known is None:
-            known = self._places[id(plan)] = (self._placed(plan), plan)
+            known = self._places[id(plan)] = (self._add(plan), plan)
         return known[0]
 
-    def _placed(self, plan: Plan) -> int:
-        match plan:
-            case Scan(relation):
-                known = self._numbers.get(("input", relation))
-                return self.views[relation] if known is None else known
-            case RecursiveReference(name):
-                return self._feeds[name]
-            case Fixpoint():
-                return self._fixpoint(plan)
-            case Join(inputs) | Union(inputs):
-                below = tuple(map(self.add, inputs))
-            case Values():
-                below = ()
-            case _:
-                below = (self.add(plan.input),)  # type: ignore[union-attr]
-        key = structural_key(plan, below)
-        if isinstance(plan, RowIdDecode):
-            key = "unpack", below, tuple((c, self.add(pack)) for c, pack in plan.payloads)
-        return self._add(key, self._fresh(), plan, below)
+    def _add(self, plan: Plan) -> int:
+        if isinstance(plan, Scan):
+            return self._read(plan)
+        if isinstance(plan, RecursiveReference):
+            return self._references[plan.name]
+        if isinstance(plan, Fixpoint):
+            return self._add_fixpoint(plan)
+        inputs = tuple(map(self.add, plan.inputs))
+        references = [self.nodes[self.add(one)] for one in plan.references]
+        hashes = [self.nodes[number].hash for number in inputs]
+        hash = structural_hash(plan, hashes, [one.hash for one in references])
+        if isinstance(plan, RecursiveDistinct):
+            # It belongs to one recursion, also if its input does not.
+            hash = hash_values(hash, self._recursion)
+        number = self._numbers.get(hash)
+        if number is not None:
+            return number
+        if type(plan) in self.operators.joins:
+            for below in inputs:
+                self.nodes[below].is_arranged = True
+        context = OperatorContext(
+            self.codecs,
+            self.relations,
+            self.joining,
+            tuple(self.nodes[below].name for below in inputs),
+            tuple(one.operator for one in references),
+        )
+        return self._append_new(hash, plan, inputs, self.operators.operator(plan, context))
 
-    def _fixpoint(self, plan: Fixpoint) -> int:
-        """The node of one relation of a recursion; the loop is made with the first one."""
-        loop = self._loops.get(id(plan.bodies))
-        if loop is None:
-            around, self._feeds = self._feeds, {}
-            for name, body in zip(plan.names, plan.bodies, strict=True):
-                feed = RecursiveReference(name, (*body.fields, ITERATION))
-                self._feeds[name] = self._add(("recur", len(self.nodes)), self._fresh(), feed, ())
-            feeds = tuple(self._feeds.values())
-            loop = NestedCircuit(plan.names, feeds, self.joining.max_iterations, self.views)
-            self._loops[id(plan.bodies)] = loop
-            bodies = zip(plan.bodies, plan.cuts, strict=True)
-            settles = [self.add(rewrite_plan(iterated(body, cut))) for body, cut in bodies]
-            loop.close(self.nodes, settles)
-            self._feeds = around
-        key = ("fixpoint", loop.feeds[plan.index])
-        place = self._add(key, self._fresh(), plan, (loop.settles[plan.index],))
-        self.nodes[place].loop = loop
-        return place
+    def _read(self, scan: Scan) -> int:
+        known = self._inputs.get(scan.relation)
+        return self.views[scan.relation] if known is None else known
+
+    def _add_fixpoint(self, plan: Fixpoint) -> int:
+        """The node of one relation of a recursion; the first one builds the nested circuit."""
+        hash = self._hash_of_recursion(plan)
+        circuit = self._recursions.get(hash)
+        if circuit is None:
+            circuit = self._recursions[hash] = self._build_recursion(plan, hash)
+        index = circuit.names.index(plan.names[plan.index])
+        own = hash_values("Fixpoint", hash, circuit.names[index])
+        number = self._numbers.get(own)
+        if number is None:
+            number = self._append_new(own, plan, (circuit.results[index],), None)
+            self._nested[number] = circuit
+        return number
+
+    def _hash_of_recursion(self, plan: Fixpoint) -> str:
+        def resolve(below: Plan) -> str | None:
+            return self.nodes[self._read(below)].hash if isinstance(below, Scan) else None
+
+        return PlanHasher(resolve).hash_recursion(plan)
+
+    def _build_recursion(self, plan: Fixpoint, hash: str) -> NestedCircuit:
+        around = self._references, self._recursion
+        self._references, self._recursion = {}, hash
+        for name, body in zip(plan.names, plan.bodies, strict=True):
+            reference = RecursiveReference(name, (*body.fields, ITERATION))
+            own = hash_values("RecursiveReference", hash, name)
+            self._references[name] = self._append_new(own, reference, (), None)
+        references = tuple(self._references.values())
+        circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
+        bodies = zip(plan.bodies, plan.modes, strict=True)
+        results = [self.add(rewrite_plan(iterated(body, mode))) for body, mode in bodies]
+        circuit.close(self.nodes, results)
+        self._references, self._recursion = around
+        return circuit
 
     def integrate(self, number: int, *, retained: bool = False) -> Integrate:
-        """Keep the sum of a node's deltas; ``retained``: of an input, without expired rows."""
-        plan = self.nodes[number].plan
-        key = ("integrate", number, "retained") if retained else ("integrate", number)
-        place = self._add(key, self._fresh(), plan, (number,))
+        """Keep the sum of a node's deltas.
+
+        Args:
+            number: The position of the node.
+            retained: True for an input whose expired rows are deleted without being published.
+        """
+        below = self.nodes[number]
+        hash = hash_values("Integrate", below.hash, retained)
+        place = self._numbers.get(hash)
+        if place is None:
+            integrate = Integrate(len(below.plan.fields))
+            place = self._append_new(hash, below.plan, (number,), integrate)
         if retained:
             self.retained.add(place)
         operator = self.nodes[place].operator
         assert isinstance(operator, Integrate)
         return operator
+
+    def _append_new(
+        self, hash: str, plan: Plan, inputs: tuple[int, ...], operator: Operator | None
+    ) -> int:
+        name = self._unlike_inputs(f"#{len(self.nodes)}")
+        state_name = self._unlike_inputs(f"#{hash[:_HASH_DIGITS]}")
+        return self._append(Node(name, state_name, hash, plan, inputs, operator))
+
+    def _unlike_inputs(self, name: str) -> str:
+        while name in self._inputs:
+            name += "'"
+        return name
+
+    def _append(self, node: Node) -> int:
+        number = self._numbers[node.hash] = len(self.nodes)
+        self.nodes.append(node)
+        return number
 
     def prepare(
         self,
@@ -275,49 +293,52 @@ class Graph:
         deltas: list[ZSet] = []
         prepared: list[Prepared] = [shared]
         spent = []
-        looped: dict[int, NestedCircuitStep] = {}
+        recursions: dict[int, NestedCircuitStep] = {}
         integrals: dict[int, Prepared] = {}
         unexpired: dict[int, ZSet] = {}
         for number, node in enumerate(self.nodes):
             start = self.clock()
             if self.observer is not None:
                 self.observer(number)
-            if node.inner:
-                delta = node.nothing
-            elif node.loop is not None:
-                delta = self._looped(node, deltas, context, looped)
-            elif node.operator is None:
-                given = inputs.get(node.name)
-                ruled = self.checked_inputs.get(node.name)
-                if ruled is not None and (given is not None or node.name in moved):
-                    mark, move = watermark_of(node.name), moved.get(node.name)
-                    found = ruled.prepare(given, self.marks.get(mark), move)
-                    given = found.delta
-                    if found.published is not None:
-                        unexpired[number] = found.published
-                    if found.refused:
-                        refused[node.name] = found.refused
-                    if found.horizon is not None and move is not None:
-                        marks[mark] = found.horizon
-                delta = node.nothing if given is None else given
-                budget.add_input_rows(len(delta), delta.arity)
-            elif not context.first and not any([len(deltas[i]) for i in node.inputs]):
-                # Of no change comes no change, but for what is there from the first step on.
-                delta = node.nothing
+            if node.is_nested:
+                delta = node.empty
+            elif node.operator is not None:
+                if not context.first and not any([len(deltas[i]) for i in node.inputs]):
+                    # No change of the inputs is no change of the result, except for constants,
+                    # which the first step inserts.
+                    delta = node.empty
+                else:
+                    inner = [deltas[i] for i in node.inputs]
+                    delta, staged = prepare_node(number, node, inner, context)
+                    if staged is not None and isinstance(node.operator, Integrate):
+                        integrals[number] = staged
+                    elif staged is not None:
+                        prepared.append(staged)
             else:
-                budget.start_operator(number)
-                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], context)
-                budget.finish_operator(len(delta), delta.arity)
-                if state is not None and isinstance(node.operator, Integrate):
-                    integrals[number] = state
-                elif state is not None:
-                    prepared.append(state)
-            if node.arranged and len(delta):
-                shared.add(node.name, delta)
+                if isinstance(node.plan, Fixpoint):
+                    delta = self._prepare_recursion(number, deltas, context, recursions)
+                else:
+                    given = inputs.get(node.name)
+                    checked = self.checked_inputs.get(node.name)
+                    if checked is not None and (given is not None or node.name in moved):
+                        mark, move = watermark_of(node.name), moved.get(node.name)
+                        found = checked.prepare(given, self.marks.get(mark), move)
+                        given = found.delta
+                        if found.published is not None:
+                            unexpired[number] = found.published
+                        if found.refused:
+                            refused[node.name] = found.refused
+                        if found.horizon is not None and move is not None:
+                            marks[mark] = found.horizon
+                    delta = node.empty if given is None else given
+                    budget.add_input_rows(len(delta), delta.arity)
+                if node.is_arranged and len(delta):
+                    shared.add(node.name, delta)
             deltas.append(delta)
             spent.append(self.clock() - start)
         if unexpired:
-            publication = published(self, deltas, unexpired, context)
+            again = replace(context, shared=self.relations.stage({}))
+            publication = published(self.nodes, self.retained, deltas, unexpired, again, self.clock)
             deltas = list(publication.deltas)
             spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
             for number, change in publication.integrals.items():
@@ -326,37 +347,38 @@ class Graph:
                     integrals[number] = change
         prepared += integrals.values()
         rows = [len(delta) for delta in deltas]
-        for step in looped.values():
+        for step in recursions.values():
             prepared.append(step.prepared)
-            for number, given_out in step.rows.items():
-                rows[number], spent[number] = given_out, step.spent[number]
+            for number, emitted in step.rows.items():
+                rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
         return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
+
+    def _prepare_recursion(
+        self,
+        number: int,
+        deltas: Sequence[ZSet],
+        context: StepContext,
+        steps: dict[int, NestedCircuitStep],
+    ) -> ZSet:
+        """The delta of a relation of a recursion, which is run for the first of its relations."""
+        circuit = self._nested[number]
+        if id(circuit) not in steps:
+            steps[id(circuit)] = circuit.prepare(
+                self.nodes, deltas, self.relations, context.shared, context.budget, self.clock
+            )
+        return steps[id(circuit)].outputs[self._index_in(circuit, number)]
+
+    def _index_in(self, circuit: NestedCircuit, number: int) -> int:
+        return circuit.results.index(self.nodes[number].inputs[0])
 
     @property
     def _witnesses(self) -> DeletionWitnesses:
         """The traces that show deletions of absent rows, by input; found once."""
         if self._found_witnesses is None or self._found_witnesses.size != len(self.nodes):
-            keyed = [name for name, ruled in self.checked_inputs.items() if ruled.options.keys]
+            keyed = [name for name, one in self.checked_inputs.items() if one.options.keys]
             self._found_witnesses = DeletionWitnesses.of(self.nodes, self.relations.traces, keyed)
         return self._found_witnesses
-
-    def _looped(
-        self,
-        node: Node,
-        deltas: Sequence[ZSet],
-        context: StepContext,
-        looped: dict[int, NestedCircuitStep],
-    ) -> ZSet:
-        """The delta of a relation of a loop, which is run for the first one asked for."""
-        loop = node.loop
-        assert loop is not None and isinstance(node.plan, Fixpoint)
-        if id(loop) not in looped:
-            shared = context.shared
-            looped[id(loop)] = loop.prepare(
-                self.nodes, deltas, self.relations, shared, context.budget, self.clock
-            )
-        return looped[id(loop)].outputs[node.plan.index]
 
     def views_of(self) -> list[tuple[str, ...]]:
         """The views that each node is a part of: O(nodes · views)."""
@@ -372,35 +394,80 @@ class Graph:
                 found[number].append(view)
         return list(map(tuple, found))
 
-    def evaluate(self, inputs: Mapping[str, ZSet]) -> dict[str, ZSet]:
-        """The views of whole inputs, by what the operators mean; no state is used or changed."""
-        values: list[ZSet] = []
-        for node in self.nodes:
-            if node.inner:
-                value = node.nothing
-            elif node.loop is not None and isinstance(node.plan, Fixpoint):
-                value = node.loop.evaluate(self.nodes, values)[node.plan.index]
-            elif node.operator is None:
-                value = inputs.get(node.name, ZSet.empty(len(node.plan.fields)))
+    def evaluate(
+        self, inputs: Mapping[str, ZSet | Trace], budget: Budget | None = None
+    ) -> dict[str, ZSet]:
+        """The views of whole inputs, by the non-incremental forms; no state is read or changed.
+
+        A join reads the arrangements of a trace that exist, and sorts for itself what is arranged
+        in no order that it needs (`dbsp_wcoj.generic_join`).
+
+        Args:
+            inputs: The rows of each input; none for those that are not in it.
+            budget: The limits; without it there are none.
+
+        Raises:
+            LimitError: It uses more than the budget allows; ``budget.operator`` is the node.
+            IterationError: A recursion does not converge.
+        """
+        budget = Budget(StepLimits.off()) if budget is None else budget
+        values: list[ZSet | Trace] = []
+        recursions: dict[int, Sequence[ZSet]] = {}
+
+        def whole(number: int) -> ZSet:
+            return view_to_zset(values[number], len(self.nodes[number].plan.fields))
+
+        for number, node in enumerate(self.nodes):
+            if node.is_nested:
+                values.append(node.empty)
+                continue
+            if node.operator is None and number not in self._nested:
+                given = inputs.get(node.name, node.empty)
+                budget.add_input_rows(
+                    given.rows if isinstance(given, Trace) else len(given), given.arity
+                )
+                values.append(given)
+                continue
+            budget.start_operator(number)
+            if node.operator is None:
+                circuit = self._nested[number]
+                if id(circuit) not in recursions:
+                    read = {below: whole(below) for below in circuit.outside}
+                    recursions[id(circuit)] = self._evaluate_recursion(circuit, read, budget)
+                value = recursions[id(circuit)][self._index_in(circuit, number)]
+            elif isinstance(node.operator, JoinOperator):
+                value = node.operator.evaluate([values[i] for i in node.inputs], budget)
             else:
-                value = node.operator.evaluate([values[i] for i in node.inputs])
+                value = node.operator.evaluate([whole(i) for i in node.inputs])
+            budget.finish_operator(len(value), value.arity)
             values.append(value)
-        return {name: values[number] for name, number in self.views.items()}
+        found = {}
+        for name, number in self.views.items():
+            budget.start_operator(number)
+            found[name] = whole(number)
+        return found
+
+    def _evaluate_recursion(
+        self, circuit: NestedCircuit, values: Mapping[int, ZSet], budget: Budget
+    ) -> Sequence[ZSet]:
+        """By the change from nothing, which joins only new rows, or naively beside a state."""
+        if self.steps:
+            return circuit.evaluate(self.nodes, values)
+        return circuit.solve(self.nodes, values, self.relations, budget)
 
     @property
-    def loops(self) -> tuple[NestedCircuit, ...]:
+    def recursions(self) -> tuple[NestedCircuit, ...]:
         """The recursions, in the order in which they run."""
-        return tuple(self._loops.values())
+        return tuple(self._recursions.values())
 
     @property
     def registry(self) -> StateRegistry:
-        """What holds the state, by name; found once."""
+        """The state by name; computed once per shape of the graph."""
         size = len(self.nodes), len(self.relations.traces)
         if self._registry is None or self._size != size:
-            operators = {node.name: node.operator for node in self.nodes}
             self._size = size
             self._registry = StateRegistry(
-                operators, self.relations, self.codecs, parse_formula(self.joining.formula)
+                self.nodes, self.relations, self.codecs, parse_formula(self.joining.formula)
             )
         return self._registry
 
@@ -408,73 +475,6 @@ class Graph:
     def traces(self) -> Mapping[str, Trace]:
         """The joined relations' traces and those of the operators, by name."""
         return self.registry.traces
-
-    def _fresh(self) -> str:
-        """The name of the next operator, which is that of no input."""
-        name = f"#{len(self.nodes)}"
-        while ("input", name) in self._numbers:
-            name += "'"
-        return name
-
-    def _add(self, key: object, name: str, plan: Plan, inputs: tuple[int, ...]) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            integrates = isinstance(key, tuple) and key[0] == "integrate"
-            operator = Integrate(len(plan.fields)) if integrates else self._operator(plan, inputs)
-            number = self._numbers[key] = len(self.nodes)
-            self.nodes.append(Node(name, plan, inputs, operator))
-        return number
-
-    def _operator(self, plan: Plan, inputs: tuple[int, ...]) -> Operator | None:
-        match plan:
-            case Values():
-                return ValuesOperator(plan, self.codecs)
-            case Filter(below, predicate):
-                return FilterOperator(predicate, below.fields, self.codecs)
-            case Map(below, expressions):
-                return MapOperator(expressions, below.fields, self.codecs)
-            case Union():
-                return UnionOperator(len(plan.fields))
-            case Negate():
-                return NegateOperator()
-            case Distinct():
-                return DistinctOperator(len(plan.fields), to_set)
-            case RecursiveDistinct(cut=DistinctMode(kind="set")):
-                return RecursiveSetOperator(len(plan.fields))
-            case RecursiveDistinct(cut=DistinctMode(kind="bag")):
-                return RecursiveBagOperator()
-            case RecursiveDistinct(cut=DistinctMode(kind, column)) if column is not None:
-                return RecursiveMinMaxOperator(len(plan.fields), column, least=kind == "min")
-            case Positive():
-                return DistinctOperator(len(plan.fields), to_bag)
-            case Aggregate():
-                return AggregateOperator(plan, self.codecs)
-            case TopK():
-                return TopKOperator(plan, self.codecs)
-            case PartialAggregate():
-                return PartialAggregateOperator(plan, self.codecs)
-            case FinalAggregate():
-                return FinalAggregateOperator(plan, self.codecs)
-            case RowIdEncode(below, kept):
-                return RowIdEncodeOperator(kept, len(below.fields) - kept)
-            case RowIdDecode(_, payloads):
-                packs = [(c, self.nodes[self.add(pack)].operator) for c, pack in payloads]
-                found = [(c, pack) for c, pack in packs if isinstance(pack, RowIdEncodeOperator)]
-                return RowIdDecodeOperator(found, len(plan.fields))
-            case Join():
-                for number in inputs:
-                    self.nodes[number].arranged = True
-                names = [self.nodes[number].name for number in inputs]
-                joining = self.joining
-                return JoinOperator(
-                    plan,
-                    names,
-                    self.relations,
-                    formula=joining.formula,
-                    executor=joining.executor,
-                    parts=joining.parts,
-                )
-        return None
 
 
 def watermark_of(name: str) -> str:

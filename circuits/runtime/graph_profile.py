@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from circuits.circuit import Circuit
-from circuits.runtime.circuit_step import CircuitStep
+from circuits.circuit import Circuit, CircuitStep
 from circuits.runtime.graph import Graph
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
@@ -31,7 +30,7 @@ _AROUND: Final = (
 
 def hooks_of(circuit: Circuit) -> tuple[Hook, ...]:
     """The phases of a circuit's steps."""
-    kinds = {type(node.operator) for node in circuit._graph.nodes if node.operator is not None}
+    kinds = {type(node.operator) for node in circuit.graph.nodes if node.operator is not None}
     operators = [
         Hook(kind, "prepare", _name(kind), within=((COLLECT, COLLECT),))
         for kind in sorted(kinds - {JoinOperator, Integrate}, key=lambda kind: kind.__name__)
@@ -44,7 +43,7 @@ def joins_of(circuit: Circuit) -> dict[str, DeltaQuery]:
     """The maintained joins of a circuit, by the names that `Circuit.explain` gives them."""
     return {
         node.name: node.operator.delta_query
-        for node in circuit._graph.nodes
+        for node in circuit.graph.nodes
         if isinstance(node.operator, JoinOperator)
     }
 

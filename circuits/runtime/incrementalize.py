@@ -1,4 +1,4 @@
-"""Incrementalize: from what views mean to operators that maintain them.
+"""Incrementalize: from the queries of views to operators that maintain them.
 
 ::
 
@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from circuits.plan.nodes import Fields, Plan
-from circuits.plan.rewrite import rewrite_plan
-from circuits.runtime.graph import Clock, Graph, JoinOptions
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.runtime.graph import Clock, Graph
+from circuits.runtime.operators.join import JoinOptions
+from circuits.runtime.operators.registry import OperatorRegistry, builtin_operators
 from circuits.types.codecs.codec import Codecs
 
 __all__ = ["incrementalize"]
@@ -33,6 +35,7 @@ def incrementalize(
     codecs: Codecs | None = None,
     joining: JoinOptions | None = None,
     clock: Clock = lambda: 0.0,
+    operators: OperatorRegistry | None = None,
 ) -> Graph:
     """The incremental operators of views.
 
@@ -40,8 +43,9 @@ def incrementalize(
         plans: The plan of each view, in an order in which views come after those they read.
         inputs: The columns of each input relation.
         codecs: The codes of values; new ones by default.
-        joining: How joins are made.
+        joining: How joins are computed.
         clock: Seconds, for the times that nodes keep.
+        operators: Which operator executes which plan node; the built-in ones by default.
 
     >>> import pyarrow as pa
     >>> from circuits.plan.nodes import Distinct, Field, Scan
@@ -56,7 +60,12 @@ def incrementalize(
     ZSet({})
     ZSet({(7,): -1})
     """
-    graph = Graph(codecs or Codecs(), joining or JoinOptions(), clock)
+    graph = Graph(
+        codecs or Codecs(),
+        joining or JoinOptions(),
+        clock,
+        operators or builtin_operators(),
+    )
     for name, fields in inputs.items():
         graph.add_input(name, fields)
     for name, plan in plans.items():

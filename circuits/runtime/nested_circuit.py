@@ -1,31 +1,31 @@
-"""Loop: the operators of a recursion, run once per iteration until nothing changes any more.
+"""Nested circuit: the operators of a recursion, run once per iteration until nothing changes.
 
-A nested circuit over lexicographic time: the outer one is the step, the inner one the iteration,
-and a row carries its iteration as its last column (`circuits.plan.rewrite.iterated_rows`). So the
-operators are those of any circuit, and the loop is the delay around them::
+Time is lexicographic: the outer time is the step, the inner one the iteration. A row carries its
+iteration as its last column (`circuits.plan.rewrite.iterated_rows`). So the operators are those of
+any circuit, and the nested circuit is the delay around them::
 
-    X̂ = z⁻¹(settle(body(X̂)))          z⁻¹ adds 1 to the iteration and hands a row back
+    X̂ = z⁻¹(distinct(body(X̂)))        z⁻¹ adds 1 to the iteration and feeds a row back
 
-    step t:   d := what changed outside, at iteration 0
-              repeat   run all operators on d; lay d and what they stage on top of their traces
+    step t:   d := the changes outside, at iteration 0
+              repeat   run all operators on d; push d and what they stage on their traces
                        d := the waiting rows of the least iteration, delayed
               until    no row waits
-              lift the traces again; the sums of what was laid are the step's deltas
+              pop the overlays of all traces; the sums of the overlays are the step's deltas
 
-It is the order that makes it exact and cheap. Whatever the operators get is what comes after all
-that they got before, in the total order of (step, iteration); so a join of n atoms has the n terms
-of its delta formula, as anywhere: a combination is claimed by its atom that came last, and its row
-stands at the greatest of the iterations, be they of this step or of earlier ones. Rows for later
-iterations wait, where they may cancel with others, so that each iteration is run once a step and
-only if something changes there. A step costs what changes in some iteration, not what is held.
+The order makes it exact and cheap. Every delta that an operator gets follows all earlier ones in
+the total order of (step, iteration). So a join of n atoms has the n terms of its delta formula, as
+anywhere: the atom that came last claims a combination, and the row of the combination is at the
+greatest of the iterations, whether of this step or of earlier ones. Rows for later iterations wait,
+where they may cancel with others, so each iteration runs once per step, and only if something
+changes in it. A step costs the changes in all iterations, not the rows of the state.
 
-Why not 2ᵏ terms for k nested times: inclusion and exclusion are what a cut of a *partial* order
-needs; the total one splits the same sum into n. Why not a spine per iteration: a lookup would visit
-all of them, and a row's history would be scattered.
+Alternatives considered. 2ᵏ terms for k nested times: inclusion and exclusion are necessary for a
+cut of a *partial* order; the total order splits the same sum into n terms. A spine per iteration: a
+lookup would visit all of them, and the history of a row would be scattered.
 
-State: that of the operators, as ordinary traces. Nothing is committed while the loop runs, so a
-refused step leaves no mark, and each trace changes by one delta in a step, which is what durable
-state writes.
+State: that of the operators, as ordinary traces. Nothing is committed while iterations run, so a
+step that fails changes nothing, and each trace changes by one delta per step, which durable state
+writes.
 
 References:
     Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 5 and 6.
@@ -37,11 +37,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from circuits.errors import IterationError
+from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.operator import Prepared, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.runtime.operators.recursive_distinct import first_of_equal
@@ -50,21 +50,18 @@ from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.trace import PoppedOverlay, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
-if TYPE_CHECKING:
-    from circuits.runtime.graph import Node
-
 __all__ = ["NestedCircuit", "NestedCircuitStep"]
 
 
 @dataclass(frozen=True)
 class NestedCircuitStep:
-    """What a step changes.
+    """The changes of a step.
 
     Attributes:
         outputs: The delta of each relation.
-        rows: How many rows each node has given, in all iterations.
-        spent: And how many seconds it has taken.
-        prepared: What commits the operators.
+        rows: The number of rows that each node has emitted, in all iterations.
+        spent: The seconds that each node has taken.
+        prepared: Commits the state of the operators.
     """
 
     outputs: Sequence[ZSet]
@@ -78,42 +75,42 @@ class NestedCircuit:
     """The nodes of a recursion.
 
     Attributes:
-        names: Of the relations that are defined together.
-        feeds: The node of each that is read within the loop.
-        most: More iterations than this are an error.
+        names: The names of the relations that are defined together.
+        references: The node of each relation that the bodies read.
+        max_iterations: More iterations than this are an error.
         views: The nodes of all views of the graph, for errors.
-        settles: The node of each that gives its rows.
-        order: All nodes of the loop but the feeds, in the order in which they run.
-        outside: The nodes that those within read.
-        reads: Their names.
+        results: The node of each relation that computes its rows.
+        order: All nodes of the circuit but the references, in execution order.
+        outside: The nodes outside that nodes of the circuit read.
+        reads: The names of the nodes outside.
     """
 
     names: tuple[str, ...]
-    feeds: tuple[int, ...]
-    most: int
+    references: tuple[int, ...]
+    max_iterations: int
     views: Mapping[str, int]
-    settles: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
     reads: frozenset[str] = frozenset()
 
-    def close(self, nodes: Sequence[Node], settles: Sequence[int]) -> None:
-        """Take up the nodes that depend on the feeds, once all are there."""
-        within = {*self.feeds}
+    def close(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
+        """Find the nodes that depend on the references, once all are built."""
+        within = {*self.references}
         order = []
-        for number in range(min(self.feeds), len(nodes)):
+        for number in range(min(self.references), len(nodes)):
             if not within.isdisjoint(nodes[number].inputs):
                 within.add(number)
                 order.append(number)
-        # A body that does not recur is run once, here as well.
-        order += [number for number in settles if number not in within]
-        self.settles, self.order = tuple(settles), tuple(sorted(order))
-        inner = {*self.order, *self.feeds}
+        # A body that does not recur runs once, here as well.
+        order += [number for number in results if number not in within]
+        self.results, self.order = tuple(results), tuple(sorted(order))
+        inner = {*self.order, *self.references}
         below = {n for number in self.order for n in nodes[number].inputs}
         self.outside = tuple(sorted(below - inner))
         self.reads = frozenset(nodes[number].name for number in self.outside)
         for number in inner:
-            nodes[number].inner = True
+            nodes[number].is_nested = True
 
     def prepare(
         self,
@@ -124,62 +121,62 @@ class NestedCircuit:
         budget: Budget,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> NestedCircuitStep:
-        """Run the loop for a step; nothing is committed.
+        """Iterate for a step; nothing is committed.
 
         Args:
-            nodes: Of the graph.
-            deltas: Of the nodes ``outside``, by their numbers.
-            relations: Of the graph.
-            shared: The staged step of the relations; what changes within is added to it.
-            budget: What the step may use.
+            nodes: The nodes of the graph.
+            deltas: The deltas of the nodes ``outside``, by their positions.
+            relations: The relations of the graph.
+            shared: The staged step of the relations; the changes within are added to it.
+            budget: The limits of the step.
             clock: Seconds.
 
         Raises:
-            IterationError: There is no end within the number of iterations allowed.
+            IterationError: It does not converge within the maximal number of iterations.
             LimitError: The step uses more than the budget allows.
             CircuitError, DbspWcojError: An operator refuses the rows.
         """
         run = _Run(self, nodes, relations, budget, clock)
-        given = {n: deltas[n] for n in self.outside if len(deltas[n])}
+        changes = {n: deltas[n] for n in self.outside if len(deltas[n])}
         try:
-            if given:
+            if changes:
                 steps = {name: s for name, s in shared.by_name.items() if name in self.reads}
-                run.iterate(given, steps)
+                run.iterate(changes, steps)
             while (waiting := run.waiting.next()) is not None:
                 iteration, fed = waiting
-                if iteration > self.most:
-                    raise IterationError(self._told(fed, nodes))
-                run.iterate({n: d for n, d in zip(self.feeds, fed, strict=True) if len(d)}, {})
+                if iteration > self.max_iterations:
+                    raise IterationError(self._message(fed, nodes))
+                run.iterate({n: d for n, d in zip(self.references, fed, strict=True) if len(d)}, {})
         finally:
-            lifted = run.pop_overlay()
-        apart = []
-        for name, laid in lifted:
-            step = laid.total()
+            overlays = run.pop_overlays()
+        private = []
+        for name, overlay in overlays:
+            step = overlay.total()
             if step is not None and name is not None:
                 shared.by_name[name] = step
             elif step is not None:
-                apart.append(step)
+                private.append(step)
         outputs = [run.waiting.total(k) for k in range(len(self.names))]
-        return NestedCircuitStep(outputs, run.rows, run.spent, CombinedChange(apart))
+        return NestedCircuitStep(outputs, run.rows, run.spent, CombinedChange(private))
 
-    def solution(
+    def solve(
         self,
         nodes: Sequence[Node],
         values: Mapping[int, ZSet],
         relations: Relations,
         budget: Budget,
     ) -> Sequence[ZSet]:
-        """The relations over whole inputs, from nothing: each iteration joins what is new only.
+        """The relations over whole inputs: the change from nothing; iterations join new rows only.
 
         Args:
-            nodes: Of a graph without state.
-            values: Of the nodes ``outside``.
-            relations: Of the graph.
-            budget: What the query may use.
+            nodes: The nodes of a graph without state.
+            values: The rows of the nodes ``outside``.
+            relations: The relations of the graph.
+            budget: The limits.
 
         Raises:
-            IterationError: There is no end within the number of iterations allowed.
-            LimitError: The query uses more than the budget allows.
+            IterationError: It does not converge within the maximal number of iterations.
+            LimitError: It uses more than the budget allows.
         """
         shared = relations.stage({})
         for number in self.outside:
@@ -188,121 +185,118 @@ class NestedCircuit:
                 shared.add(name, values[number])
         return self.prepare(nodes, values, relations, shared, budget).outputs
 
-    def evaluate(self, nodes: Sequence[Node], values: Sequence[ZSet]) -> list[ZSet]:
-        """The relations by iteration from nothing, as the operators mean; no state is used.
+    def evaluate(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
+        """The relations over whole inputs: the definition, by naive iteration from nothing.
+
+        No state is read or changed.
 
         Args:
-            nodes: Of the graph.
-            values: Of the nodes so far.
+            nodes: The nodes of the graph.
+            values: The rows of the nodes ``outside``.
 
         Raises:
-            IterationError: There is no end within the number of iterations allowed.
+            IterationError: It does not converge within the maximal number of iterations.
         """
-        now = [ZSet.empty(len(nodes[n].plan.fields)) for n in self.feeds]
-        for _ in range(self.most + 2):
-            found = dict(enumerate(values)) | dict(zip(self.feeds, now, strict=True))
+        rows = [nodes[number].empty for number in self.references]
+        for _ in range(self.max_iterations + 2):
+            found = dict(values) | dict(zip(self.references, rows, strict=True))
             for number in self.order:
                 node = nodes[number]
                 assert node.operator is not None
                 found[number] = node.operator.evaluate([found[i] for i in node.inputs])
-            after = [found[number] for number in self.settles]
-            if after == now:
-                return [_without_iteration(zset) for zset in now]
-            now = after
-        raise IterationError(self._told(now, nodes))
+            next_rows = [found[number] for number in self.results]
+            if next_rows == rows:
+                return [_without_iteration(zset) for zset in rows]
+            rows = next_rows
+        raise IterationError(self._message(rows, nodes))
 
-    def _told(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
+    def _message(self, rows: Sequence[ZSet], nodes: Sequence[Node]) -> str:
         changing = [n for n, zset in zip(self.names, rows, strict=True) if len(zset)]
-        above = {*self.settles}
+        above = {*self.results}
         for number in range(min(above), len(nodes)):
             if not above.isdisjoint(nodes[number].inputs):
                 above.add(number)
-        # The first view that reads the recursion is the one that it stands in.
+        # The first view that reads the recursion is the one that contains it.
         view = next((name for name, number in self.views.items() if number in above), None)
         within = "" if view is None or view in self.names else f"view {view!r}: "
         return (
             f"{within}the recursion of {', '.join(map(repr, self.names))} still changes "
-            f"{', '.join(map(repr, changing or self.names))} after {self.most:,} iterations; "
-            "nothing was changed: bound it in the query (a depth, a limit of a sum), or allow more "
-            "by max_iterations="
+            f"{', '.join(map(repr, changing or self.names))} after {self.max_iterations:,} "
+            "iterations; nothing was changed: bound it in the query (a depth, a limit of a sum), "
+            "or allow more by max_iterations="
         )
 
 
 class _Run:
-    """One step of a loop."""
+    """One step of a nested circuit."""
 
     def __init__(
         self,
-        loop: NestedCircuit,
+        circuit: NestedCircuit,
         nodes: Sequence[Node],
         relations: Relations,
         budget: Budget,
         clock: Callable[[], float],
     ) -> None:
-        self.waiting = _Waiting([len(nodes[n].plan.fields) for n in loop.feeds])
-        self.rows = dict.fromkeys(loop.order, 0)
-        self.spent = dict.fromkeys(loop.order, 0.0)
+        self.waiting = _Waiting([len(nodes[n].plan.fields) for n in circuit.references])
+        self.rows = dict.fromkeys(circuit.order, 0)
+        self.spent = dict.fromkeys(circuit.order, 0.0)
         self._budget = budget
         self._clock = clock
-        self._loop = loop
+        self._circuit = circuit
         self._nodes = nodes
         self._relations = relations
+        # Traces of relations outside, whose overlays are the graph's own step.
         self._borrowed: list[Trace] = []
-        # By trace, and by its name where it is shared by joins.
-        self._laid: dict[int, tuple[Trace, str | None]] = {}
+        # By the ``id`` of a trace: the trace, and the name of its relation if joins share it.
+        self._overlaid: dict[int, tuple[Trace, str | None]] = {}
 
-    def iterate(self, given: dict[int, ZSet], outside: dict[str, TraceStep]) -> None:
-        """Run all operators on the changes of one iteration, and lay these on their traces."""
+    def iterate(self, deltas: dict[int, ZSet], outside: dict[str, TraceStep]) -> None:
+        """Run all operators on the changes of one iteration, and push these on their traces."""
         nodes = self._nodes
         shared = self._relations.stage({})
         shared.by_name.update(outside)
-        budget = self._budget
-        context = StepContext(False, shared, budget)
-        found = dict(given)
+        context = StepContext(False, shared, self._budget)
+        found = dict(deltas)
         changes: list[TraceStep] = []
-        for number, delta in given.items():
-            if nodes[number].inner and nodes[number].arranged:
+        for number, delta in deltas.items():
+            if nodes[number].is_nested and nodes[number].is_arranged:
                 shared.add(nodes[number].name, delta)
-        for number in self._loop.order:
+        for number in self._circuit.order:
             node = nodes[number]
             if found.keys().isdisjoint(node.inputs):
                 continue
-            assert node.operator is not None
             start = self._clock()
-            inputs = [found.get(i, nodes[i].nothing) for i in node.inputs]
-            budget.start_operator(number, self.rows[number])
-            delta, state = node.operator.prepare(inputs, context)
-            budget.finish_operator(self.rows[number] + len(delta), delta.arity, len(delta))
-            if state is not None:
-                changes.extend(state.changes)
+            inputs = [found.get(i, nodes[i].empty) for i in node.inputs]
+            delta, staged = prepare_node(number, node, inputs, context, self.rows[number])
+            if staged is not None:
+                changes.extend(staged.changes)
             if len(delta):
                 found[number] = delta
                 self.rows[number] += len(delta)
-                if node.arranged:
-                    shared.add(node.name, delta)
             self.spent[number] += self._clock() - start
-        for k, number in enumerate(self._loop.settles):
+        for k, number in enumerate(self._circuit.results):
             if number in found:
                 self.waiting.add(k, found[number])
         for name, step in shared.by_name.items():
             if name in outside:
                 self._borrowed.append(step.trace)
             else:
-                self._laid[id(step.trace)] = step.trace, name
+                self._overlaid[id(step.trace)] = step.trace, name
             step.trace.push_overlay(step)
         for step in changes:
-            self._laid.setdefault(id(step.trace), (step.trace, None))
+            self._overlaid.setdefault(id(step.trace), (step.trace, None))
             step.trace.push_overlay(step)
 
-    def pop_overlay(self) -> list[tuple[str | None, PoppedOverlay]]:
-        """Make all traces as they were; gives what was laid within the loop, and its name."""
+    def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:
+        """Restore all traces; return the overlays of this circuit with their relations' names."""
         for trace in self._borrowed:
             trace.pop_overlay()
-        return [(name, trace.pop_overlay()) for trace, name in self._laid.values()]
+        return [(name, trace.pop_overlay()) for trace, name in self._overlaid.values()]
 
 
 class _Waiting:
-    """Rows to be handed back, by the iteration in which that is."""
+    """Rows to be fed back, by the iteration that reads them."""
 
     def __init__(self, arities: Sequence[int]) -> None:
         self._arities = arities
@@ -310,7 +304,7 @@ class _Waiting:
         self._totals: list[list[ZSet]] = [[] for _ in arities]
 
     def add(self, k: int, rows: ZSet) -> None:
-        """Take rows of relation ``k``, to hand them back one iteration later."""
+        """Add rows of relation ``k``, to feed them back one iteration later."""
         self._totals[k].append(_without_iteration(rows))
         for iteration, part in _by_last(rows):
             waiting = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
@@ -319,7 +313,7 @@ class _Waiting:
             waiting[k].append(ZSet(delayed, part._weights))
 
     def next(self) -> tuple[int, list[ZSet]] | None:
-        """The least iteration for which rows wait that do not cancel, and these."""
+        """The least iteration whose waiting rows do not cancel, and these rows; None at the end."""
         while self._by_iteration:
             least = min(self._by_iteration)
             pieces = self._by_iteration.pop(least)
@@ -350,7 +344,7 @@ def _by_last(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
 
 
 def _without_iteration(rows: ZSet) -> ZSet:
-    """The rows without their last column; those that become equal stand together."""
+    """The rows without their last column; rows that become equal are adjacent."""
     others = rows._rows[:-1]
     if len(others):
         first = first_of_equal(others) if len(rows) else np.empty(0, np.int64)

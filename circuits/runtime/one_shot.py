@@ -10,22 +10,20 @@ of the version (`circuits.runtime.circuit_version`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
 from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
 from circuits.limits import bounded
-from circuits.plan.nodes import Fields, Fixpoint
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.nodes import Fields
 from circuits.runtime.incrementalize import incrementalize
-from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.join import JoinOptions
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Trace, ZSet, generic_join
-from dbsp_wcoj.generic_join import view_to_zset
+from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
 __all__ = ["Kept", "answered"]
@@ -62,7 +60,8 @@ def answered(
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, joining=joining)
     with bounded(graph, budget):
-        return schema.to_table(_rows(graph, name, kept, budget), codecs)
+        rows = graph.evaluate({name: trace for name, (_, trace) in kept.items()}, budget)[name]
+        return schema.to_table(rows, codecs)
 
 
 def _unlike(names: Collection[str]) -> str:
@@ -75,40 +74,3 @@ def _unlike(names: Collection[str]) -> str:
     while name in taken:
         name += "_"
     return name
-
-
-def _rows(graph: Graph, view: str, kept: Kept, budget: Budget) -> ZSet:
-    """The rows of a view; constants and results get codes of the graph's codecs."""
-    values: list[ZSet | Trace] = []
-    solved: dict[int, Sequence[ZSet]] = {}
-
-    def whole(number: int) -> ZSet:
-        return view_to_zset(values[number], len(graph.nodes[number].plan.fields))
-
-    for number, node in enumerate(graph.nodes):
-        if node.inner:
-            values.append(node.nothing)
-            continue
-        if node.operator is None and node.loop is None:
-            trace = kept[node.name][1]
-            budget.add_input_rows(trace.rows, trace.arity)
-            values.append(trace)
-            continue
-        budget.start_operator(number)
-        value: ZSet
-        if node.loop is not None and isinstance(node.plan, Fixpoint):
-            loop = node.loop
-            if id(loop) not in solved:
-                read = {number: whole(number) for number in loop.outside}
-                solved[id(loop)] = loop.solution(graph.nodes, read, graph.relations, budget)
-            value = solved[id(loop)][node.plan.index]
-        elif isinstance(node.operator, JoinOperator):
-            views = [values[i] for i in node.inputs]
-            value = generic_join(node.operator.query, views, budget=budget)
-        else:
-            assert node.operator is not None
-            value = node.operator.evaluate([whole(number) for number in node.inputs])
-        budget.finish_operator(len(value), value.arity)
-        values.append(value)
-    budget.start_operator(graph.views[view])
-    return whole(graph.views[view])

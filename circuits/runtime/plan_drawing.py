@@ -1,33 +1,18 @@
 """Drawings of a graph: a tree per view, and a Mermaid flowchart of all operators.
 
-Both show what runs: one line, or box, per operator, with the rows that it has put out and the time
-that it has taken over all steps. An operator that several others read is drawn once.
+Both show the physical plan that runs: one line, or box, per operator, with the rows that it has
+emitted and the time that it has taken in all steps. An operator that several others read is drawn
+once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from circuits.plan.expressions import Call, Column, Expression
-from circuits.plan.nodes import (
-    Aggregate,
-    AggregateCall,
-    Fields,
-    Filter,
-    FinalAggregate,
-    Fixpoint,
-    Join,
-    Map,
-    Order,
-    PartialAggregate,
-    RecursiveDistinct,
-    RecursiveReference,
-    Scan,
-    TopK,
-    Values,
-)
+from circuits.plan.nodes import Scan
 from circuits.runtime.circuit_version import CircuitVersion
-from circuits.runtime.graph import Graph, Node
+from circuits.runtime.graph import Graph
+from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 
@@ -68,60 +53,13 @@ def mermaid(state: CircuitVersion) -> str:
 
 
 def label(graph: Graph, node: Node) -> str:
-    """What an operator does, in a line."""
-    plan = node.plan
-    match plan:
-        case Scan(relation):
-            checked = graph.checked_inputs.get(relation)
-            options = "" if checked is None else f" with {checked.options}"
-            return f"input {relation}({', '.join(f.name for f in plan.fields)}){options}"
-        case Values(_, rows):
-            return f"values: {len(rows)} rows"
-        case Filter(below, predicate):
-            return f"filter {text(predicate, below.fields)}"
-        case Map(below, expressions):
-            return f"map {', '.join(text(e, below.fields) for e in expressions) or '()'}"
-        case Aggregate(below, keys, calls):
-            found = ", ".join(_called(c, below.fields) for c in calls)
-            by = ", ".join(below.fields[k].name for k in keys)
-            return f"aggregate {found}" + (f" by {by}" if by else "")
-        case PartialAggregate(below, kept, calls):
-            found = ", ".join(_called(c, below.fields) for c in calls)
-            return f"spread {found} by {', '.join(f.name for f in below.fields[:kept])}"
-        case FinalAggregate(below, keys, spread):
-            found = ", ".join(_called(c, spread.input.fields) for c in spread.aggregates)
-            by = ", ".join(field.name for field in below.fields[:keys])
-            return f"totals {found}" + (f" by {by}" if by else "")
-        case TopK(below, keys, order, limit, offset):
-            by = ", ".join(below.fields[k].name for k in keys)
-            first = "all" if limit is None else str(limit)
-            after = f" after {offset}" if offset else ""
-            ordered = ", ".join(_ordered(o, below.fields) for o in order) or "any"
-            return f"top {first}{after} in order {ordered}" + (f" per {by}" if by else "")
-        case Fixpoint(names, _, _, index):
-            return f"recursion of {', '.join(names)}: {names[index]}"
-        case RecursiveReference(name, fields):
-            return f"rows of {name} so far ({', '.join(f.name for f in fields)})"
-        case RecursiveDistinct(below, cut):
-            if cut.column is not None:
-                return f"{cut.kind}({below.fields[cut.column].name}) by the other columns"
-            return "each row once" if cut.kind == "set" else "all rows"
-        case Join() if isinstance(node.operator, JoinOperator):
-            return str(node.operator.query)
-    return type(plan).__name__.lower()
-
-
-def text(expression: Expression, fields: Fields) -> str:
-    """An expression with the names of the columns."""
-    match expression:
-        case Column(index):
-            return fields[index].name
-        case Call(function, arguments, type):
-            inner = ", ".join(text(a, fields) for a in arguments)
-            return (
-                f"{function}({inner} as {type})" if "cast" in function else f"{function}({inner})"
-            )
-    return str(expression)
+    """One line that says what an operator does."""
+    if isinstance(node.operator, JoinOperator):
+        return str(node.operator.query)
+    found = node.plan.label()
+    if isinstance(node.plan, Scan) and node.plan.relation in graph.checked_inputs:
+        return f"{found} with {graph.checked_inputs[node.plan.relation].options}"
+    return found
 
 
 def _branch(
@@ -145,13 +83,3 @@ def _branch(
 def _done(state: CircuitVersion, number: int) -> str:
     rows, seconds = (state.rows[number], state.seconds[number]) if state.rows else (0, 0.0)
     return f"rows {rows:,}, {seconds * 1e3:.2f} ms"
-
-
-def _called(call: AggregateCall, fields: Fields) -> str:
-    argument = "*" if call.argument is None else fields[call.argument].name
-    return f"{call.function}({'distinct ' if call.distinct else ''}{argument})"
-
-
-def _ordered(order: Order, fields: Fields) -> str:
-    direction = " desc" if order.descending else ""
-    return f"{fields[order.column].name}{direction}{' nulls first' if order.nulls_first else ''}"

@@ -19,16 +19,13 @@ first step before that is committed, and durable state would have to write two d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Prepared, StepContext
 from dbsp_wcoj import ZSet
-
-if TYPE_CHECKING:
-    from circuits.runtime.graph import Graph
 
 __all__ = ["Publication", "published"]
 
@@ -50,48 +47,49 @@ class Publication:
 
 
 def published(
-    graph: Graph, committed: Sequence[ZSet], given: Mapping[int, ZSet], context: StepContext
+    nodes: Sequence[Node],
+    retained: Collection[int],
+    committed: Sequence[ZSet],
+    unexpired: Mapping[int, ZSet],
+    context: StepContext,
+    clock: Callable[[], float],
 ) -> Publication:
-    """Compute the deltas of all nodes as if no row of the ``given`` inputs expired.
+    """Compute the deltas of all nodes as if no row of the ``unexpired`` inputs expired.
 
     Args:
-        graph: The operators; they do not change.
+        nodes: The nodes of the graph; they do not change.
+        retained: The integrals of inputs that contain the retained rows only.
         committed: The delta of each node, including the deletions of expired rows.
-        given: The deltas of some inputs, without the deletions of expired rows, by node.
-        context: The context of the step, in which ``committed`` was computed.
+        unexpired: The deltas of some inputs, without the deletions of expired rows, by node.
+        context: The context of the step, with no relation staged.
+        clock: Seconds.
 
     Raises:
         LimitError: The published deltas exceed the limits of the step.
 
     Complexity:
-        That of one step of the operators above the ``given`` inputs.
+        That of one step of the operators above the ``unexpired`` inputs.
     """
-    shared = graph.relations.stage({})
-    context = replace(context, shared=shared)
-    clock: Callable[[], float] = graph.clock
-    differs = [False] * len(graph.nodes)
+    differs = [False] * len(nodes)
     deltas: list[ZSet] = []
     integrals: dict[int, Prepared | None] = {}
-    spent = [0.0] * len(graph.nodes)
-    for number, node in enumerate(graph.nodes):
+    spent = [0.0] * len(nodes)
+    for number, node in enumerate(nodes):
         start = clock()
-        if number in given:
-            delta, differs[number] = given[number], True
-        elif node.operator is None or not any(differs[below] for below in node.inputs):
-            delta = committed[number]
-        elif number in graph.retained:
-            delta = committed[number]  # the integral of an input has the retained rows only
-        else:
+        inputs_differ = any(differs[below] for below in node.inputs)
+        if node.operator is not None and inputs_differ and number not in retained:
             differs[number] = True
-            delta, state = node.nothing, None
+            delta, staged = node.empty, None
             if context.first or any(len(deltas[below]) for below in node.inputs):
-                context.budget.start_operator(number)
-                delta, state = node.operator.prepare([deltas[i] for i in node.inputs], context)
-                context.budget.finish_operator(len(delta), delta.arity)
+                inputs = [deltas[below] for below in node.inputs]
+                delta, staged = prepare_node(number, node, inputs, context)
             if isinstance(node.operator, Integrate):
-                integrals[number] = state
-        if node.arranged and len(delta):
-            shared.add(node.name, delta)
+                integrals[number] = staged
+        else:
+            differs[number] = number in unexpired
+            delta = unexpired[number] if differs[number] else committed[number]
+            if node.is_arranged and len(delta):
+                context.shared.add(node.name, delta)
         deltas.append(delta)
         spent[number] = clock() - start
     return Publication(deltas, integrals, spent)

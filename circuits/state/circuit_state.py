@@ -28,7 +28,7 @@ import numpy as np
 
 from circuits.errors import SchemaError, SnapshotError, StaleStepError
 from circuits.runtime.graph import Graph, GraphStep
-from circuits.state.registry import is_payload
+from circuits.state.registry import is_row_ids
 from circuits.types.codecs.arrow_buffers import Bytes, Int64Array
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
@@ -150,7 +150,7 @@ def codecs_of(state: State) -> Codecs:
     """
     codecs = Codecs()
     for name, pieces in state.tables.items():
-        if not is_payload(name):
+        if not is_row_ids(name):
             try:
                 _append(codecs.table(name), name, pieces)
             except SchemaError as error:
@@ -168,7 +168,7 @@ def fill(graph: Graph, state: State) -> None:
     if state.traces or state.steps:
         _check_names(graph, state)
         for name, pieces in state.tables.items():
-            if is_payload(name):
+            if is_row_ids(name):
                 _append(graph.registry.tables[name], name, pieces)
         for name, arrangements in state.traces.items():
             try:
@@ -181,11 +181,11 @@ def fill(graph: Graph, state: State) -> None:
 
 
 def _check_names(graph: Graph, state: State) -> None:
-    payloads = {name for name in state.tables if is_payload(name)}
+    row_ids = {name for name in state.tables if is_row_ids(name)}
     # A trace without arrangements keeps nothing, so nothing may be stored of it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
     other = needed - state.traces.keys() | state.traces.keys() - graph.traces.keys()
-    other |= payloads - graph.registry.tables.keys()
+    other |= row_ids - graph.registry.tables.keys()
     if other:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(other))}: load it with the "

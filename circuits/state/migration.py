@@ -24,11 +24,13 @@ import pyarrow as pa
 from circuits.circuit import Circuit
 from circuits.errors import SnapshotError
 from circuits.plan.nodes import Fields
-from circuits.runtime.graph import Graph, Node
+from circuits.runtime.graph import Graph
+from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
+from circuits.state.registry import operator_trace, relation_trace
 from circuits.types.codecs.codec import Codec, tabled
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
@@ -56,7 +58,7 @@ def operator_of(circuit: Circuit) -> int:
     Raises:
         SnapshotError: There are several, or none.
     """
-    nodes = circuit._graph.nodes
+    nodes = circuit.graph.nodes
     found = [
         number
         for number, node in enumerate(nodes)
@@ -77,7 +79,7 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
     Complexity:
         O(rows).
     """
-    graph = circuit._graph
+    graph = circuit.graph
     node = graph.nodes[number]
     if isinstance(node.operator, JoinOperator):
         return tuple(_relation_rows(circuit, graph.nodes[below]) for below in node.inputs)
@@ -87,13 +89,13 @@ def state_of(circuit: Circuit, number: int) -> OperatorState:
 
 def relation_of(circuit: Circuit, name: str) -> pa.Table | None:
     """The rows of an input that its rules, or joins, keep; None if nobody does."""
-    (node,) = (n for n in circuit._graph.nodes if n.operator is None and n.name == name)
+    (node,) = (n for n in circuit.graph.nodes if n.operator is None and n.name == name)
     return _relation_rows(circuit, node)
 
 
 def tables_of(circuit: Circuit) -> dict[str, Strings]:
     """The values of the codecs' tables, in the order of their codes."""
-    interners = circuit._codecs.interners
+    interners = circuit.codecs.interners
     return {name: table.arena() for name, table in interners.items() if len(table)}
 
 
@@ -105,12 +107,12 @@ def import_states(circuit: Circuit, tables: Mapping[str, Strings]) -> Circuit:
 
 def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], ...]:
     """Of each trace of an operator the columns whose codes are those of a table."""
-    node = circuit._graph.nodes[number]
+    node = circuit.graph.nodes[number]
     found = getattr(node.operator, "coded", None)
     if found is not None:
         return tuple(found)
     # Distinct and the like keep rows as they are.
-    return (tabled([circuit._codecs.codec(field.type) for field in node.plan.fields]),)
+    return (tabled([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
 
 
 class StateImport:
@@ -130,7 +132,7 @@ class StateImport:
 
     @property
     def _graph(self) -> Graph:
-        return self._circuit._graph
+        return self._circuit.graph
 
     def give(self, number: int, state: OperatorState) -> None:
         """Take the state of an operator, as `state_of` gives that of one like it.
@@ -147,7 +149,7 @@ class StateImport:
         coded = coded_columns(self._circuit, number)
         for index, (table, columns) in enumerate(zip(state, coded, strict=True)):
             assert table is not None
-            name = f"operator {node.name} {index}"
+            name = operator_trace(node.state_name, index)
             self._traces[name] = _rows_of(table, columns, traces[name].arity)
 
     def give_relation(self, name: str, table: pa.Table | None) -> None:
@@ -184,14 +186,14 @@ class StateImport:
         return staged_whole(self._graph)
 
     def _relation(self, node: Node, table: pa.Table | None) -> None:
-        name = f"relation {node.name}"
+        name = relation_trace(node.state_name)
         if table is None or name not in self._graph.traces:
             return
         operator = node.operator
         packed = isinstance(operator, RowIdEncodeOperator)
         fields = self._graph.nodes[node.inputs[0]].plan.fields if packed else node.plan.fields
         schema = _schema(fields)
-        zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit._codecs)
+        zset = schema.to_zset(table.rename_columns(schema.arrow.names), self._circuit.codecs)
         if isinstance(operator, RowIdEncodeOperator):
             zset = operator.evaluate([zset])
         zset = to_storable(zset)
@@ -208,8 +210,8 @@ def _traces_of(node: Node) -> tuple[Trace, ...]:
 
 
 def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
-    graph = circuit._graph
-    trace = graph.traces.get(f"relation {node.name}")
+    graph = circuit.graph
+    trace = graph.traces.get(relation_trace(node.state_name))
     if trace is None or not trace.orders:
         return None
     zset, fields = view_to_zset(trace, len(node.plan.fields)), node.plan.fields
@@ -217,7 +219,7 @@ def _relation_rows(circuit: Circuit, node: Node) -> pa.Table | None:
         fields = graph.nodes[node.inputs[0]].plan.fields
         kept = len(node.plan.fields) - 1
         zset = RowIdDecodeOperator([(kept, node.operator)], len(fields)).evaluate([zset])
-    return _schema(fields).to_table(zset, circuit._codecs)
+    return _schema(fields).to_table(zset, circuit.codecs)
 
 
 def _schema(fields: Fields) -> Schema:

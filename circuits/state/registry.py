@@ -1,20 +1,23 @@
-"""Holdings: what holds the state of a graph, by name, and all of it out and in.
+"""State registry: all state of a graph, by name.
 
 ::
 
-    relation e       the trace of what joins read of the input or operator e
-    operator #7 0    the first trace of the operator #7
-    text             a table of codes (`circuits.types.codecs.dictionaries`)
-    payload #5       the table of what the operator #5 packs
+    relation e               the trace of the rows of input e that joins read
+    relation #3f0c2a7d9b1e   the same of the operator with this structural hash
+    operator #3f0c2a7d9b1e 0 the first trace of that operator
+    row ids #3f0c2a7d9b1e    the dictionary of that operator's row ids
+    text                     a dictionary of values (`circuits.types.codecs.dictionaries`)
 
-Names follow from the views' plans, so that two graphs of the same plans have the same ones. How
-joins are planned is state as well: it says which arrangements of a relation there are.
+The name of an operator's state is the structural hash of its plan
+(`circuits.plan.structural_hash`), not its position. So it stays the same when other views are
+added, dropped or reordered, and in every process. The plans of joins are state as well: they
+decide which arrangements a relation has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from circuits.errors import SnapshotError
 from circuits.runtime.operators.join import JoinOperator
@@ -25,63 +28,87 @@ from dbsp_wcoj import Relations
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["StateRegistry", "is_payload"]
+__all__ = ["StateRegistry", "is_row_ids", "operator_trace", "relation_trace"]
 
-_PAYLOAD: Final = "payload "
+_ROW_IDS: Final = "row ids "
+
+
+class Node(Protocol):
+    """The attributes of `circuits.runtime.graph_node.Node` that this module reads."""
+
+    name: str
+    state_name: str
+    operator: Operator | None
 
 
 class StateRegistry:
     """The state of operators and of the relations and codes that they share.
 
     Args:
-        operators: By name, None for inputs.
-        relations: The joined relations.
+        nodes: The nodes of the graph.
+        relations: The joined relations, by the names of the nodes.
         codecs: The codes of values.
-        formula: That of all joins.
+        formula: The formula of all joins.
+
+    Attributes:
+        traces: All traces, by the name of the state.
+        relations: The name of the state of each joined relation, by the name of its node.
+        names: The name of the state of each trace, by the ``id`` of the trace.
     """
 
     def __init__(
         self,
-        operators: Mapping[str, Operator | None],
+        nodes: Sequence[Node],
         relations: Relations,
         codecs: Codecs,
         formula: FormulaName,
     ) -> None:
-        self.traces = {f"relation {name}": trace for name, trace in relations.traces.items()}
-        self._payloads: dict[str, Interner] = {}
+        self.relations = {
+            node.name: relation_trace(node.state_name)
+            for node in nodes
+            if node.name in relations.traces
+        }
+        self.traces = {self.relations[name]: trace for name, trace in relations.traces.items()}
+        self._row_ids: dict[str, Interner] = {}
         self._queries = {}
-        for name, operator in operators.items():
+        for node in nodes:
+            operator, name = node.operator, node.state_name
             for index, trace in enumerate(getattr(operator, "traces", ())):
-                self.traces[f"operator {name} {index}"] = trace
+                self.traces[operator_trace(name, index)] = trace
             if isinstance(operator, RowIdEncodeOperator):
-                self._payloads[f"{_PAYLOAD}{name}"] = operator.table
+                self._row_ids[f"{_ROW_IDS}{name}"] = operator.table
             if isinstance(operator, JoinOperator):
                 self._queries[name] = operator.delta_query
         self.names: Mapping[int, str] = {id(trace): name for name, trace in self.traces.items()}
         self._relations = relations
         self._codecs = codecs
         self._formula = formula
-        # How the joins were planned when `plans` was last asked, and what it gave.
+        # The plans of the joins when `plans` was last read, and its value.
         self._planned: Sequence[object] = [None] * len(self._queries)
         self._plans: dict[str, Any] = {"formula": str(formula), "joins": {}}
 
     @property
+    def joins(self) -> Collection[str]:
+        """The names of the joins, by which `plans` contains their plans."""
+        return self._queries.keys()
+
+    @property
     def tables(self) -> dict[str, Interner]:
-        """The tables of codes: those of the codecs, and those of packed columns."""
-        return {**self._codecs.interners, **self._payloads}
+        """The dictionaries of values and of row ids."""
+        return {**self._codecs.interners, **self._row_ids}
 
     def lengths(self) -> dict[str, int]:
-        """The number of values of each table."""
+        """The number of values of each dictionary."""
         return {name: len(table) for name, table in self.tables.items()}
 
     def truncate(self, lengths: Mapping[str, int]) -> None:
-        """Take back the codes given since `lengths` gave these, which nobody may use any more."""
+        """Remove the codes that were assigned since `lengths` was this; nobody may use them."""
         for name, table in self.tables.items():
             table.truncate(lengths.get(name, 0))
 
     @property
     def plans(self) -> dict[str, Any]:
-        """How the joins are planned; the same object until one is planned anew. For `resume`."""
+        """The plans of the joins, for `resume`; the same object until a join is planned again."""
         planned = [query.plans for query in self._queries.values()]
         if any(now is not before for now, before in zip(planned, self._planned, strict=True)):
             self._planned = planned
@@ -91,13 +118,13 @@ class StateRegistry:
         return self._plans
 
     def resume(self, plans: Any) -> None:
-        """Plan the joins after the traces have been loaded, and build what these lack.
+        """Plan the joins after the traces have been loaded; build the arrangements that they lack.
 
         Args:
-            plans: As `plans` was, of any formula; None to plan by what the relations are like.
+            plans: A value of `plans`, of any formula; None to plan by statistics.
 
         Raises:
-            SnapshotError: It is nothing that `plans` gives.
+            SnapshotError: The value is not one of `plans`.
         """
         try:
             same = plans is not None and plans["formula"] == str(self._formula)
@@ -112,6 +139,16 @@ class StateRegistry:
         self._relations.drop_unread()
 
 
-def is_payload(table: str) -> bool:
-    """Whether a table of this name is one of packed columns."""
-    return table.startswith(_PAYLOAD)
+def relation_trace(state_name: str) -> str:
+    """The name of the trace of a node's rows that joins read."""
+    return f"relation {state_name}"
+
+
+def operator_trace(state_name: str, index: int) -> str:
+    """The name of a trace of a node's operator."""
+    return f"operator {state_name} {index}"
+
+
+def is_row_ids(table: str) -> bool:
+    """True for the name of a dictionary of row ids."""
+    return table.startswith(_ROW_IDS)

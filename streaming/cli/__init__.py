@@ -22,10 +22,13 @@ from collections.abc import Callable
 from typing import Final
 
 from streaming import extras
+from streaming.installation import check_streaming
 
 __all__ = ["main"]
 
 EXTRA: Final = ("rich", "typer")
+
+check_streaming()
 
 
 def main() -> None:

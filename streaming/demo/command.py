@@ -168,7 +168,7 @@ def demo(
                     circuit=circuit,
                     directory=directory,
                     observe=display.update,
-                    watcher=None if page is None else page.take,
+                    observers=[] if page is None else [page],
                 )
             streamed = time.perf_counter() - started
         finally:

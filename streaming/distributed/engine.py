@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, CircuitStep
+from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
@@ -35,17 +35,17 @@ from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.planning.stages import Stages, cut_stages
+from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
-from streaming.sink.engine import StepOutput
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import numbers_in, of_cell, read_manifest
+from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.store import Store
 
 __all__ = ["DistributedEngine", "check_distributable", "circuit_stages", "read_newest_cells"]
 
 
-class DistributedEngine:
+class DistributedEngine(Engine):
     """Runs a circuit in cells on Spark's executors, below a circuit in the driver.
 
     Args:
@@ -59,6 +59,8 @@ class DistributedEngine:
         StateError: ``keep`` is too small.
     """
 
+    explain_reads_state = True
+
     def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
         check_distributable(circuit)
         self._stages = circuit_stages(circuit)
@@ -69,10 +71,11 @@ class DistributedEngine:
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
-        self.circuit = driver_spec(circuit.definition, self._stages).circuit()
-        self.versions = Store(files, self.circuit, keep=keep, owner=circuit, cells=cells)
+        driver = Circuit(driver_spec(circuit.definition, self._stages))
+        self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
+        super().__init__(driver, self._store)
 
-    def answer(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
+    def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """Step the cells; their files are written, but no manifest names them yet.
 
         Raises:
@@ -80,7 +83,7 @@ class DistributedEngine:
             StateMismatchError: The state belongs to other stages.
             PySparkException: A task failed, also after Spark's retries.
         """
-        known = self.versions.cells
+        known = self._store.cells
         pipeline = self._pipeline_for(known)
         session = _session_of(frame)
         before = {} if known is None else pipeline.rebalance(batch_id, known.manifests)
@@ -92,6 +95,13 @@ class DistributedEngine:
             deltas,
             _refuse_whole_view,
             CellVersions(self._cells, pipeline.layout.body, dict(result.cells)),
+        )
+
+    def check_readable(self, view: str) -> None:
+        """Refuse: the cells keep parts of views, and no process has a whole one."""
+        raise UnknownViewError(
+            f"{view!r} is not kept whole, as nothing is in mode 'distributed': give outputs a "
+            "target that holds the view"
         )
 
     def explain(self) -> str:
@@ -140,7 +150,7 @@ def read_newest_cells(files: Files) -> CellVersions | None:
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
-    newest = max(numbers_in(files), default=None)
+    newest = max(list_batch_ids(files), default=None)
     return None if newest is None else read_manifest(files, newest).cells
 
 
@@ -213,12 +223,11 @@ def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
         number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
     }
     for (stage, _), sealed in known.manifests.items():
-        if of_cell(sealed).fingerprint != expected.get(stage):
+        if read_cell_manifest(sealed).fingerprint != expected.get(stage):
             raise StateMismatchError(
                 f"the cells of stage {stage} belong to another circuit than this version "
-                "compiles the views to: use the version that wrote the state, or delete the state "
-                "directory "
-                "together with the checkpoint to start again"
+                "compiles the views to: use the version that wrote the state, or delete the "
+                "state directory together with the checkpoint to start again"
             )
 
 

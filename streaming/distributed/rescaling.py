@@ -49,17 +49,17 @@ from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.directory_identity import identity_of
+from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files, LocalFiles, mode_of
 from streaming.state.manifest import (
-    FOLDER,
+    MANIFESTS,
     Manifest,
+    list_batch_ids,
     manifest_name,
-    numbers_in,
     read_manifest,
 )
 from streaming.state.ownership import check_owner, take_over
-from streaming.state.verified_files import state_of as stored_state
+from streaming.state.verified_files import read_state as stored_state
 from streaming.state.versions import DATA
 from streaming.state.view_definitions import read_definition
 from streaming.state.writer import Writer
@@ -109,8 +109,8 @@ def rescale_state(
     """
     try:
         if isinstance(files, LocalFiles) and files.mode is None:
-            files = LocalFiles(files.location, mode_of(files, FOLDER))
-        if not numbers_in(files):
+            files = LocalFiles(files.location, mode_of(files, MANIFESTS))
+        if not list_batch_ids(files):
             raise StateError(
                 f"state directory {files.location} has no version, so there is nothing to "
                 "rescale: start the query in the wanted mode"
@@ -139,21 +139,21 @@ class _Move:
     def __init__(self, files: Files, cells: int | None, definition: CircuitSpec | None) -> None:
         self._files = files
         self._wanted = cells
-        self._circuit = (definition or read_definition(files)).circuit()
-        identity = identity_of(files, self._circuit)
+        self._circuit = Circuit(definition or read_definition(files))
+        identity = read_identity(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
                 f"state directory {files.location} has no identity: restore it from a copy"
             )
         self._owner = take_over(files)
-        self._number = max(numbers_in(files))
+        self._number = max(list_batch_ids(files))
         self._before = read_manifest(files, self._number, state_id=identity.id)
         if self._before.epoch >= self._owner.epoch:
             self._owner = take_over(files, self._before.epoch)
         if cells is not None:
             check_distributable(self._circuit)
         self._stages = circuit_stages(self._circuit)
-        self._driver = driver_spec(self._circuit.definition, self._stages).circuit()
+        self._driver = Circuit(driver_spec(self._circuit.definition, self._stages))
         self._cells = [
             StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
@@ -269,7 +269,7 @@ class _Move:
             query_id=before.query_id,
             digests=before.digests,
             outputs=before.outputs,
-            letters=before.letters,
+            dead_letters=before.dead_letters,
             cells=cells,
         )
         given_out = {name: before.files[name] for some in before.outputs.values() for name in some}
@@ -285,7 +285,7 @@ class _Move:
         files.sync_folder("")
         check_owner(files, self._owner)
         files.rename(temporary, name)
-        files.sync_folder(FOLDER)
+        files.sync_folder(MANIFESTS)
 
     @property
     def _all_writers(self) -> list[Writer]:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
 from streaming.distributed.migration import gather_state, scatter_state
@@ -19,8 +20,8 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of as stored_state
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state as stored_state
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -68,8 +69,8 @@ class StageCells:
             )
         found = {}
         for cell in range(grid.cells):
-            manifest = of_cell(manifests[cell])
-            circuit = self.definition.circuit()
+            manifest = read_cell_manifest(manifests[cell])
+            circuit = Circuit(self.definition)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
                     f"cell {cell} of stage {self.stage.number} is of another circuit than this "
@@ -137,7 +138,7 @@ class StageCells:
         self.rows += sum(table.num_rows for table in whole if table is not None)
 
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
-        circuit = self.definition.circuit()
+        circuit = Circuit(self.definition)
         filling = StateImport(circuit, steps=steps, marks={})
         filling.give(operator_of(circuit), state)
         step = filling.filled()

@@ -3,3 +3,7 @@
 `ViewSink` is the function for `foreachBatch`; the other files are its parts: validation, dead
 letters, output modes, metrics and progress.
 """
+
+from streaming.installation import check_streaming
+
+check_streaming()

@@ -8,7 +8,7 @@ A micro-batch arrives as one Arrow table in one of three shapes:
 
 The last two may have ``weight``, without which every row comes once, and ``sequence``, which orders
 the rows of a key for inputs with keys. What is wrong with a row puts that row aside with the reason
-(`streaming.sink.dead_letters`), and no other: an event that the feed could not read; a relation
+(`streaming.sources.dead_letters`), and no other: an event that the feed could not read; a relation
 that is NULL or no input; a weight that is no integer of 64 bits; NULL where the input forbids it; a
 value that the type of its column does not have. What is wrong with a column is an error of the
 whole micro-batch: it is not there, or is of a type from which nothing can be cast without loss.
@@ -35,9 +35,9 @@ from circuits import SchemaError
 from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.errors import UntaggedBatchError
-from streaming.sink.dead_letters import DeadLetters, rows_as_json
 from streaming.sources.change_feeds.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
+from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
 __all__ = ["Changes", "Keyed", "changes_of"]
 
@@ -59,7 +59,7 @@ class Changes:
     """What a micro-batch changes: a table per relation, and the rows that cannot be taken."""
 
     tables: Mapping[str, pa.Table]
-    letters: DeadLetters
+    dead_letters: DeadLetters
 
 
 def changes_of(
@@ -88,7 +88,7 @@ def changes_of(
     >>> changes = changes_of(pa.table({"n": [1, 300], "weight": [1, -1]}), inputs)
     >>> changes.tables["r"].to_pylist()
     [{'n': 1, 'weight': 1}]
-    >>> changes.letters.table.select(["row", "reason"]).to_pylist()
+    >>> changes.dead_letters.table.select(["row", "reason"]).to_pylist()
     [{'row': '{"n": 300}', 'reason': "column 'n' holds a value that is no int8"}]
     """
     keys = {name: tuple(rule.keys or ()) for name, rule in (input_options or {}).items()}

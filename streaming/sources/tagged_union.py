@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.feed import (
     ERROR,
     NO_KEYS,
@@ -38,7 +38,7 @@ __all__ = ["merge"]
 def merge(
     frames: Mapping[str, DataFrame],
     *,
-    feeds: Mapping[str, str | Feed] | None = None,
+    feeds: Mapping[str, str | ChangeFeed] | None = None,
     inputs: Mapping[str, pa.Schema] | None = None,
     keys: Keys = NO_KEYS,
 ) -> DataFrame:
@@ -66,7 +66,7 @@ def merge(
     parts = []
     for name, frame in frames.items():
         if name in feeds:
-            parts.append(feed_of(feeds[name]).envelope(frame, inputs or {}, keys=keys))
+            parts.append(find_feed(feeds[name]).envelope(frame, inputs or {}, keys=keys))
         elif is_envelope(frame.columns):
             parts.append(frame)
         else:

@@ -35,7 +35,7 @@ class Drawing:
     @classmethod
     def of(cls, circuit: Circuit) -> Drawing:
         """The drawing of a circuit."""
-        graph = circuit._graph
+        graph = circuit.graph
         numbers = [
             number
             for number, node in enumerate(graph.nodes)

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published
+from streaming.sink.observer import Published, SinkObserver
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of
@@ -83,7 +83,7 @@ class Newest:
         }
 
 
-class History:
+class History(SinkObserver):
     """What happened, for who asks.
 
     Args:
@@ -109,7 +109,7 @@ class History:
         self._tallies = {view: ViewCounts(circuit, view) for view in circuit.outputs}
         self._matches = {}
         for view in circuit.outputs:
-            pattern = pattern_of(circuit._graph, view)
+            pattern = pattern_of(circuit.graph, view)
             if pattern is not None:
                 names = [field.name for field in circuit.schema(view).fields]
                 self._matches[view] = Matches(pattern, names)
@@ -126,7 +126,7 @@ class History:
         #: Seconds that ``take`` has taken, in all.
         self.spent = 0.0
 
-    def take(self, published: Published, metrics: BatchMetrics) -> None:
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Take in a micro-batch; its step is committed.
 
         Complexity:
@@ -162,8 +162,8 @@ class History:
                 "in": dict(metrics.rows_in),
                 "out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
-                "letters": metrics.letters,
-                "letters_total": metrics.letters_total,
+                "letters": metrics.dead_letters,
+                "letters_total": metrics.dead_letters_total,
                 "written": metrics.bytes_written,
                 "values": values,
             }
@@ -181,7 +181,7 @@ class History:
     def end(self, said: str = "", *, failed: bool = False) -> None:
         """Tell that no more micro-batches will come, and why; not while one is under way."""
         with self._lock:
-            if self._taken and self._circuit._graph.steps:  # what was seen last was a sample
+            if self._taken and self._circuit.graph.steps:  # what was seen last was a sample
                 self._state = arrangements_of(self._circuit)
                 self._operators = self._drawing.done(self._circuit)
             self._status = {"state": "failed" if failed else "ended", "said": said}
@@ -226,7 +226,7 @@ class History:
             "matches": {view: matches.shown() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
-            "elsewhere": bool(self._taken) and not self._circuit._graph.steps,
+            "elsewhere": bool(self._taken) and not self._circuit.graph.steps,
         }
 
     def _pattern(self, view: str) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ class ViewCounts:
         self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][
             :MAX_NUMBERS
         ]
-        self.is_single = bool(self._columns) and is_single(circuit._graph, view)
+        self.is_single = bool(self._columns) and is_single(circuit.graph, view)
         #: What the numbers are.
         self.names = self._columns if self.is_single else ["rows"]
         #: Whether the number of rows is unknown, as the view is not kept and was not empty.
@@ -54,7 +54,7 @@ class ViewCounts:
         self._found: list[float | None] = [None] * len(self.names)
         self._total = 0
         self._is_begun = False
-        self._was_stepped = circuit._graph.steps > 0
+        self._was_stepped = circuit.graph.steps > 0
 
     def take(
         self, table: pa.Table, weights: Int64Array, mode: str, *, batch_id: int, replayed: bool

@@ -22,6 +22,7 @@ from circuits import (
     compile_datalog,
     compile_sql,
 )
+from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj import Formula, FormulaError, WeightOverflowError
 from tests.support.tables import EDGE, MARK, Totals, bag_of, edges, marks, table_of, whole
 
@@ -353,7 +354,7 @@ def test_null_in_a_view_of_columns_without_null_joins_nothing(view):
 
 
 def test_a_circuit_of_plans_without_views_steps():
-    assert Circuit({}, {"link": EDGE}).step({"link": edges((1, 2))}) == {}
+    assert Circuit(CircuitSpec({}, {"link": EDGE})).step({"link": edges((1, 2))}) == {}
 
 
 def test_a_step_that_is_refused_leaves_no_codes_behind():

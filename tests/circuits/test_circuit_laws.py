@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Plan
-from circuits.plan.rewrite import rewrite_plan
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Formula, ZSet
 from tests.generators.plans import RELATIONS, History, decoded, plans

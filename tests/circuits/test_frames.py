@@ -337,7 +337,7 @@ def test_a_schema_means_the_same_however_it_is_written(schema: Any) -> None:
     assert found.definition == expected.definition
     assert found.fingerprints == expected.fingerprints
     assert type(found.definition.schemas["p"]) is pa.Schema
-    assert pickle.loads(pickle.dumps(found.definition)).circuit().inputs == expected.inputs
+    assert Circuit(pickle.loads(pickle.dumps(found.definition))).inputs == expected.inputs
     rules = compile_datalog("v(x) :- p(x, y, z).", {"p": schema})
     assert rules.definition.schemas == {"p": DECLARED}
     assert Schema.of("p", schema) == Schema.of("p", DECLARED)

@@ -28,6 +28,7 @@ from circuits import (
     compile_datalog,
     compile_sql,
 )
+from circuits.options import CircuitOptions
 from circuits.runtime.operators import linear
 from circuits.runtime.operators import recursive_min_max as settle_best
 from dbsp_wcoj import Budget, LimitError, ZSet, generic_join
@@ -54,8 +55,8 @@ def many(rows: int, key: int | None = None) -> pa.Table:
 
 def sizes(circuit: Circuit) -> tuple[object, ...]:
     """All that a refused step must leave as it was."""
-    lengths = {name: (trace.rows, trace.orders) for name, trace in circuit._graph.traces.items()}
-    return lengths, circuit._graph.registry.lengths(), circuit._version
+    lengths = {name: (trace.rows, trace.orders) for name, trace in circuit.graph.traces.items()}
+    return lengths, circuit.graph.registry.lengths(), circuit._version
 
 
 of_limits = pytest.mark.parametrize(
@@ -292,7 +293,8 @@ class Clock:
 
 def of_time(text: str, **options: object) -> Circuit:
     given = compile_sql(text, SCHEMAS)
-    return Circuit(given.plans, SCHEMAS, clock=Clock(), **options)  # type: ignore[arg-type]
+    limited = CircuitOptions(**options)  # type: ignore[arg-type]
+    return Circuit(CircuitSpec(given.plans, SCHEMAS, limited), clock=Clock())
 
 
 @pytest.mark.parametrize("parts", [1, 2])
@@ -396,12 +398,12 @@ def test_a_query_has_the_limits_of_a_step() -> None:
         "SELECT a FROM e", SCHEMAS, materialize=["e"], limits=StepLimits(max_step_rows=100_000)
     )
     circuit.step({"e": many(1000)})
-    lengths = circuit._graph.registry.lengths()
+    lengths = circuit.graph.registry.lengths()
 
     with pytest.raises(StepLimitError, match=r"join.*max_step_rows=100000"):
         circuit.query("SELECT x.a, y.b FROM e x, e y")
 
-    assert circuit._graph.registry.lengths() == lengths
+    assert circuit.graph.registry.lengths() == lengths
     assert circuit.query("SELECT count(*) AS n FROM e x, e y").to_pylist()[0]["n"] == 1_000_000
 
 
@@ -445,7 +447,7 @@ def test_the_limits_of_a_circuit_are_part_of_its_definition_and_not_of_its_finge
     limits = StepLimits(max_step_rows=5)
     circuit = compile_sql("SELECT a FROM e", SCHEMAS, limits=limits)
 
-    assert circuit.definition.circuit().limits == limits
+    assert Circuit(circuit.definition).limits == limits
     assert circuit.fingerprint == compile_sql("SELECT a FROM e", SCHEMAS).fingerprint
 
 
@@ -485,7 +487,7 @@ size_limit = st.one_of(st.none(), st.integers(1, 600))
 def test_a_step_within_limits_is_the_unlimited_step_or_is_refused_and_changes_nothing(
     view: str, steps: list[tuple[pa.Table, pa.Table, int | None, int | None]]
 ) -> None:
-    free, bound = definition_of(view).circuit(), definition_of(view).circuit()
+    free, bound = Circuit(definition_of(view)), Circuit(definition_of(view))
     for e, f, rows, size in steps:
         given_tables = {"e": e, "f": f}
         expected = free.step(given_tables)

@@ -104,7 +104,7 @@ def gate() -> Gate:
 @pytest.fixture
 def circuit(gate: Gate) -> Circuit:
     circuit = compile_sql(VIEWS, EDGE, materialize=True)
-    circuit._clock = circuit._graph.clock = gate
+    circuit._clock = circuit.graph.clock = gate
     circuit.step({"e": edges("pq", "qr")})
     return circuit
 
@@ -215,7 +215,7 @@ def test_a_step_that_is_dropped_keeps_nobody_out_and_leaves_no_codes(circuit, po
     del step
     gc.collect()
     second.result(PATIENCE).abandon()
-    assert circuit._graph.registry.lengths() == lengths
+    assert circuit.graph.registry.lengths() == lengths
     circuit.prepare({"e": edges("xy")})
     circuit.step({"e": edges("zz")})
     assert circuit.committed.lengths["text"] == lengths["text"] + 1
@@ -407,13 +407,13 @@ def test_queries_and_digests_leave_no_codes_and_no_arrangements(asked):
     )
     s, d, b = zip(*ROWS, strict=True)
     circuit.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
-    lengths = circuit._graph.registry.lengths()
-    orders = {name: trace.orders for name, trace in circuit._graph.traces.items()}
+    lengths = circuit.graph.registry.lengths()
+    orders = {name: trace.orders for name, trace in circuit.graph.traces.items()}
     first = bag_of(circuit.query(asked))
     assert bag_of(circuit.query(asked)) == first
     circuit.digests({"r": pa.table({"s": ["new"], "d": [Decimal(10**27)], "b": [b"n"]}, NUMBERS)})
-    assert circuit._graph.registry.lengths() == lengths
-    assert {name: trace.orders for name, trace in circuit._graph.traces.items()} == orders
+    assert circuit.graph.registry.lengths() == lengths
+    assert {name: trace.orders for name, trace in circuit.graph.traces.items()} == orders
     # The same of a circuit in which all the strings have codes: what is asked for is a view.
     steady = compile_sql(asked, {"r": NUMBERS}, materialize=True)
     steady.step({"r": pa.table({"s": s, "d": d, "b": b}, NUMBERS)})
@@ -435,7 +435,7 @@ def test_digests_are_those_that_the_step_has_whatever_the_rules():
     times = pa.table({"at": pa.array([50, 61], pa.timestamp("s")), "s": ["x", "new"]}, schemas["t"])
     for tables in ({"e": edges("xy", "uv")}, {"t": times}, {"e": edges("xz", "wv"), "t": times}):
         digests = circuit.digests(tables)
-        lengths = circuit._graph.registry.lengths()
+        lengths = circuit.graph.registry.lengths()
         step = circuit.prepare(tables)
         assert step.digests == digests
         assert lengths == circuit.committed.lengths
@@ -444,7 +444,7 @@ def test_digests_are_those_that_the_step_has_whatever_the_rules():
 
 def test_a_recursive_query_beside_a_step_reads_one_version(gate, pool):
     circuit = compile_datalog("v(x, y) :- e(x, y).", EDGE, materialize=True)
-    circuit._clock = circuit._graph.clock = gate
+    circuit._clock = circuit.graph.clock = gate
     circuit.step({"e": edges("ab", "bc", "cd")})
     asked = "t(x, y) :- e(x, y). t(x, z) :- t(x, y), e(y, z)."
     before = bag_of(circuit.query(asked))

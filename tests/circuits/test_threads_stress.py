@@ -61,8 +61,8 @@ def ended(world: World) -> None:
     assert reader.seen == world.high == world.low
     lengths = world.circuit.committed.lengths
     world.circuit.prepare({}).abandon()
-    assert world.circuit._graph.registry.lengths() == lengths
-    world.circuit._graph.codecs.interners["text"]._check()
+    assert world.circuit.graph.registry.lengths() == lengths
+    world.circuit.graph.codecs.interners["text"]._check()
 
 
 @pytest.mark.parametrize("switch", [1e-6, 1e-4])

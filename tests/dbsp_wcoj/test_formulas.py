@@ -1,13 +1,25 @@
 """The six delta formulas: what they equal and what they cost."""
 
+import itertools
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dbsp_wcoj import DeltaQuery, ZSet, generic_join
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import PARTIAL, Factor, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import (
+    PARTIAL,
+    CustomFormula,
+    DeltaTerm,
+    Factor,
+    Formula,
+    View,
+    joins,
+    terms,
+)
+from tests.generators.strategies import LAW
 
 FORMULAS = st.sampled_from(list(Formula))
 
@@ -124,7 +136,7 @@ def test_the_flipped_formulas_need_one_version_of_each_trace(formula, n):
 
 @pytest.mark.parametrize("formula", Formula)
 def test_the_delta_of_a_single_atom_is_its_own_delta(formula):
-    assert terms(formula, 1) == (Term(1, (Factor(0, View.delta),)),)
+    assert terms(formula, 1) == (DeltaTerm(1, (Factor(0, View.delta),)),)
 
 
 @pytest.mark.parametrize("formula", Formula)
@@ -158,3 +170,161 @@ def test_a_formula_is_found_by_its_name():
 def test_what_cannot_be_expanded_is_refused_with_a_way_out(arguments, changed, message):
     with pytest.raises(FormulaError, match=message):
         terms(*arguments, changed=changed)
+
+
+# Formulas of the user
+
+
+@st.composite
+def term_lists(draw, n=None):
+    """Terms of the right shape, rarely exact: those of a formula, with some changed."""
+    n = draw(st.integers(1, 4)) if n is None else n
+    found = list(terms(draw(FORMULAS), n))
+    for _ in range(draw(st.integers(0, 2))):
+        if not found:
+            break
+        place = draw(st.integers(0, len(found) - 1))
+        change = draw(st.sampled_from(["drop", "repeat", "alter"]))
+        if change == "drop":
+            del found[place]
+        elif change == "repeat":
+            found.append(found[place])
+        else:
+            factors = list(found[place].factors)
+            at = draw(st.integers(0, len(factors) - 1))
+            if factors[at] != PARTIAL:
+                factors[at] = Factor(factors[at].atom, draw(st.sampled_from(list(View))))
+            found[place] = DeltaTerm(found[place].target, tuple(factors))
+    return found
+
+
+def is_exact(run, n):
+    """Whether terms are the delta for every 0-1 choice of old relations and deltas.
+
+    A multilinear polynomial is determined by its values there.
+    """
+    run = sorted(run, key=lambda term: term.target)
+    return all(
+        delta(run, n, old, new) == math.prod(new) - math.prod(old)
+        for old in itertools.product((0, 1), repeat=n)
+        for change in itertools.product((0, 1), repeat=n)
+        for new in [[o + d for o, d in zip(old, change, strict=True)]]
+    )
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+@pytest.mark.parametrize("formula", Formula)
+def test_each_built_in_formula_is_accepted_as_terms_and_as_text(formula, n):
+    custom = CustomFormula(terms(formula, n))
+    assert custom.atoms == n
+    assert custom.terms == terms(formula, n)
+    assert CustomFormula.parse(str(custom)) == custom
+
+
+@settings(LAW)
+@given(FORMULAS, st.integers(1, 5), st.data())
+def test_a_dropped_repeated_or_altered_term_is_rejected(formula, n, data):
+    run = list(terms(formula, n))
+    place = data.draw(st.integers(0, len(run) - 1))
+    changed = [[*run, run[place]], [*run[:place], *run[place + 1 :]]]
+    factors = run[place].factors
+    at = data.draw(st.integers(0, len(factors) - 1))
+    if factors[at] != PARTIAL:
+        other = data.draw(st.sampled_from([view for view in View if view is not factors[at].view]))
+        altered = DeltaTerm(
+            run[place].target, (*factors[:at], Factor(factors[at].atom, other), *factors[at + 1 :])
+        )
+        changed.append([*run[:place], altered, *run[place + 1 :]])
+    for wrong in changed:
+        with pytest.raises(FormulaError):
+            CustomFormula(wrong)
+
+
+@settings(LAW)
+@given(st.data())
+def test_terms_are_accepted_if_and_only_if_they_are_the_delta_of_every_join(data):
+    run = data.draw(term_lists())
+    n = max((term.target for term in run), default=0)
+    accepted = True
+    try:
+        CustomFormula(data.draw(st.permutations(run)))
+    except FormulaError:
+        accepted = False
+    assert accepted == (n > 0 and is_exact(run, n))
+
+
+ROWS = st.dictionaries(
+    st.tuples(st.integers(0, 2), st.integers(0, 2)), st.integers(-2, 2), max_size=5
+)
+
+
+@settings(LAW)
+@given(st.data())
+def test_each_accepted_list_of_terms_gives_the_right_deltas(data):
+    n = data.draw(st.integers(1, 3))
+    names = [data.draw(st.sampled_from("ef")) for _ in range(n)]
+    head = data.draw(st.sampled_from(["", f"x0, x{n}"]))
+    body = ", ".join(f"{name}(x{i}, x{i + 1})" for i, name in enumerate(names))
+    text = f"q({head}) :- {body}"
+    try:
+        formula = CustomFormula(data.draw(term_lists(n)))
+    except FormulaError:
+        formula = CustomFormula(terms(data.draw(FORMULAS), n))
+    if formula.atoms != n:
+        return
+    view = DeltaQuery(text, formula=formula)
+    relations = {name: ZSet.empty(2) for name in names}
+    total = ZSet.empty(len(view.query.head))
+    for _ in range(3):
+        changed = data.draw(st.sets(st.sampled_from(sorted(set(names)))))
+        deltas = {}
+        for name in changed:
+            rows = data.draw(ROWS)
+            deltas[name] = ZSet.from_rows(rows, rows.values(), arity=2)
+        total += view.step(deltas)
+        relations |= {name: relations[name] + change for name, change in deltas.items()}
+        assert total == generic_join(text, relations, engine="reference")
+
+
+def test_a_partial_sum_need_not_be_a_delta():
+    text = "q(a, d) :- e(a, b), f(b, c), g(c, d)"
+    run = ["D2 += O1 O2", "D3 += D2 d3", "D3 += d1 N2 N3", "D3 += O1 d2 N3"]
+    custom, plain = DeltaQuery(text, formula=run), DeltaQuery(text)
+    edges = ZSet.from_rows([(1, 1), (1, 2), (2, 1)])
+    for deltas in ({"e": edges, "f": edges}, {"g": edges}, {"e": -edges, "g": edges}, {"f": edges}):
+        assert custom.step(deltas) == plain.step(deltas)
+
+
+def test_terms_are_left_out_where_nothing_changes_or_nothing_reads_them():
+    formula = CustomFormula.parse("D2 += O1 O2; D3 += D2 d3; D3 += d1 N2 N3; D3 += O1 d2 N3")
+    assert [str(term) for term in terms(formula, 3, changed=[0])] == ["D3 += d1 N2 N3"]
+    assert [str(term) for term in terms(formula, 3, changed=[2])] == ["D2 += O1 O2", "D3 += D2 d3"]
+    assert terms(formula, 3, changed=[]) == ()
+    unread = CustomFormula.parse("D1 += d1; D2 += d1 N2; D2 += O1 d2")
+    assert [str(term) for term in terms(unread, 2)] == ["D2 += d1 N2", "D2 += O1 d2"]
+    assert joins(unread, 2) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("D2 += d1 N2", "contain the product O1 d2 0 times, .* once: add it"),
+        ("D2 += d1 N2; D2 += N1 d2", "the product d1 d2 2 times, .* once: remove it"),
+        ("D2 += N1 N2", "the product O1 O2 once, .* does not contain it: remove it"),
+        ("D2 += d1 N3; D2 += O1 d2", "'D2 \\+= d1 N3' is not a product for D2"),
+        ("D2 += d1", "'D2 \\+= d1' is not a product for D2: .* each of the atoms 1 … 2"),
+        ("D1 += d1; D3 += D1 N3", "reads D1; a term of D3 can only read D2"),
+        ("D2 = d1 N2", "'D2 = d1 N2' is not a term"),
+        ("D0 += d1", "is not a term"),
+        ("", "at least one term"),
+        ("D17 += " + " ".join(f"d{i}" for i in range(1, 18)), "the limit is 16 atoms"),
+    ],
+)
+def test_a_list_that_is_not_a_formula_is_refused_with_the_product(text, message):
+    with pytest.raises(FormulaError, match=message):
+        CustomFormula.parse(text)
+
+
+def test_a_formula_for_another_number_of_atoms_is_refused():
+    with pytest.raises(FormulaError, match="is for joins of 2 atoms, and the join has 3"):
+        DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)", formula="D2 += d1 N2; D2 += O1 d2")

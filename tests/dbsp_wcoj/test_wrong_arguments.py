@@ -32,8 +32,10 @@ from circuits import (
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import (
     Budget,
+    CustomFormula,
     DbspWcojError,
     DeltaQuery,
+    DeltaTerm,
     Formula,
     Query,
     Relations,
@@ -140,6 +142,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"views": [EDGES] * 2},
     ),
     "DeltaQuery": (DeltaQuery, {"query": PATHS, "formula": "collapsed", "parts": 1}),
+    "DeltaQuery with terms": (
+        lambda formula: DeltaQuery(PATHS, formula=formula),
+        {"formula": ["D2 += d1 N2", "D2 += O1 d2"]},
+    ),
+    "CustomFormula": (CustomFormula, {"terms": ["D1 += d1"]}),
+    "CustomFormula.parse": (CustomFormula.parse, {"text": "D1 += d1"}),
+    "Term.parse": (DeltaTerm.parse, {"text": "D1 += d1"}),
     "DeltaQuery.step": (lambda deltas: DeltaQuery(PATHS).step(deltas), {"deltas": {"e": EDGES}}),
     "DeltaQuery.step, counted": (
         lambda deltas: DeltaQuery("n() :- e(a, b), e(b, c)").step(deltas),

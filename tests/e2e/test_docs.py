@@ -232,9 +232,8 @@ def test_every_public_name_is_in_the_reference():
 INTERNAL = {
     "CircuitStep",
     "CircuitSpec",
-    "Feed",
+    "ChangeFeed",
     "PreparedStep",
-    "Published",
     "RejectedRows",
     "Relations",
     "RelationsStep",
@@ -244,7 +243,7 @@ INTERNAL = {
     "Stats",
     "Trace",
     "Views",
-    "feed_of",
+    "find_feed",
     "find_java",
     "incrementalize",
 }

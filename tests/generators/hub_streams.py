@@ -47,7 +47,7 @@ def steps(
 def sums_of(view: DeltaQuery) -> set[int]:
     """How the levels of the view's terms are summed (`dbsp_wcoj.kernels.join.program`)."""
     found = set()
-    for term in view._plan_cache.terms:
+    for term in view.terms:
         code = term.physical._program
         for level in range(int(code[words.LEVELS])):
             block = int(code[int(code[words.BLOCKS]) + level])

@@ -101,8 +101,9 @@ def bags(tables) -> dict[str, Counter]:
 
 
 def restarted(circuit: Circuit, store: Store, **changes) -> Circuit:
-    definition = pickle.loads(pickle.dumps(replace(circuit.definition, **changes)))
-    new = definition.circuit()
+    options = replace(circuit.definition.options, **changes)
+    definition = pickle.loads(pickle.dumps(replace(circuit.definition, options=options)))
+    new = Circuit(definition)
     new.load(store.state())
     return new
 

@@ -42,6 +42,7 @@ from circuits.plan.nodes import (
     CrossJoin,
     Distinct,
     Filter,
+    Fixpoint,
     Map,
     OuterJoin,
     Plan,
@@ -57,14 +58,17 @@ __all__ = ["iterated", "recurs"]
 
 FIRST = Literal(0, pa.int64())
 
+# The nodes over recursive rows that may compute the keys that an antijoin looks up.
+_KEYS_OF_ALL_ITERATIONS = (CrossJoin, Union, Semijoin, OuterJoin, Map, Filter, Distinct)
 
-def iterated(body: Plan, cut: DistinctMode) -> Plan:
-    """The body and its cut over rows with an iteration.
+
+def iterated(body: Plan, mode: DistinctMode) -> Plan:
+    """The body over rows with an iteration, and below a distinct of this mode.
 
     Raises:
         CircuitError: The body is not monotone.
     """
-    return RecursiveDistinct(_Iterated().timed(body), cut)
+    return RecursiveDistinct(_Iterated().timed(body), mode)
 
 
 def recurs(plan: Plan) -> bool:
@@ -85,9 +89,13 @@ class _Iterated:
         """Whether the rows of a plan have an iteration other than 0."""
         known = self._known.get(id(plan))
         if known is None:
-            found = isinstance(plan, RecursiveReference) or any(map(self.recurs, _below(plan)))
-            known = self._known[id(plan)] = (found, plan)
+            known = self._known[id(plan)] = (self._recurs(plan), plan)
         return known[0]
+
+    def _recurs(self, plan: Plan) -> bool:
+        if isinstance(plan, Fixpoint):
+            return False  # its bodies refer to a recursion of their own
+        return isinstance(plan, RecursiveReference) or any(map(self.recurs, plan.inputs))
 
     def timed(self, plan: Plan) -> Plan:
         """The plan with the iteration as its last column."""
@@ -103,7 +111,10 @@ class _Iterated:
             rows = self.timed(plan)
             return Map(rows, columns(rows)[:-1], tuple(field.name for field in plan.fields))
         if id(plan) not in self._ever:
-            self._ever[id(plan)] = _over(plan, tuple(map(self.ever, _below(plan)))), plan
+            if not isinstance(plan, _KEYS_OF_ALL_ITERATIONS):
+                raise AssertionError(f"{type(plan).__name__} on the right side of an antijoin")
+            found = plan.with_inputs([self.ever(below) for below in plan.inputs])
+            self._ever[id(plan)] = found, plan
         return self._ever[id(plan)][0]
 
     def _timed(self, plan: Plan) -> Plan:
@@ -156,28 +167,6 @@ class _Iterated:
                 iterations.append(found[at - 1])
         last = iterations[0] if len(iterations) == 1 else call("greatest", *iterations)
         return _mapped(made, own, last, plan)
-
-
-def _below(plan: Plan) -> tuple[Plan, ...]:
-    match plan:
-        case CrossJoin(inputs) | Union(inputs):
-            return inputs
-        case Semijoin(left, right) | OuterJoin(left, right):
-            return left, right
-    below = getattr(plan, "input", None)
-    return () if below is None else (below,)
-
-
-def _over(plan: Plan, below: tuple[Plan, ...]) -> Plan:
-    """The same node over other plans."""
-    match plan:
-        case CrossJoin() | Union():
-            return replace(plan, inputs=below)
-        case Semijoin() | OuterJoin():
-            return replace(plan, left=below[0], right=below[1])
-        case Map() | Filter() | Distinct():
-            return replace(plan, input=below[0])
-    raise AssertionError(f"{plan} has nothing below")
 
 
 def _mapped(

@@ -8,8 +8,8 @@ Predicates go where `circuits.plan.rewrite.conditions` says. An antijoin on keys
 on that atom, before the join; one on keys of several atoms is a second join, subtracted, so that
 several of them double the joins each: beyond a few the rest are made on the result, which is kept
 for it. Expressions that are joined are computed before. Of each atom only the columns that are
-joined, compared or asked for are kept; several that are only asked for travel as one, the payload
-of their row.
+joined, compared or asked for are kept; several that are only asked for become one column, the row
+id.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Final
 
 from circuits.plan.expressions import Call, Column, Expression, columns_of, substitute
 from circuits.plan.nodes import (
-    Between,
     Join,
     Negate,
     Plan,
     RowIdDecode,
     RowIdEncode,
     Union,
+    VariableComparison,
     columns,
 )
 from circuits.plan.rewrite.conditions import Conditions
@@ -41,10 +41,10 @@ __all__ = ["finish"]
 
 # Column k of atom i, as the join sees it.
 Slot = tuple[int, int]
-# The column that holds all the columns that an atom carries along.
-PAYLOAD: Final = -1
+# The column that holds the row id of an atom.
+ROW_ID: Final = -1
 # Fewer columns than this are columns of the join themselves.
-PAYLOAD_MINIMUM: Final = 2
+MIN_ENCODED_COLUMNS: Final = 2
 # More antijoins on keys of several atoms than this are made on the result of the join.
 MOST_SUBTRACTED: Final = 4
 
@@ -106,12 +106,12 @@ class _Shape:
         wanted = [*block.outputs, *conditions.residual]
         read = sorted({c for e in wanted for c in _columns(e)}, key=lambda c: c.index)
         self._read = {column.index: self._slot(column) for column in read}
-        self._packed = [self._payload(atom) for atom in range(len(block.atoms))]
+        self._encoded = [self._encoded_slots(atom) for atom in range(len(block.atoms))]
         self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
         self._head = self._by_column()
 
     def result(self) -> Plan:
-        """The join, minus those with absent keys; payloads taken apart."""
+        """The join, minus those with absent keys; row ids decoded."""
         if len(self._block.atoms) == 1:
             joined = self._inputs[0][0]
         else:
@@ -121,14 +121,14 @@ class _Shape:
                     join = self._join(chosen)
                     joins.append(Negate(join) if size % 2 else join)
             joined = joins[0] if len(joins) == 1 else Union(tuple(joins))
-        payloads = []
+        row_ids = []
         for column, slots in enumerate(self._head):
             atom, k = slots[0]
-            if k == PAYLOAD:
-                pack = self._inputs[atom][0]
-                assert isinstance(pack, RowIdEncode)
-                payloads.append((column, pack))
-        return RowIdDecode(joined, tuple(payloads)) if payloads else joined
+            if k == ROW_ID:
+                encode = self._inputs[atom][0]
+                assert isinstance(encode, RowIdEncode)
+                row_ids.append((column, encode))
+        return RowIdDecode(joined, tuple(row_ids)) if row_ids else joined
 
     def place(self, column: Column) -> int:
         """Where a column of the block is in the result."""
@@ -136,7 +136,7 @@ class _Shape:
         at = 0
         for slots in self._head:
             atom, k = slots[0]
-            carried = self._packed[atom] if k == PAYLOAD else ()
+            carried = self._encoded[atom] if k == ROW_ID else ()
             if wanted in carried:
                 return at + carried.index(wanted)
             if wanted in slots:
@@ -150,8 +150,8 @@ class _Shape:
         slots = self._slots[atom]
         return atom, slots.setdefault(self._conditions.local(expression), len(slots))
 
-    def _payload(self, atom: int) -> tuple[Slot, ...]:
-        """The slots of an atom that travel as the payload of its row."""
+    def _encoded_slots(self, atom: int) -> tuple[Slot, ...]:
+        """The slots of an atom that its row id stands for."""
         if len(self._block.atoms) == 1 or recurs(self._block.atoms[atom]):
             return ()  # a code for each iteration that a row ever had would stay for ever
         joined = {slot for link in self._links for slot in link}
@@ -159,7 +159,7 @@ class _Shape:
         joined |= {slot for _, keys in self._absent for slot in keys}
         asked = dict.fromkeys(self._read.values())
         carried = tuple(slot for slot in asked if slot[0] == atom and slot not in joined)
-        return carried if len(carried) >= PAYLOAD_MINIMUM else ()
+        return carried if len(carried) >= MIN_ENCODED_COLUMNS else ()
 
     def _input(self, atom: int) -> tuple[Plan, tuple[Slot, ...]]:
         """An atom as the join reads it, and the slot of each column.
@@ -170,13 +170,13 @@ class _Shape:
         ordered = sorted(
             found, key=lambda slot: (sorted(columns_of(found[slot])), str(found[slot]))
         )
-        packed = self._packed[atom]
-        kept = [slot for slot in ordered if slot not in packed]
+        encoded = self._encoded[atom]
+        kept = [slot for slot in ordered if slot not in encoded]
         rows = self._conditions.atom(atom)
-        wanted = [found[slot] for slot in (*kept, *packed)]
+        wanted = [found[slot] for slot in (*kept, *encoded)]
         plan = _selected(rows, wanted, self._before[atom])
-        if packed:
-            return RowIdEncode(plan, len(kept)), (*kept, (atom, PAYLOAD))
+        if encoded:
+            return RowIdEncode(plan, len(kept)), (*kept, (atom, ROW_ID))
         return plan, tuple(kept)
 
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
@@ -191,7 +191,9 @@ class _Shape:
         return Join(
             (*(plan for plan, _ in self._inputs), *(absent.plan for absent, _ in chosen)),
             tuple(bound),
-            tuple(Between(variables[a], op, variables[b]) for a, op, b in self._compared),
+            tuple(
+                VariableComparison(variables[a], op, variables[b]) for a, op, b in self._compared
+            ),
             tuple(variables[slots[0]] for slots in self._head),
         )
 
@@ -200,7 +202,7 @@ class _Shape:
         variables = self._variables(())
         columns: dict[int, list[Slot]] = {}
         for slot in self._read.values():
-            carrier = (slot[0], PAYLOAD) if slot in self._packed[slot[0]] else slot
+            carrier = (slot[0], ROW_ID) if slot in self._encoded[slot[0]] else slot
             columns.setdefault(variables[carrier], []).append(carrier)
         if len(self._block.atoms) == 1:
             return [[slot] for slot in self._inputs[0][1]]

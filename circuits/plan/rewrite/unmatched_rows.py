@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from circuits.plan.expressions import Call, Column, Expression, Literal, conjuncts
+from circuits.plan.expressions import COMPARISONS, Call, Column, Expression, Literal, conjuncts
 from circuits.plan.nodes import Filter, Map, OuterJoin, Plan, Semijoin, columns
-from circuits.plan.rewrite.nullability import COMPARISONS, is_nullable
+from circuits.plan.rewrite.nullability import is_nullable
 
 __all__ = ["as_antijoin"]
 

@@ -19,13 +19,44 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
+from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import Join
 from circuits.runtime.operators.operator import Result, StepContext
-from dbsp_wcoj import DeltaQuery, Formula, Query, Relations, ZSet, generic_join
+from dbsp_wcoj import (
+    CustomFormula,
+    DeltaQuery,
+    Formula,
+    Query,
+    Relations,
+    Trace,
+    ZSet,
+    generic_join,
+)
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.query import Atom, Comparison, Variable
 
-__all__ = ["JoinOperator", "query_of"]
+__all__ = ["JoinOperator", "JoinOptions", "query_of"]
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """How the joins of a graph are computed, and the limit of iterations of its recursions.
+
+    Attributes:
+        formula: The delta formula, or "auto". A formula of the user applies to joins of its number
+            of atoms; other joins run ``collapsed``.
+        executor: Threads for large steps; None for none.
+        parts: The number of parts into which a large delta is split.
+        max_iterations: The maximal number of iterations of a recursion per step.
+    """
+
+    formula: FormulaName | str = Formula.collapsed
+    executor: Executor | None = None
+    parts: int = 1
+    max_iterations: int = MAX_ITERATIONS
 
 
 class JoinOperator:
@@ -35,29 +66,27 @@ class JoinOperator:
         plan: The join.
         names: The relation of each input.
         relations: The traces that the circuit's joins share.
-        formula: The delta formula, or "auto".
-        executor: Threads for large steps.
-        parts: Into how many parts these are split.
+        options: How the join is computed.
     """
 
     def __init__(
-        self,
-        plan: Join,
-        names: Sequence[str],
-        relations: Relations,
-        *,
-        formula: Formula | str,
-        executor: Executor | None,
-        parts: int,
+        self, plan: Join, names: Sequence[str], relations: Relations, options: JoinOptions
     ) -> None:
         self.query = query_of(plan, names)
+        formula = options.formula
+        if isinstance(formula, CustomFormula) and formula.atoms != len(self.query.body):
+            formula = Formula.collapsed
         self.delta_query = DeltaQuery(
-            self.query, formula=formula, executor=executor, parts=parts, relations=relations
+            self.query,
+            formula=formula,
+            executor=options.executor,
+            parts=options.parts,
+            relations=relations,
         )
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Join whole Z-sets."""
-        return generic_join(self.query, list(inputs))
+    def evaluate(self, inputs: Sequence[ZSet | Trace], budget: Budget | None = None) -> ZSet:
+        """Join whole Z-sets, or traces in the arrangements that exist."""
+        return generic_join(self.query, list(inputs), budget=budget)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Join what has changed with the rest; the inputs' deltas are in ``context.shared``."""

@@ -1,17 +1,18 @@
-"""Pack and unpack: columns that a join only carries along, as one code, the payload of their row.
+"""Late materialization: columns that a join neither joins nor compares, as one code, the row id.
 
 ::
 
-    pack(Z)[k, c]     = Z[k, v]  where c is the code of v;   unpack(pack(Z)) = Z
-    pack, unpack are linear (a renaming of rows), so each is its own incremental form
+    encode(Z)[k, c]  =  Z[k, v]  where c is the code of v;   decode(encode(Z)) = Z
+    both are linear (a renaming of rows), so each is its own incremental form
 
 An example stream of rows (key | name, age), kept column first::
 
     delta     {1 | ann, 30: +1}   {2 | bob, 41: +1}   {1 | ann, 30: -1}
-    packed    {1 | 0: +1}         {2 | 1: +1}         {1 | 0: -1}
+    encoded   {1 | 0: +1}         {2 | 1: +1}         {1 | 0: -1}
 
-So a join binds one variable for all of them, and an arrangement has one column for all. A code is
-never given again; the table grows with the different payloads that there ever were.
+So a join binds one variable for all these columns, and an arrangement has one column for all of
+them. A code is never used for other values; the dictionary grows with the number of different
+values that were ever encoded.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ class RowIdEncodeOperator:
     """The first ``kept`` columns, then the code of the others.
 
     Args:
-        kept: How many columns stay as they are.
-        words: How many others there are; by default as many as the first rows have.
+        kept: The number of columns that stay as they are.
+        words: The number of other columns; by default that of the first rows.
 
-    >>> pack = RowIdEncodeOperator(1)
+    >>> encode = RowIdEncodeOperator(1)
     >>> zset = ZSet.from_rows([(1, 5, 6), (2, 5, 6), (1, 7, 8)])
-    >>> packed = pack.evaluate([zset])
-    >>> packed.to_dict()
+    >>> encoded = encode.evaluate([zset])
+    >>> encoded.to_dict()
     {(1, 0): 1, (1, 1): 1, (2, 0): 1}
-    >>> RowIdDecodeOperator([(1, pack)]).evaluate([packed]) == zset
+    >>> RowIdDecodeOperator([(1, encode)]).evaluate([encoded]) == zset
     True
     """
 
@@ -49,7 +50,7 @@ class RowIdEncodeOperator:
         self.table = Interner(words=words)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Pack a Z-set."""
+        """Encode a Z-set."""
         (zset,) = inputs
         if not len(zset):
             return ZSet.empty(self.kept + 1)
@@ -59,33 +60,33 @@ class RowIdEncodeOperator:
         return consolidated_rows(rows, zset._weights.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Pack a delta."""
+        """Encode a delta."""
         return self.evaluate(deltas), None
 
 
 class RowIdDecodeOperator:
-    """Columns of codes, replaced by what the codes stand for.
+    """Row ids replaced by the columns that they stand for.
 
     Args:
-        payloads: Pairs of a column and what packed it.
-        width: The number of columns of the result; only asked for where there are no rows.
+        row_ids: Pairs of a column and the operator that encoded it.
+        width: The number of columns of the result, for results without rows.
     """
 
-    def __init__(self, payloads: Sequence[tuple[int, RowIdEncodeOperator]], width: int = 0) -> None:
-        self._payloads = dict(payloads)
+    def __init__(self, row_ids: Sequence[tuple[int, RowIdEncodeOperator]], width: int = 0) -> None:
+        self._encoders = dict(row_ids)
         self._width = width
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Unpack a Z-set."""
+        """Decode a Z-set."""
         (zset,) = inputs
         if not len(zset):
             return ZSet.empty(self._width)
         parts = []
         for column, codes in enumerate(zset._rows):
-            pack = self._payloads.get(column)
-            parts.append(codes[np.newaxis] if pack is None else pack.table.rows(codes))
+            encoder = self._encoders.get(column)
+            parts.append(codes[np.newaxis] if encoder is None else encoder.table.rows(codes))
         return consolidated_rows(np.concatenate(parts), zset._weights.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Unpack a delta."""
+        """Decode a delta."""
         return self.evaluate(deltas), None

@@ -58,7 +58,7 @@ class FinalAggregateOperator:
 
     def __init__(self, plan: FinalAggregate, codecs: Codecs) -> None:
         self._keys = tuple(range(plan.keys))
-        self._linear = _linear(plan.spread, self._keys, codecs)
+        self._linear = _linear(plan.partial, self._keys, codecs)
         self._arity = len(plan.fields)
         self.traces = (self._linear.trace,)
         self.coded = (tabled([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)

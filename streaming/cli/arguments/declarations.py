@@ -310,8 +310,9 @@ def bench(
     formula: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME",
-            help=f"One of {', '.join(FORMULAS)}; repeatable. All when not given.",
+            metavar="NAME|FILE",
+            help=f"One of {', '.join(FORMULAS)}, or a file of terms; repeatable. All when not "
+            "given.",
             show_default=False,
         ),
     ] = None,

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from streaming.cli.arguments.source import FLAT_FEEDS, WEIGHT, SourceArgument
 from streaming.cli.terminal.spark_error import spark_reason
 from streaming.errors import EventsError
-from streaming.sources.change_feeds import Feed, feed_of
+from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, is_envelope
 from streaming.sources.tagged_union import merge
 
@@ -86,9 +86,9 @@ def merge_streams(
     return merge(frames, feeds=feeds, inputs=schemas, keys=keys), {}
 
 
-def _feed(source: SourceArgument) -> Feed:
+def _feed(source: SourceArgument) -> ChangeFeed:
     """Return the feed of a source; it assigns all rows to the relation, whatever their table."""
-    feed: Any = feed_of(source.settings["feed"])
+    feed: Any = find_feed(source.settings["feed"])
     names = {field.name for field in fields(feed)}
     options = {"relation": source.name} if "relation" in names else {}
     if source.is_ordered_by_stream:

@@ -263,9 +263,9 @@ class SourceArgument:
         """
         if "feed" in self.settings:
             # Imports Spark, which takes seconds; explain does not need it.
-            from streaming.sources.change_feeds import feed_of
+            from streaming.sources.change_feeds import find_feed
 
-            feed_of(self.settings["feed"])
+            find_feed(self.settings["feed"])
         return self.settings.get("feed")
 
     def check_plain(self, command: str) -> None:
@@ -375,11 +375,11 @@ class SourceArgument:
         if not self.keys or "sequence" in self.settings:
             return False
         if self.feed is not None:
-            from streaming.sources.change_feeds import feed_of  # imports Spark, as in `feed`
+            from streaming.sources.change_feeds import find_feed  # imports Spark, as in `feed`
             from streaming.sources.change_feeds.change_order import OFFSETS, has_order
 
             known = {*OFFSETS, "_commit_version"} if self.format in ("kafka", "delta") else ()
-            if has_order(feed_of(self.feed), known):
+            if has_order(find_feed(self.feed), known):
                 return False
         return schema is None or SEQUENCE not in schema.names
 

@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from circuits import Circuit
-from dbsp_wcoj import Formula
+from circuits.runtime.graph_profile import joins_of
+from dbsp_wcoj import CustomFormula, Formula, FormulaError
 from streaming.cli.arguments.query_text import read_query
 from streaming.cli.arguments.source import parse_sources
 from streaming.cli.arguments.views import compile_query
@@ -83,10 +84,7 @@ def bench(
     json: bool,
 ) -> None:
     """Compare delta formulas and sizes of steps."""
-    formulas = list(dict.fromkeys(formula or ALL_FORMULAS))
-    for one in formulas:
-        if one not in ALL_FORMULAS:
-            raise EventsError(f"--formula {one!r} is none of {', '.join(ALL_FORMULAS)}")
+    formulas = dict(map(_read_formula, formula or ALL_FORMULAS))
     for path in export or []:
         check_writable("--export", path, FORMATS)
     if plot is not None:
@@ -94,7 +92,10 @@ def bench(
     tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
     plan = _plan(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
-    circuits = {one: compile_query(query, schemas, formula=one) for one in formulas}
+    circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
+    for one, circuit in circuits.items():
+        if formulas[one] not in ALL_FORMULAS:
+            _check_applies(one, CustomFormula.parse(formulas[one]).atoms, circuit)
     remarks = console(stderr=True)
     prepare_kernels(remarks)
     limits = RepetitionLimits(
@@ -130,6 +131,40 @@ def bench(
     if not json:
         for path in [*(export or []), *([] if plot is None else [plot])]:
             remarks.print(f"Wrote {path}", style="says", soft_wrap=True, markup=False)
+
+
+def _read_formula(given: str) -> tuple[str, str]:
+    """The name of a formula and its text: twice the name, or a file's name and the terms in it.
+
+    Raises:
+        EventsError: It is neither, or the terms are not an exact delta formula.
+    """
+    if given in ALL_FORMULAS:
+        return given, given
+    path = Path(given)
+    if not path.is_file():
+        raise EventsError(
+            f"--formula {given!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
+        )
+    try:
+        return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, FormulaError) as error:
+        raise EventsError(f"--formula {given!r}: {error}") from None
+
+
+def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
+    """Refuse a formula of the user that no join of the query runs, because of its size.
+
+    Raises:
+        EventsError: No join has the number of atoms of the formula.
+    """
+    joins = joins_of(circuit).values()
+    if any(isinstance(join.formula, CustomFormula) for join in joins):
+        return
+    found = ", ".join(map(str, sorted({len(join.query.body) for join in joins}))) or "no"
+    raise EventsError(
+        f"--formula {name!r} is for joins of {atoms} atoms; the query has joins of {found} atoms"
+    )
 
 
 def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int) -> _Plan:

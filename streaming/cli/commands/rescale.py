@@ -10,7 +10,7 @@ from dataclasses import asdict
 from streaming.cli.terminal.display import amount, console, print_json, size
 from streaming.distributed.rescaling import RescaleResult, rescale_state
 from streaming.errors import StreamingError
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 
 __all__ = ["rescale"]
 
@@ -19,7 +19,7 @@ def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) ->
     """Move the state of a query that is stopped to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
-    found = rescale_state(files_of(state_dir), cells=cells)
+    found = rescale_state(open_files(state_dir), cells=cells)
     if json:
         print_json(asdict(found))
     else:

@@ -190,7 +190,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     known = {
         id(bound.physical): (name, str(bound.term))
         for name, view in joins_of(circuit).items()
-        for bound in view._plan_cache.terms
+        for bound in view.terms
     }
     found = []
     for key, term in profiler.terms.items():
@@ -202,7 +202,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
 
 def _state(circuit: Circuit) -> list[ArrangementProfile]:
     found = []
-    for name, trace in circuit._graph.traces.items():
+    for name, trace in circuit.graph.traces.items():
         for arrangement in trace.arrangements:
             spine = arrangement.spine
             order = ",".join(map(str, arrangement.order))

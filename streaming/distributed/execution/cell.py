@@ -9,19 +9,15 @@ from one state. The delta of a relation, or of a view, is the sum of the outputs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
+from circuits.options import CircuitOptions
 from circuits.plan.nodes import (
     Fields,
-    Filter,
     Map,
-    Negate,
-    PartialAggregate,
     Plan,
-    RowIdDecode,
     Scan,
     columns,
 )
@@ -99,7 +95,8 @@ def cell_spec(
     else:
         reads = relations
     schemas = {name: schema_of(relation.fields) for name, relation in reads.items()}
-    return CircuitSpec(plans, schemas, outputs=tuple(given), formula=formula, limits=limits)
+    options = CircuitOptions(outputs=tuple(given), formula=formula, limits=limits)
+    return CircuitSpec(plans, schemas, options)
 
 
 def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
@@ -108,7 +105,7 @@ def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
     scan = Scan(name, fields)
     plans = {view: _rename_by_position(rebase(part.plan, scan)) for view, part in given.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
-    return CircuitSpec(plans, {name: schema}, outputs=tuple(given))
+    return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(given)))
 
 
 def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
@@ -126,9 +123,11 @@ def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
     return CircuitSpec(
         plans,
         definition.schemas,
-        outputs=tuple(plans),
-        input_options=definition.input_options,
-        limits=definition.limits,
+        CircuitOptions(
+            outputs=tuple(plans),
+            input_options=definition.input_options,
+            limits=definition.options.limits,
+        ),
     )
 
 
@@ -136,7 +135,7 @@ def constants_spec(stages: Stages) -> CircuitSpec:
     """Return the circuit whose first step outputs the constant parts."""
     given = parts_of_source(stages, None)
     plans = {view: _rename_by_position(part.plan) for view, part in given.items()}
-    return CircuitSpec(plans, {}, outputs=tuple(given))
+    return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(given)))
 
 
 def _rename_by_position(plan: Plan) -> Map:
@@ -146,13 +145,11 @@ def _rename_by_position(plan: Plan) -> Map:
 
 def rebase(plan: Plan, source: Plan) -> Plan:
     """Replace the source of a linear plan."""
-    match plan:
-        case Scan(relation) if relation == SOURCE:
-            return source
-        case Filter() | Map() | Negate() | PartialAggregate() | RowIdDecode():
-            return replace(plan, input=rebase(plan.input, source))
-        case _:
-            return plan
+    if isinstance(plan, Scan) and plan.relation == SOURCE:
+        return source
+    if plan.is_linear and len(plan.inputs) == 1:
+        return plan.with_inputs([rebase(plan.inputs[0], source)])
+    return plan
 
 
 def group_by_destination(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:

@@ -23,8 +23,8 @@ from typing import Final
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, of_cell
-from streaming.state.verified_files import Known, state_of
+from streaming.state.manifest import Manifest, read_cell_manifest
+from streaming.state.verified_files import Known, read_state
 
 __all__ = ["CACHE", "ExecutorCache"]
 
@@ -77,12 +77,12 @@ class ExecutorCache:
         """
         cell = self._cells.pop(key, None)
         if sealed is None:
-            return definition.circuit(), {}
-        manifest = of_cell(sealed)
+            return Circuit(definition), {}
+        manifest = read_cell_manifest(sealed)
         if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
-            cell = _Cell(definition.circuit(), b"", {})
+            cell = _Cell(Circuit(definition), b"", {})
         if cell.version != sealed:
-            cell.circuit.load(state_of(files, manifest, cell.known))
+            cell.circuit.load(read_state(files, manifest, cell.known))
         return cell.circuit, cell.known
 
     def keep(

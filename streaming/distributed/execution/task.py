@@ -34,7 +34,7 @@ from streaming.distributed.planning.stages import Stage
 from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
+from streaming.state.manifest import read_cell_manifest
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -107,7 +107,7 @@ class StageWork:
         before = self.before.get(cell)
         key = (self.state_id, self.stage, cell)
         circuit, known = CACHE.take(key, self.definition, self.files, before)
-        last = None if before is None else of_cell(before)
+        last = None if before is None else read_cell_manifest(before)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
         writer = Writer(self.files, last, stem)

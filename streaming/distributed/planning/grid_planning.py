@@ -25,6 +25,7 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, codecs_of
+from circuits.state.registry import relation_trace
 from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares, weigh_atoms
@@ -152,8 +153,8 @@ def count_in_cells(
     """
     inputs = {name: Schema.of(name, one).fields for name, one in definition.schemas.items()}
     graph = incrementalize(definition.plans, inputs)
-    plans = () if not stage.atoms else stage.plan.inputs  # type: ignore[union-attr]
-    names = [f"relation {graph.nodes[graph.add(plan)].name}" for plan in plans]
+    plans = stage.plan.inputs if stage.atoms else ()
+    names = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
     fields = {relation.name: relation.fields for relation in stage.relations}
     found: dict[tuple[int, str], list[Counts]] = {}
     for state in states:

@@ -43,8 +43,8 @@ from streaming.distributed.planning.grid_planning import (
 )
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state
 
 __all__ = ["LoadBalance", "count_loads"]
 
@@ -68,7 +68,7 @@ def count_loads(stage: Stage, manifests: Manifests) -> list[int]:
     return [
         sum(
             max(sum(placed.rows for placed in run) for run in orders.values())
-            for name, orders in of_cell(manifests[cell]).traces.items()
+            for name, orders in read_cell_manifest(manifests[cell]).traces.items()
             if orders and (not stage.atoms or name.startswith("relation "))
         )
         for cell in sorted(manifests)
@@ -122,7 +122,7 @@ class LoadBalance:
             StateError: As `StageCells.repartition`.
         """
         stage = cells.stage
-        found = {cell: of_cell(manifests[cell]) for cell in sorted(manifests)}
+        found = {cell: read_cell_manifest(manifests[cell]) for cell in sorted(manifests)}
         self.examined_rows[stage.number] = sum(count_loads(stage, manifests))
         size = sum(file.size for one in found.values() for file in one.files.values())
         if size > MAX_MOVED_BYTES:
@@ -135,7 +135,7 @@ class LoadBalance:
                 max_cells,
             )
             return grid, dict(manifests)
-        states = (state_of(cells.files, one) for one in found.values())
+        states = (read_state(cells.files, one) for one in found.values())
         counts = count_in_cells(stage, cells.definition, states, grid)
         if _is_same_placement(
             grid_from_counts(stage, max_cells, counts, rates=self.changed_rows), grid

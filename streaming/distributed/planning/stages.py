@@ -24,20 +24,12 @@ from dataclasses import dataclass, replace
 
 from circuits.plan.nodes import (
     Aggregate,
-    Distinct,
     Fields,
-    Filter,
-    FinalAggregate,
     Join,
-    Map,
-    Negate,
-    PartialAggregate,
     Plan,
-    Positive,
     RowIdDecode,
     RowIdEncode,
     Scan,
-    TopK,
     Union,
     Values,
 )
@@ -147,7 +139,8 @@ def cut_stages(graph: Graph) -> Stages:
     [1]
     """
     cutting = _StageBuilder(graph)
-    outputs = {name: cutting.parts(number) for name, number in graph.views.items()}
+    # The numbers of stages name state, so they do not depend on the order of the views.
+    outputs = {name: cutting.parts(number) for name, number in sorted(graph.views.items())}
     return Stages(tuple(cutting.stages), outputs)
 
 
@@ -178,31 +171,29 @@ class _StageBuilder:
                 return (StagePart(None, plan),)
             case Union():
                 return tuple(part for below in node.inputs for part in self.parts(below))
-            case Filter() | Map() | Negate() | PartialAggregate():
-                below = self.parts(node.inputs[0])
-                return tuple(replace(p, plan=replace(plan, input=p.plan)) for p in below)
+            case RowIdEncode():
+                raise AssertionError("row ids are encoded in the cells of the join that reads them")
             case RowIdDecode():
                 return tuple(self._decode_row_ids(plan, p) for p in self.parts(node.inputs[0]))
             case Join():
                 stage = self._join(plan, node.inputs)
-            case Aggregate() | TopK():
-                stage = self._keyed(plan, node.inputs[0], plan.keys)
-            case FinalAggregate():
-                stage = self._keyed(plan, node.inputs[0], tuple(range(plan.keys)))
-            case Distinct() | Positive():
-                stage = self._keyed(plan, node.inputs[0], tuple(range(len(plan.fields))))
+            case _ if plan.is_linear and len(node.inputs) == 1:
+                below = self.parts(node.inputs[0])
+                return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in below)
+            case _ if plan.partitioning is not None:
+                stage = self._keyed(plan, node.inputs[0], plan.partitioning)
             case _:
-                raise AssertionError(f"{type(plan).__name__} cannot be cut: it belongs to its join")
+                raise AssertionError(f"{type(plan).__name__} cannot be split into cells")
         self.stages.append(replace(stage, node=number))
         return (StagePart(stage.number, Scan(SOURCE, plan.fields)),)
 
     def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:
         assert isinstance(part.source, int)
-        payloads = tuple(
+        row_ids = tuple(
             (column, self._encoded_inputs[part.source, self._graph.add(pack)])
-            for column, pack in plan.payloads
+            for column, pack in plan.row_ids
         )
-        return replace(part, plan=replace(plan, input=part.plan, payloads=payloads))
+        return replace(part, plan=replace(plan, input=part.plan, row_ids=row_ids))
 
     def _join(self, plan: Join, below: tuple[int, ...]) -> Stage:
         reads = []
@@ -230,13 +221,13 @@ class _StageBuilder:
 
     def _keyed(
         self,
-        plan: Aggregate | Distinct | Positive | TopK | FinalAggregate,
+        plan: Plan,
         below: int,
         keys: tuple[int, ...],
     ) -> Stage:
         relation = self._relation(below, keys)
         scan = Scan(relation.name, relation.fields)
-        return Stage(len(self.stages), replace(plan, input=scan), (relation,))
+        return Stage(len(self.stages), plan.with_inputs([scan]), (relation,))
 
     def _relation(self, number: int, keys: tuple[int, ...] | None) -> Relation:
         if (number, keys) not in self._relations:

@@ -12,51 +12,51 @@ from types import MappingProxyType
 from typing import Final
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.canal import Canal
-from streaming.sources.change_feeds.debezium import Debezium
-from streaming.sources.change_feeds.feed import Feed
-from streaming.sources.change_feeds.flat import Append, Delta, Upsert, Weighted
-from streaming.sources.change_feeds.maxwell import Maxwell
+from streaming.sources.change_feeds.canal import CanalFeed
+from streaming.sources.change_feeds.debezium import DebeziumFeed
+from streaming.sources.change_feeds.feed import ChangeFeed
+from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFeed, WeightedFeed
+from streaming.sources.change_feeds.maxwell import MaxwellFeed
 from streaming.sources.change_feeds.text_values import Encoding
-from streaming.sources.change_feeds.upsert import Compacted
+from streaming.sources.change_feeds.upsert import CompactedFeed
 
 __all__ = [
     "FEEDS",
-    "Append",
-    "Canal",
-    "Compacted",
-    "Debezium",
-    "Delta",
+    "AppendFeed",
+    "CanalFeed",
+    "ChangeFeed",
+    "CompactedFeed",
+    "DebeziumFeed",
+    "DeltaFeed",
     "Encoding",
-    "Feed",
-    "Maxwell",
-    "Upsert",
-    "Weighted",
-    "feed_of",
+    "MaxwellFeed",
+    "UpsertFeed",
+    "WeightedFeed",
+    "find_feed",
 ]
 
-FEEDS: Final[Mapping[str, Callable[..., Feed]]] = MappingProxyType(
+FEEDS: Final[Mapping[str, Callable[..., ChangeFeed]]] = MappingProxyType(
     {
-        "append": Append,
-        "weighted": Weighted,
-        "delta": Delta,
-        "debezium": Debezium,
-        "maxwell": Maxwell,
-        "canal": Canal,
-        "upsert": Upsert,
-        "compacted": Compacted,
+        "append": AppendFeed,
+        "weighted": WeightedFeed,
+        "delta": DeltaFeed,
+        "debezium": DebeziumFeed,
+        "maxwell": MaxwellFeed,
+        "canal": CanalFeed,
+        "upsert": UpsertFeed,
+        "compacted": CompactedFeed,
     }
 )
 
 
-def feed_of(feed: str | Feed) -> Feed:
+def find_feed(feed: str | ChangeFeed) -> ChangeFeed:
     """Return a feed given by itself or by its name.
 
     Raises:
         FeedError: There is none of that name.
 
-    >>> feed_of("append")
-    Append(relation=None, column='relation')
+    >>> find_feed("append")
+    AppendFeed(relation=None, column='relation')
     """
     if not isinstance(feed, str):
         return feed

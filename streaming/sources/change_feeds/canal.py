@@ -42,7 +42,7 @@ from streaming.sources.change_feeds.row_images import envelope_of
 from streaming.sources.change_feeds.sql_expressions import bound, literal, row, shown
 from streaming.sources.change_feeds.text_values import Encoding
 
-__all__ = ["Canal"]
+__all__ = ["CanalFeed"]
 
 DATA = "try_variant_get(event, '$.data', 'array<variant>')"
 OLD = "try_variant_get(event, '$.old', 'array<variant>')"
@@ -64,8 +64,8 @@ CHANGE = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
 
 
 @dataclass(frozen=True)
-class Canal:
-    """Change events of Canal; the arguments are those of `Debezium`."""
+class CanalFeed:
+    """Change events of Canal; the arguments are those of `DebeziumFeed`."""
 
     value: str = "value"
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Canal:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the changes of a stream of events, see `Feed.envelope`."""
+        """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
         events = opened(
             self,

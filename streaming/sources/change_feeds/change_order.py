@@ -16,12 +16,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.sources.change_feeds.canal import Canal
-from streaming.sources.change_feeds.debezium import Debezium
-from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, Feed, is_envelope
-from streaming.sources.change_feeds.flat import Append, Delta, Upsert, Weighted
-from streaming.sources.change_feeds.maxwell import Maxwell
-from streaming.sources.change_feeds.upsert import Compacted
+from streaming.sources.change_feeds.canal import CanalFeed
+from streaming.sources.change_feeds.debezium import DebeziumFeed
+from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, ChangeFeed, is_envelope
+from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFeed, WeightedFeed
+from streaming.sources.change_feeds.maxwell import MaxwellFeed
+from streaming.sources.change_feeds.upsert import CompactedFeed
 
 __all__ = ["OFFSETS", "OrderCheck", "has_order", "unordered"]
 
@@ -31,26 +31,26 @@ OFFSETS: Final = frozenset({"partition", "offset"})
 log = logging.getLogger(__name__)
 
 
-def has_order(feed: Feed | None, columns: Collection[str]) -> bool:
+def has_order(feed: ChangeFeed | None, columns: Collection[str]) -> bool:
     """Return whether a stream orders the changes of a key.
 
     Args:
         feed: How its rows are read; None for rows as they are.
         columns: The columns of the stream.
 
-    >>> has_order(None, ["nr", "sequence"]), has_order(Upsert(), ["nr"])
+    >>> has_order(None, ["nr", "sequence"]), has_order(UpsertFeed(), ["nr"])
     (True, False)
     """
     match feed:
         case None:
             return SEQUENCE in columns
-        case Debezium() | Canal() | Maxwell():
+        case DebeziumFeed() | CanalFeed() | MaxwellFeed():
             return True  # by what the events say of themselves
-        case Delta():
+        case DeltaFeed():
             return feed.version in columns
-        case Append():
+        case AppendFeed():
             return set(columns) >= OFFSETS
-        case Weighted() | Upsert() | Compacted():
+        case WeightedFeed() | UpsertFeed() | CompactedFeed():
             return feed.sequence is not None or set(columns) >= OFFSETS
     return True  # a feed of the user's own
 
@@ -76,7 +76,7 @@ class OrderCheck:
         relations: The inputs with keys whose rules name no sequence.
     """
 
-    def __init__(self, feed: Feed | None, relations: Collection[str]) -> None:
+    def __init__(self, feed: ChangeFeed | None, relations: Collection[str]) -> None:
         self._feed = feed
         self._unknown = set(relations)
 

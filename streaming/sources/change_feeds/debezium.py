@@ -61,7 +61,7 @@ from streaming.sources.change_feeds.row_images import envelope_of
 from streaming.sources.change_feeds.sql_expressions import bound, case, literal, row, shown
 from streaming.sources.change_feeds.text_values import Encoding
 
-__all__ = ["Debezium"]
+__all__ = ["DebeziumFeed"]
 
 MAX_FILE_SUFFIX = 40  # characters of the name of a binlog that may be its number
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -86,7 +86,7 @@ UNITS = {  # nanoseconds that one counts, by the name of a type of Debezium and 
 
 
 @dataclass(frozen=True)
-class Debezium:
+class DebeziumFeed:
     """Change events of Debezium.
 
     Args:
@@ -120,7 +120,7 @@ class Debezium:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the changes of a stream of events, see `Feed.envelope`."""
+        """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
         events = opened(
             self,

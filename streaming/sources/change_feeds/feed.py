@@ -45,7 +45,7 @@ __all__ = [
     "ROW",
     "SEQUENCE",
     "WEIGHT",
-    "Feed",
+    "ChangeFeed",
     "Keys",
     "check_inputs",
     "held",
@@ -66,7 +66,7 @@ Keys = Mapping[str, Sequence[str]]
 NO_KEYS: Final[Keys] = MappingProxyType({})
 
 
-class Feed(Protocol):
+class ChangeFeed(Protocol):
     """A way to read changes from a DataFrame."""
 
     def envelope(

@@ -36,11 +36,11 @@ from streaming.sources.change_feeds.feed import (
 from streaming.sources.change_feeds.sql_expressions import quoted
 from streaming.sources.change_feeds.weights import shown_column, weight_of
 
-__all__ = ["Append", "Delta", "Upsert", "Weighted", "flat_envelope"]
+__all__ = ["AppendFeed", "DeltaFeed", "UpsertFeed", "WeightedFeed", "flat_envelope"]
 
 
 @dataclass(frozen=True)
-class Append:
+class AppendFeed:
     """Every row comes.
 
     Args:
@@ -54,19 +54,19 @@ class Append:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the rows as changes, see `Feed.envelope`."""
+        """Return the rows as changes, see `ChangeFeed.envelope`."""
         order = F.expr(sequence_of(self, df, None))
         return flat_envelope(self, df, inputs, F.lit(1), order)
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedFeed:
     """A column says how often a row comes or goes.
 
     Args:
         weight: That column.
-        relation: As for `Append`.
-        column: As for `Append`.
+        relation: As for `AppendFeed`.
+        column: As for `AppendFeed`.
         sequence: A column that orders the changes of a key.
     """
 
@@ -78,7 +78,7 @@ class Weighted:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the rows as changes, see `Feed.envelope`."""
+        """Return the rows as changes, see `ChangeFeed.envelope`."""
         needs(self, df, self.weight, self.sequence)
         weight, error = weight_of(_named(self.weight))
         order = F.expr(sequence_of(self, df, self.sequence))
@@ -86,12 +86,12 @@ class Weighted:
 
 
 @dataclass(frozen=True)
-class Delta:
+class DeltaFeed:
     """The change data feed of a Delta table.
 
     Args:
-        relation: As for `Append`.
-        column: As for `Append`.
+        relation: As for `AppendFeed`.
+        column: As for `AppendFeed`.
         change: The column that says what happened.
         version: The column of the commit.
     """
@@ -104,7 +104,7 @@ class Delta:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the rows as changes, see `Feed.envelope`."""
+        """Return the rows as changes, see `ChangeFeed.envelope`."""
         needs(self, df, self.change)
         change = _named(self.change)
         comes = change.isin("insert", "update_postimage")
@@ -125,12 +125,12 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Upsert:
+class UpsertFeed:
     """A row replaces the one of its key.
 
     Args:
-        relation: As for `Append`.
-        column: As for `Append`.
+        relation: As for `AppendFeed`.
+        column: As for `AppendFeed`.
         deleted: A column that is true where the key is gone; NULL is false.
         weight: A column that is negative where the key is gone, and 0 where nothing is to be done.
         sequence: A column that orders the rows of a key; without it the offset of Kafka does.
@@ -145,7 +145,7 @@ class Upsert:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the rows as changes, see `Feed.envelope`."""
+        """Return the rows as changes, see `ChangeFeed.envelope`."""
         needs(self, df, self.deleted, self.weight, self.sequence)
         weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
         if self.weight is not None:
@@ -177,7 +177,7 @@ class Upsert:
 
 
 def flat_envelope(
-    feed: Append | Weighted | Delta | Upsert,
+    feed: AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed,
     df: DataFrame,
     inputs: Mapping[str, pa.Schema],
     weight: Column,

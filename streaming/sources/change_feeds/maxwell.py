@@ -42,7 +42,7 @@ from streaming.sources.change_feeds.row_images import envelope_of
 from streaming.sources.change_feeds.sql_expressions import literal, shown
 from streaming.sources.change_feeds.text_values import Encoding
 
-__all__ = ["Maxwell"]
+__all__ = ["MaxwellFeed"]
 
 MAX_POSITION_SUFFIX = 60  # characters of a position that may be numbers
 ROWS = ("insert", "update", "delete", "bootstrap-insert")
@@ -59,8 +59,8 @@ OTHERS = (
 
 
 @dataclass(frozen=True)
-class Maxwell:
-    """Change events of Maxwell; the arguments are those of `Debezium`."""
+class MaxwellFeed:
+    """Change events of Maxwell; the arguments are those of `DebeziumFeed`."""
 
     value: str = "value"
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Maxwell:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the changes of a stream of events, see `Feed.envelope`."""
+        """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
         events = opened(
             self,

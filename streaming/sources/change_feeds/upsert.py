@@ -32,19 +32,19 @@ from streaming.sources.change_feeds.row_images import envelope_of
 from streaming.sources.change_feeds.sql_expressions import literal, quoted
 from streaming.sources.change_feeds.text_values import Encoding
 
-__all__ = ["Compacted"]
+__all__ = ["CompactedFeed"]
 
 
 @dataclass(frozen=True)
-class Compacted:
+class CompactedFeed:
     """A topic that holds the last row of each key.
 
     Args:
         relation: The input; not needed when there is one.
         key: The column of the key, JSON as string or binary.
         value: The column of the row, likewise; NULL where the key is gone.
-        rename: As for `Debezium`.
-        match_case: As for `Debezium`.
+        rename: As for `DebeziumFeed`.
+        match_case: As for `DebeziumFeed`.
         sequence: A column that orders the rows of a key.
         encoding: What the JSON leaves open.
     """
@@ -60,7 +60,7 @@ class Compacted:
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
-        """Return the changes of a topic, see `Feed.envelope`."""
+        """Return the changes of a topic, see `ChangeFeed.envelope`."""
         needs(self, df, self.key, self.value, self.sequence)
         check_inputs(self, inputs, self.relation)
         relation = self.relation or (next(iter(inputs)) if len(inputs) == 1 else None)

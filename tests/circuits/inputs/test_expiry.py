@@ -205,7 +205,7 @@ def test_with_keep_a_state_that_is_restored_publishes_the_same(data, query, even
             tables["names"] = NAMES
         first = circuit.prepare(tables)
         if data.draw(st.booleans()):
-            other = circuit.definition.circuit()
+            other = Circuit(circuit.definition)
             other.restore(circuit.snapshot())
             circuit = other
         else:
@@ -231,7 +231,7 @@ def test_with_keep_the_state_is_that_of_the_retained_rows_only(data, events, ret
     there = [e for e in events if e[1][1] >= latest[e[0]] - retention[e[0]]]
     fresh = compile_sql(query, SCHEMAS, materialize=["a"])
     published(fresh, [there])
-    traces = {n: t.to_zset() for n, t in circuit._graph.traces.items() if t.orders}
+    traces = {n: t.to_zset() for n, t in circuit.graph.traces.items() if t.orders}
     expected = {n: t.to_zset() for n, t in fresh._graph.traces.items() if t.orders}
     assert bag_of(circuit.views["a"]) == bag_of(fresh.views["a"])
     shared = traces.keys() & expected.keys()
@@ -277,7 +277,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
         assert (late.reason, bag_of(late.table)) == ("late", {(0, 89, 0): 1})
         assert bag_of(step.outputs["view"]) == {(90, 100): 1, (90, 300): 1, (100, 300): 1}
         messages.append(late.message)
-        circuit = circuit.definition.circuit()
+        circuit = Circuit(circuit.definition)
         circuit.restore(snapshot)
     assert messages[0] == messages[1]
     assert "before 90, the greatest time or watermark of earlier steps less 10" in messages[0]
@@ -332,7 +332,7 @@ def test_a_step_without_expiry_is_computed_once(monkeypatch):
     """By counting: operators above a kept input run twice only in steps in which rows expire."""
     circuit = circuit_of("SELECT k, n FROM a WHERE n > 0", {"a": 10}, "keep")
     filters = [
-        n.operator for n in circuit._graph.nodes if type(n.operator).__name__ == "FilterOperator"
+        n.operator for n in circuit.graph.nodes if type(n.operator).__name__ == "FilterOperator"
     ]
     runs = []
     prepare = type(filters[0]).prepare

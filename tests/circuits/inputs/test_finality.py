@@ -252,8 +252,8 @@ def test_groups_of_times_before_1970_and_of_calendar_months_expire_as_a_whole():
     assert step(datetime(1968, 4, 1, 12)) == {(april, 1): 1}
     assert step(datetime(1968, 3, 31, 18)) == {(march, 3): -1, (march, 4): 1}  # not late yet
     assert step(datetime(1968, 4, 3)) == {(april, 1): -1, (april, 2): 1}
-    assert sum(len(trace.to_zset()) for trace in circuit._graph.traces.values() if trace.orders) > 0
-    trace = circuit._graph.traces["relation a"]
+    assert sum(len(trace.to_zset()) for trace in circuit.graph.traces.values() if trace.orders) > 0
+    trace = circuit.graph.traces["relation a"]
     assert {row[1] for row, _ in trace.to_zset()} == {
         int((time - datetime(1970, 1, 1)).total_seconds()) * 10**6
         for time in (datetime(1968, 4, 1, 12), datetime(1968, 4, 3))

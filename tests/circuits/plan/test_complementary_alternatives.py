@@ -9,8 +9,9 @@ import pytest
 
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Scan, Semijoin
-from circuits.plan.rewrite import rewrite_plan
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.plan.nodes import Plan, Scan, columns
-from circuits.plan.rewrite import rewrite_plan
 from circuits.plan.rewrite.nullability import is_nullable
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import ZSet
 from tests.circuits.runtime.test_operators import LAW

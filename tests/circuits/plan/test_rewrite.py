@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.datalog import plan_datalog
+from circuits.plan.expressions import label
 from circuits.plan.nodes import (
     Aggregate,
     Distinct,
@@ -29,8 +30,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
-from circuits.plan.rewrite import rewrite_plan
-from circuits.runtime.plan_drawing import text
+from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.sql import plan_sql
 
 INT, TEXT = pa.int64(), pa.string()
@@ -49,6 +49,10 @@ RELATIONS = {
 }
 
 
+def names(plan: Plan) -> list[str]:
+    return [field.name for field in plan.fields]
+
+
 def shape(plan: Plan) -> str:
     """A plan in a line; of a join each input with its variables, then ``->`` and the head."""
     match plan:
@@ -57,9 +61,9 @@ def shape(plan: Plan) -> str:
         case Values(_, rows):
             return f"values{len(rows)}"
         case Filter(below, predicate):
-            return f"{shape(below)}[{text(predicate, below.fields)}]"
+            return f"{shape(below)}[{label(predicate, names(below))}]"
         case Map(below, expressions):
-            return f"{shape(below)}.({', '.join(text(e, below.fields) for e in expressions)})"
+            return f"{shape(below)}.({', '.join(label(e, names(below)) for e in expressions)})"
         case Join(inputs, variables, comparisons, head):
             letters = "abcdefghijklmnopqrstuvwxyz"
             atoms = [
@@ -309,7 +313,7 @@ def test_a_scalar_subquery_and_its_keys_read_one_aggregate():
         ),
     ],
 )
-def test_columns_that_are_only_carried_are_one_payload_and_those_not_read_are_dropped(
+def test_columns_that_are_only_carried_are_one_row_id_and_those_not_read_are_dropped(
     query, expected
 ):
     assert sql(query) == expected

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Filter, Map, OuterJoin, Plan, Scan, Semijoin
-from circuits.plan.rewrite import rewrite_plan
+from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.rewrite.unmatched_rows import as_antijoin
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.runtime.graph import Graph
+from circuits.runtime.operators.join import JoinOptions
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 from dbsp_wcoj import ZSet

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import EvaluationError, SnapshotError, StaleStepError, compile_sql
+from circuits.circuit import Circuit
 from tests.circuits.state.test_snapshot import INPUTS, VIEWS, steps
 from tests.support.state_store import Store, bags, restarted
 
@@ -39,13 +40,13 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     circuit = compile_sql(VIEWS, INPUTS)
     first, second, third = steps(3, seed=7)
     circuit.step(first)
-    before = circuit._graph.registry.lengths()
+    before = circuit.graph.registry.lengths()
     step = circuit.prepare(second)
     state = step.state(before)
     assert state.tables
     step.abandon()
     step.abandon()
-    assert circuit._graph.registry.lengths() == before
+    assert circuit.graph.registry.lengths() == before
     with pytest.raises(StaleStepError, match="abandoned"):
         step.commit()
     with pytest.raises(StaleStepError, match="abandoned"):
@@ -58,7 +59,7 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     one, other = circuit.prepare(second), circuit.prepare(third)
     one.abandon()
     other.commit()
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     steady.step(first)
     steady.step(third)
     tables = next(steps(1, seed=8))
@@ -67,7 +68,7 @@ def test_an_abandoned_step_gives_its_codes_back_and_is_over():
     assert bags(circuit.step(tables)) == bags(steady.step(tables))
 
 
-def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
+def test_a_step_that_is_refused_takes_back_the_codes_of_row_ids_as_well():
     circuit = compile_sql(
         "SELECT x.s, y.t, x.a + 9223372036854775807 AS z FROM x JOIN y ON x.k = y.k",
         {
@@ -77,11 +78,11 @@ def test_a_step_that_is_refused_takes_back_the_codes_of_payloads_as_well():
     )
     y = pa.table({"k": [1], "b": [1], "t": ["t"]})
     circuit.step({"y": y})
-    before = circuit._graph.registry.lengths()
-    assert any(name.startswith("payload") for name in before)
+    before = circuit.graph.registry.lengths()
+    assert any(name.startswith("row ids") for name in before)
     with pytest.raises(EvaluationError):
         circuit.step({"x": pa.table({"k": [1], "a": [1], "s": ["s"]})})
-    assert circuit._graph.registry.lengths() == before
+    assert circuit.graph.registry.lengths() == before
 
 
 def shuffled(table: pa.Table, rng) -> pa.Table:

@@ -93,7 +93,7 @@ def test_asking_changes_nothing(graph):
     assert bag_of(circuit.query("SELECT count(*) AS n FROM link WHERE src = 99")) == {(0,): 1}
 
 
-def test_views_of_texts_aggregates_and_payloads_are_asked_as_tables_are():
+def test_views_of_texts_aggregates_and_row_ids_are_asked_as_tables_are():
     circuit = compile_sql(PEOPLE_VIEWS, PEOPLE, materialize=True)
     asked = {
         "a": "SELECT g.city, g.n, p.one FROM groups g JOIN pairs p ON p.city = g.city",

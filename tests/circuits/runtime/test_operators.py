@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Values
-from circuits.plan.rewrite import rewrite_plan
-from circuits.runtime.graph import Graph, JoinOptions
+from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.runtime.graph import Graph
 from circuits.runtime.operators.aggregate import AggregateOperator
 from circuits.runtime.operators.delay import Delay
 from circuits.runtime.operators.differentiate import Differentiate
 from circuits.runtime.operators.distinct import DistinctOperator
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.join import JoinOperator
+from circuits.runtime.operators.join import JoinOperator, JoinOptions
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.runtime.operators.linear import (
     FilterOperator,
@@ -264,7 +264,7 @@ def test_unpacking_what_was_packed_gives_it_back_and_codes_stay(stream, kept):
     assert all(packed.arity == kept + 1 for packed in first)
 
 
-def test_the_payload_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
+def test_the_row_id_of_a_row_that_an_outer_join_padded_is_null_in_every_column():
     pack = RowIdEncodeOperator(1)
     pack.evaluate([ZSet.from_rows([(1, 5, 6)])])
     unpack = RowIdDecodeOperator([(1, pack)], 3)

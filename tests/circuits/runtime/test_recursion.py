@@ -100,10 +100,10 @@ def test_steps_come_to_what_one_step_gives_and_to_what_the_operators_mean(title,
         assert rows(apart.views[head]) == rows(whole.views[head])
     assert all(
         trace.is_empty or (trace.to_zset().weights > 0).any() or not len(trace.to_zset())
-        for trace in apart._graph.traces.values()
+        for trace in apart.graph.traces.values()
     )
     graph = incrementalize(
-        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart._codecs
+        apart.plans, {n: s.fields for n, s in apart.inputs.items()}, codecs=apart.codecs
     )
     inputs = {name: apart._integrals[name].total for name in apart.inputs}
     for head, meant in graph.evaluate(inputs).items():
@@ -130,7 +130,7 @@ def test_a_recursive_program_asked_at_once_gives_what_the_view_has(title, data):
 def test_a_recursive_view_that_is_restarted_gives_what_it_would_have_given(title, data):
     world = World(PROGRAMS[title])
     circuit = world.circuit(materialize=data.draw(st.booleans()))
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     store = Store(data.draw(st.integers(0, 99)))
     for _ in range(4):
         tables = world.change(data.draw)
@@ -214,7 +214,7 @@ def test_an_error_within_an_iteration_leaves_no_mark():
     with pytest.raises(Exception, match=r"overflow|int64"):
         circuit.step({"d": table(SCHEMAS["d"], [((3,), 1)])})
     assert rows(circuit.views["n"]) == Counter({(1,): 1})
-    for trace in circuit._graph.traces.values():
+    for trace in circuit.graph.traces.values():
         for arrangement in trace.arrangements:
             arrangement.spine._check()
     assert rows(circuit.step({"d": table(SCHEMAS["d"], [((0,), 1)])})["n"]) == Counter({(0,): 1})

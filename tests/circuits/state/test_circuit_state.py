@@ -21,6 +21,8 @@ from circuits import (
     compile_datalog,
     compile_sql,
 )
+from circuits.circuit_spec import CircuitSpec
+from circuits.options import CircuitOptions
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Formula
 from dbsp_wcoj.execution import plan_cache as schedule
@@ -58,13 +60,10 @@ def schema_of(name: str) -> pa.Schema:
 def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data):
     plan = identity(data.draw(plans()))
     first = data.draw(st.sampled_from(FORMULAS))
-    circuit = Circuit(
-        {"view": plan},
-        {name: schema_of(name) for name in RELATIONS},
-        materialize=data.draw(st.booleans()),
-        formula=first,
-    )
-    steady = circuit.definition.circuit()
+    options = CircuitOptions(materialize=data.draw(st.booleans()), formula=first)
+    schemas = {name: schema_of(name) for name in RELATIONS}
+    circuit = Circuit(CircuitSpec({"view": plan}, schemas, options))
+    steady = Circuit(circuit.definition)
     store, history = Store(data.draw(st.integers(0, 99))), History()
     for _ in range(data.draw(st.integers(1, 6))):
         tables = tables_of(history.change(data.draw))
@@ -89,7 +88,7 @@ def test_a_random_circuit_that_is_restarted_gives_what_it_would_have_given(data)
 @given(st.data())
 def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
     circuit = compile_sql(data.draw(selects()), SCHEMAS)
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     store, world = Store(), World()
     for _ in range(data.draw(st.integers(1, 4))):
         tables = world.change(data.draw)
@@ -101,9 +100,9 @@ def test_random_sql_that_is_restarted_gives_what_it_would_have_given(data):
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_all_kinds_of_state_are_carried_over_restarts(formula):
-    """Texts, decimals, payloads, groups, extremes, top-k, sets, with another formula at times."""
+    """Texts, decimals, row ids, groups, extremes, top-k, sets, with another formula at times."""
     steady = compile_sql(VIEWS, INPUTS, materialize=True)
-    circuit, store = steady.definition.circuit(), Store()
+    circuit, store = Circuit(steady.definition), Store()
     for number, tables in enumerate(steps(20, seed=5)):
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         if number % 4 == 3:
@@ -113,7 +112,7 @@ def test_all_kinds_of_state_are_carried_over_restarts(formula):
         same(circuit, steady)
         assert bags(circuit.views) == bags(steady.views)
     assert {"text", "decimal 2"} < store.tables.keys()
-    assert any(name.startswith("payload") for name in store.tables)
+    assert any(name.startswith("row ids") for name in store.tables)
 
 
 JOINS = """
@@ -147,22 +146,22 @@ def growing(count: int, seed: int, size: int):
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, ahead, monkeypatch):
     if not ahead:
-        monkeypatch.setattr(schedule, "PLANNED_AHEAD", -1)
+        monkeypatch.setattr(schedule, "MAX_JOINS_PER_ATOM_AHEAD", -1)
     circuit = compile_sql(JOINS, NODES, formula=formula)
-    steady = circuit.definition.circuit()
+    steady = Circuit(circuit.definition)
     store = Store()
     planned = set()
     for tables in growing(30, seed=1, size=90):
         assert stored(circuit, store, tables) == bags(steady.step(tables))
         planned.add(store.rest)
         state = store.state()
-        circuit = circuit.definition.circuit()
+        circuit = Circuit(circuit.definition)
         with monkeypatch.context() as patch:
             patch.setattr(Run, "of", None)  # so that nothing can be built
             circuit.load(state)
             kept = {
                 run.address
-                for trace in circuit._graph.traces.values()
+                for trace in circuit.graph.traces.values()
                 for arrangement in trace.arrangements
                 for run in arrangement.spine.runs
             }
@@ -195,7 +194,7 @@ def test_rows_are_arranged_anew_for_a_formula_that_needs_other_orders():
 def test_weights_so_large_that_runs_must_be_one_are_carried_over_a_restart():
     large = 2**62
     circuit = compile_sql("SELECT src, dst FROM link", {"link": EDGE}, materialize=True)
-    steady, store = circuit.definition.circuit(), Store()
+    steady, store = Circuit(circuit.definition), Store()
     compacted = []
     for weight in (large, large - 1, -large, -large, large, 1):
         tables = {"link": edges((1, 2), (3, weight % 97), weights=[weight, 1])}
@@ -215,7 +214,7 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
         input_options={"orders": InputOptions(keys=("nr",), retain=Retention("at", "10 seconds"))},
         materialize=["orders"],
     )
-    steady, store, rng = circuit.definition.circuit(), Store(), np.random.default_rng(2)
+    steady, store, rng = Circuit(circuit.definition), Store(), np.random.default_rng(2)
     marks = set()
     for now in range(0, 60, 3):
         times = (now + rng.integers(-12, 3, 6)).astype("datetime64[s]")
@@ -231,6 +230,12 @@ def test_rules_of_inputs_and_their_marks_are_carried_over_restarts():
 
 LINK = {"link": EDGE}
 RULES = "reached(b) :- link(a, b). both(a, b) :- link(a, b), reached(a)."
+
+
+_REGISTRY = compile_datalog(RULES, LINK).graph.registry
+# The names of the state of the only join, and of the relation with two columns that it reads.
+JOIN = next(iter(_REGISTRY.joins))
+READ = next(n for n, t in _REGISTRY.traces.items() if n.startswith("relation") and t.arity == 2)
 
 
 def loaded_state() -> State:
@@ -256,7 +261,7 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(s, traces={**s.traces, "another": {}}),
             "the state and the circuit differ in another",
         ),
-        (lambda s: replace(s, tables={"payload #99": []}), "differ in payload #99"),
+        (lambda s: replace(s, tables={"row ids #99": []}), "differ in row ids #99"),
         (lambda s: replace(s, tables={"names": []}), "no table 'names'"),
         (
             lambda s: replace(
@@ -274,14 +279,14 @@ def test_a_circuit_that_broke_is_whole_again_once_loaded():
             lambda s: replace(
                 s,
                 traces={
-                    n: {(0,): next(iter(t.values()))} if n == "relation #3" else t
+                    n: {(0,): next(iter(t.values()))} if n == READ else t
                     for n, t in s.traces.items()
                 },
             ),
-            r"trace 'relation #3': order \(0,\) is not a permutation",
+            rf"trace '{READ}': order \(0,\) is not a permutation",
         ),
         (
-            lambda s: replace(s, plans={"formula": "collapsed", "joins": {"#5": {"again": 1}}}),
+            lambda s: replace(s, plans={"formula": "collapsed", "joins": {JOIN: {"again": 1}}}),
             "the plans of the joins cannot be read",
         ),
     ],

@@ -31,7 +31,7 @@ SHAPES = {
 
 
 def terms_of(view: DeltaQuery):
-    return view._plan_cache.terms
+    return view.terms
 
 
 def stored_orders(view: DeltaQuery) -> set[tuple[str, tuple[int, ...]]]:

@@ -19,8 +19,8 @@ from tests.oracles import naive
 @pytest.fixture
 def eager(monkeypatch):
     """Views plan themselves again after every second changed row or so."""
-    monkeypatch.setattr(schedule, "PLANNED_AGAIN", 2)
-    monkeypatch.setattr(schedule, "PLANNED_AFTER_GROWTH", 1.5)
+    monkeypatch.setattr(schedule, "FIRST_REPLAN_ROWS", 2)
+    monkeypatch.setattr(schedule, "REPLAN_GROWTH_FACTOR", 1.5)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
@@ -73,9 +73,9 @@ def skewed():
 
 def test_a_view_with_rows_binds_the_variable_of_few_extensions_first():
     view = DeltaQuery("n() :- r(a, b), s(b, c), t(a, d), u(c, d)")
-    before = [term.physical.plan.order for term in view._plan_cache.terms]
+    before = [term.physical.plan.order for term in view.terms]
     view.step(skewed())
-    after = [term.physical.plan.order for term in view._plan_cache.terms]
+    after = [term.physical.plan.order for term in view.terms]
     assert before[0][:2] == after[0][:2] == ("a", "b")
     assert after[0][2] == "d"
 
@@ -85,7 +85,7 @@ def test_arrangements_that_no_plan_reads_are_dropped_and_counters_go_on(monkeypa
     view.step(skewed())
     read = {
         f"{atom.relation}[{','.join(map(str, factor.order))}]"
-        for term in view._plan_cache.terms
+        for term in view.terms
         for atom, factor, f in zip(
             view.query.body, term.physical.plan.factors, term.term.factors, strict=True
         )

@@ -402,6 +402,32 @@ def test_a_plot_without_matplotlib_says_which_extra_to_install(
     )
 
 
+def test_a_file_of_terms_is_a_formula_beside_the_built_in_ones(tmp_path: Path, graph: Path) -> None:
+    terms = tmp_path / "mine.txt"
+    terms.write_text("# collapsed\nD3 += d1 N2 N3\nD3 += O1 d2 N3\nD3 += O1 O2 d3\n")
+    arguments = (TRIANGLES, "--source", f"e={graph}", "--batch", 3, "--steps", 2)
+    formulas = ("--formula", terms, "--formula", "collapsed", "--max-repetitions", 1)
+    code, out, err = run(*arguments, *formulas, "--json")
+    assert code == 0, err
+    assert [one["formula"] for one in json.loads(out)["results"]] == ["mine.txt", "collapsed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("D3 += d1 N2 N3", "the product O1 d2 O3 0 times"),
+        ("D2 += d1 N2\nD2 += O1 d2", "is for joins of 2 atoms; the query has joins of 3 atoms"),
+    ],
+)
+def test_a_file_that_is_no_formula_of_the_query_is_refused(
+    tmp_path: Path, graph: Path, text: str, message: str
+) -> None:
+    terms = tmp_path / "mine.txt"
+    terms.write_text(text)
+    code, _, err = run(TRIANGLES, "--source", f"e={graph}", "--batch", 3, "--formula", terms)
+    assert code != 0 and message in " ".join(err.split())
+
+
 def test_a_plot_has_a_panel_for_each_size_and_a_row_for_each_formula(tmp_path: Path) -> None:
     path = tmp_path / "times.svg"
     formulas = ("--formula", "auto", "--formula", "recursive")

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from circuits import Circuit, CircuitError, compile_datalog, compile_sql
+from circuits.circuit_spec import CircuitSpec
 from circuits.schema import Schema
 from circuits.sql import plan_sql
 from tests.support.tables import EDGE, MARK, edges, marks, whole
@@ -63,7 +64,9 @@ def test_rows_and_time_are_those_of_all_committed_steps():
     ticks = count()
     schemas = {name: Schema.of(name, schema).fields for name, schema in INPUTS.items()}
     text = "SELECT src FROM link WHERE src > 1"
-    circuit = Circuit(plan_sql(text, schemas, name="big"), INPUTS, clock=lambda: next(ticks) / 1000)
+    circuit = Circuit(
+        CircuitSpec(plan_sql(text, schemas, name="big"), INPUTS), clock=lambda: next(ticks) / 1000
+    )
     assert "[rows 0, 0.00 ms]" in operators(circuit)[1]
     circuit.step({"link": edges((1, 2), (2, 3), (3, 4))})
     circuit.step({"link": edges((2, 3), weights=[-1])})

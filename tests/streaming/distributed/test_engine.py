@@ -21,6 +21,7 @@ from circuits import (
     UnknownViewError,
     compile_sql,
 )
+from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming import (
     BatchOrderError,
@@ -119,7 +120,7 @@ def outputs(sink: ViewSink) -> dict[str, Counter]:
 
 
 def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
-    circuit = definition().circuit()
+    circuit = Circuit(definition())
     return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
 
 
@@ -130,7 +131,7 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     spark, tmp_path, monkeypatch, few
 ):
     monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
-    embedded = ViewSink(definition().circuit())
+    embedded = ViewSink(Circuit(definition()))
     sink = distributed(tmp_path, keep=2)
     for number, table in enumerate(batches(4, "restarts")):
         frame = Frame(spark, table)
@@ -150,7 +151,7 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     ]
     assert {manifest.batch_id for manifest in manifests} == {2, 3}
     there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
-    named = {name for manifest in manifests for name in manifest.named}
+    named = {name for manifest in manifests for name in manifest.file_names}
     assert there == named, "files that no version names, or the other way round"
     assert "grid    4 cells" in sink.explain()
     assert embedded.explain().startswith("triangles")
@@ -170,7 +171,7 @@ class Failing(LocalFiles):
 
 
 def test_a_commit_that_fails_changes_nothing_though_cells_have_stepped(spark, tmp_path):
-    embedded = ViewSink(definition().circuit())
+    embedded = ViewSink(Circuit(definition()))
     sink = distributed(Failing(tmp_path), cells=2)
     for number, table in enumerate(batches(2, "commit")):
         Failing.fails = True
@@ -189,12 +190,12 @@ def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(s
         sink(Frame(spark, batch_of(edge)), 3)
     late = {"relation": "p", "id": 1, "name": "x", "at": 1}
     sink(Frame(spark, batch_of(edge, late | {"at": 50}, edge | {"relation": "f"})), 0)
-    assert sink.metrics[-1].letters == 1
+    assert sink.metrics[-1].dead_letters == 1
     assert outputs(sink)["loops"] == {(1,): 1}
     with pytest.raises(ReplayError, match="other rows of relation 'e'"):
         sink(Frame(spark, batch_of(edge | {"src": 2}, late | {"at": 50})), 0)
     sink(Frame(spark, batch_of(late)), 1)
-    assert sink.metrics[-1].letters_total == 2
+    assert sink.metrics[-1].dead_letters_total == 2
     with pytest.raises(BatchOrderError, match="3 follows 1"):
         sink(Frame(spark, batch_of(edge)), 3)
     sink.close()
@@ -307,7 +308,7 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
 
 
 def test_what_cannot_be_distributed_is_refused_before_anything_runs(tmp_path):
-    circuit = definition().circuit()
+    circuit = Circuit(definition())
     options: dict[str, Any] = {"mode": "distributed", "cells": 4}
     with pytest.raises(StateError, match=r"give ViewSink\(state_dir=...\)"):
         ViewSink(circuit, **options)
@@ -336,13 +337,13 @@ def test_a_directory_of_another_mode_or_number_of_cells_is_refused_and_told_how_
 ):
     frame = Frame(spark, batches(1, "other")[0])
     with_cells, alone = tmp_path / "with", tmp_path / "alone"
-    for sink in (distributed(with_cells), ViewSink(definition().circuit(), state_dir=alone)):
+    for sink in (distributed(with_cells), ViewSink(Circuit(definition()), state_dir=alone)):
         sink(frame, 0)
         sink.close()
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --cells 8"):
         distributed(with_cells, cells=8)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"over 4 cells, .* rescale .*/with --embedded"):
-        ViewSink(definition().circuit(), state_dir=with_cells)(frame, 1)
+        ViewSink(Circuit(definition()), state_dir=with_cells)(frame, 1)
     with pytest.raises(StateMismatchError, match=r"is embedded in .* rescale .*/alone --cells 4"):
         distributed(alone)(frame, 1)
     for file in (with_cells / "data").glob("*-0.0-*.arrow"):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
+from circuits.circuit import Circuit
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import State
 from streaming.distributed.execution.cell import cell_spec
@@ -79,7 +80,7 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
                 own = rows.take(mine).rename_columns([f"c{k}" for k in range(rows.num_columns)])
                 given[atom_name(relation, place)] = own
-        step = definition.circuit().prepare(given).state({})
+        step = Circuit(definition).prepare(given).state({})
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
         states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
 

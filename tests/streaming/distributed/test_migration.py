@@ -47,9 +47,9 @@ class Cells:
         self.stages = circuit_stages(circuit)
         self.grids = [stage_grid(stage, count) for stage in self.stages.stages]
         self.definitions = [cell_spec(stage, self.stages) for stage in self.stages.stages]
-        self.driver = driver_spec(circuit.definition, self.stages).circuit()
+        self.driver = Circuit(driver_spec(circuit.definition, self.stages))
         self.cells = [
-            [definition.circuit() for _ in range(grid.cells)]
+            [Circuit(definition) for _ in range(grid.cells)]
             for definition, grid in zip(self.definitions, self.grids, strict=True)
         ]
 
@@ -95,14 +95,14 @@ class Cells:
             self.grids[k] = stage_grid(stage, count, counts=counts)
             self.cells[k] = []
             for state in scatter_state(stage, self.grids[k], whole):
-                circuit = self.definitions[k].circuit()
+                circuit = Circuit(self.definitions[k])
                 filling = StateImport(circuit, steps=3, marks={})
                 filling.give(operator_of(circuit), state)
                 filling.filled()
                 self.cells[k].append(circuit)
 
     def embedded(self) -> Circuit:
-        circuit = import_states(self.circuit.definition.circuit(), tables_of(self.driver))
+        circuit = import_states(Circuit(self.circuit.definition), tables_of(self.driver))
         filling = StateImport(circuit, steps=3, marks=self.driver.snapshot().marks)
         for name in circuit.input_options:
             filling.give_relation(name, relation_of(self.driver, name))
@@ -114,7 +114,7 @@ class Cells:
 
 def cells_of(circuit: Circuit, count: int) -> Cells:
     """An embedded circuit, with its state, in cells."""
-    cells = Cells(circuit.definition.circuit(), count)
+    cells = Cells(Circuit(circuit.definition), count)
     cells.fill([state_of(circuit, stage.node) for stage in cells.stages.stages], count)
     import_states(cells.driver, tables_of(circuit))
     filling = StateImport(cells.driver, steps=3, marks=circuit.snapshot().marks)
@@ -136,7 +136,7 @@ def moved(now: Circuit | Cells, to: int) -> Circuit | Cells:
 
 def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: list[int]) -> None:
     """Step a circuit that never moves, and one that moves after every step."""
-    steady, now = definition.circuit(), definition.circuit()
+    steady, now = Circuit(definition), Circuit(definition)
     for tables, to in zip(changes, ways, strict=True):
         expected = {name: bag_of(table) for name, table in steady.step(tables).items()}
         found = now.step(tables)
@@ -228,7 +228,7 @@ def test_all_kinds_of_state_and_rules_move_to_and_fro():
 
 
 def test_state_that_is_not_where_its_grid_wants_it_is_refused():
-    circuit = compile_sql(ALL, PEOPLE, input_options=RULES).definition.circuit()
+    circuit = Circuit(compile_sql(ALL, PEOPLE, input_options=RULES).definition)
     circuit.step(people(1, 2)[0])
     cells = cells_of(circuit, 4)
     stage = next(stage for stage in cells.stages.stages if len(stage.atoms) == 3)
@@ -246,7 +246,7 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
 
 def test_parts_of_different_moments_are_refused():
     definition = compile_sql(ALL, PEOPLE, input_options=RULES).definition
-    circuits = [definition.circuit() for _ in range(2)]
+    circuits = [Circuit(definition) for _ in range(2)]
     for circuit, tables in zip(circuits, people(2, 3), strict=True):
         circuit.step(tables)
     joins = [
@@ -254,10 +254,10 @@ def test_parts_of_different_moments_are_refused():
         for stage in circuit_stages(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
-    filling = StateImport(definition.circuit(), steps=1, marks={})
+    filling = StateImport(Circuit(definition), steps=1, marks={})
     with pytest.raises(SnapshotError, match="not of one moment"):
         for number, node in enumerate(joins):
             filling.give(node, state_of(circuits[number % 2], node))
             filling.give_relation("e", relation_of(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
-        StateImport(definition.circuit(), steps=1, marks={}).filled()
+        StateImport(Circuit(definition), steps=1, marks={}).filled()

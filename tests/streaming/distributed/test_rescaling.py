@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
@@ -35,13 +36,13 @@ def rescale(place: Path, *arguments: str) -> tuple[int, str]:
 
 def sink_of(place: Path, cells: int | None) -> ViewSink:
     if cells is None:
-        return ViewSink(definition().circuit(), state_dir=place)
+        return ViewSink(Circuit(definition()), state_dir=place)
     return distributed(place, cells=cells)
 
 
 @pytest.mark.spark
 def test_a_state_moves_to_cells_to_other_cells_and_back_and_gives_the_same_deltas(spark, tmp_path):
-    steady = ViewSink(definition().circuit())
+    steady = ViewSink(Circuit(definition()))
     forms: list[int | None] = [None, 4, 3, None]
     sink, number = sink_of(tmp_path, None), 0
     for number, table in enumerate(batches(8, "rescale")):
@@ -124,15 +125,15 @@ class Evil:
 
 
 def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_command(tmp_path):
-    circuit = definition().circuit()
-    plain = Circuit(circuit.plans, circuit.definition.schemas, outputs=circuit.outputs)
+    circuit = Circuit(definition())
+    plain = Circuit(replace(circuit.definition, source=None))
     sink = ViewSink(plain, state_dir=tmp_path)
     for number, table in enumerate(batches(2, "cli")):
         sink(Frame(None, table), number)
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "the views were built from plans" in said
-    moved = rescale_state(files_of(tmp_path), cells=4, definition=plain.definition)
+    moved = rescale_state(open_files(tmp_path), cells=4, definition=plain.definition)
     assert (moved.before, moved.after) == (None, 4)
 
 

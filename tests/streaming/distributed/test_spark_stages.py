@@ -48,9 +48,9 @@ class Feeds:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         self.stages: Stages = cut_stages(incrementalize(circuit.plans, fields))
         self.feeds = {
-            n: cell.stage_input_spec(n, f, self.stages).circuit() for n, f in fields.items()
+            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
         }
-        self.constants = cell.constants_spec(self.stages).circuit()
+        self.constants = Circuit(cell.constants_spec(self.stages))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
         given = dict(self.constants.step({}))

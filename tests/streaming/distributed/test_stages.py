@@ -33,13 +33,13 @@ class Distributed:
         self.outputs = circuit.outputs
         self.grids = [self._grid(stage, cells) for stage in self.stages.stages]
         self.cells = [
-            [cell.cell_spec(stage, self.stages).circuit() for _ in range(grid.cells)]
+            [Circuit(cell.cell_spec(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
         self.feeds = {
-            n: cell.stage_input_spec(n, f, self.stages).circuit() for n, f in fields.items()
+            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
         }
-        self.constants = cell.constants_spec(self.stages).circuit()
+        self.constants = Circuit(cell.constants_spec(self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:

@@ -14,14 +14,14 @@ from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.commands import run as run_module
 from streaming.sources.change_feeds import (
-    Append,
-    Canal,
-    Compacted,
-    Debezium,
-    Delta,
-    Maxwell,
-    Upsert,
-    Weighted,
+    AppendFeed,
+    CanalFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    DeltaFeed,
+    MaxwellFeed,
+    UpsertFeed,
+    WeightedFeed,
 )
 from streaming.sources.change_feeds.change_order import has_order
 from tests.streaming.sink.test_view_sink import Frame
@@ -36,19 +36,19 @@ WARNING = "input 'orders' has keys, and nothing orders the changes of a key"
     [
         (None, ("nr", "at"), False),
         (None, ("nr", "sequence"), True),
-        (Debezium(), ("value",), True),
-        (Maxwell(), ("value",), True),
-        (Canal(), ("value",), True),
-        (Delta(), ("nr", "_change_type"), False),
-        (Delta(), ("nr", "_change_type", "_commit_version"), True),
-        (Append(), ("nr",), False),
-        (Append(), KAFKA, True),
-        (Upsert(), ("nr",), False),
-        (Upsert(sequence="at"), ("nr", "at"), True),
-        (Weighted(), ("nr", "weight"), False),
-        (Weighted(), KAFKA, True),
-        (Compacted(), ("key", "value"), False),
-        (Compacted(), KAFKA, True),
+        (DebeziumFeed(), ("value",), True),
+        (MaxwellFeed(), ("value",), True),
+        (CanalFeed(), ("value",), True),
+        (DeltaFeed(), ("nr", "_change_type"), False),
+        (DeltaFeed(), ("nr", "_change_type", "_commit_version"), True),
+        (AppendFeed(), ("nr",), False),
+        (AppendFeed(), KAFKA, True),
+        (UpsertFeed(), ("nr",), False),
+        (UpsertFeed(sequence="at"), ("nr", "at"), True),
+        (WeightedFeed(), ("nr", "weight"), False),
+        (WeightedFeed(), KAFKA, True),
+        (CompactedFeed(), ("key", "value"), False),
+        (CompactedFeed(), KAFKA, True),
     ],
 )
 def test_a_stream_has_an_order_if_its_feed_or_a_column_gives_one(feed, columns, expected):

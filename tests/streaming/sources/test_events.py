@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 
 from circuits.schema import Schema
-from streaming.sources.change_feeds import Canal, Compacted, Debezium, Encoding, Maxwell
+from streaming.sources.change_feeds import (
+    CanalFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    Encoding,
+    MaxwellFeed,
+)
 from streaming.sources.envelope import changes_of
 from tests.generators.feeds import (
     GOOD,
@@ -78,9 +84,9 @@ def reader(spark):
 def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kept(reader):
     fine = event(after=GOOD | {"id": 7})
     texts = [text for bad, _ in GARBAGE for text in (bad, fine)]
-    table = reader(Debezium(), [*texts, None, event("m")])
+    table = reader(DebeziumFeed(), [*texts, None, event("m")])
     changes = changes_of(table, INPUTS)
-    letters = changes.letters.table.to_pylist()
+    letters = changes.dead_letters.table.to_pylist()
     assert changes.tables["r"].num_rows == len(GARBAGE)
     reasons = {letter["row"]: letter["reason"] for letter in letters}
     for text, words in GARBAGE:
@@ -90,17 +96,17 @@ def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kep
 
 def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(reader):
     texts = [event(), event(table="zzz"), event("m", table="zzz")]
-    feed = Debezium(ignore_unknown_tables=True)
+    feed = DebeziumFeed(ignore_unknown_tables=True)
     changes = changes_of(reader(feed, texts), INPUTS)
-    assert changes.tables["r"].num_rows == 1 and not len(changes.letters)
+    assert changes.tables["r"].num_rows == 1 and not len(changes.dead_letters)
     texts = [
         '{"type": "table-alter", "table": "r"}', '{"type": "bootstrap-start", "table": "r"}',
         '{"type": "table-drop", "table": "r"}', '{"type": "table-drop", "table": "zzz"}',
         '{"type": "bootstrap-insert", "table": "s", "data": {"id": "a"}}',
     ]  # fmt: skip
-    changes = changes_of(reader(Maxwell(), texts), INPUTS)
+    changes = changes_of(reader(MaxwellFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 1
-    assert ["dropped" in r for r in changes.letters.table["reason"].to_pylist()] == [True]
+    assert ["dropped" in r for r in changes.dead_letters.table["reason"].to_pylist()] == [True]
     texts = [
         '{"type": "ALTER", "table": "r", "isDdl": true, "data": null}',
         '{"type": "TRUNCATE", "table": "r", "isDdl": true, "data": null}',
@@ -108,16 +114,16 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
         '{"type": "UPDATE", "table": "s", "data": [{"id": "a"}, {"id": "b"}], "old": [{}]}',
         '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, 5]}',
     ]
-    changes = changes_of(reader(Canal(), texts), INPUTS)
+    changes = changes_of(reader(CanalFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 2
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) == 3
     assert "emptied" in reasons[0] and "old values" in reasons[1] and "no row" in reasons[2]
 
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
     gone = UNLOGGED | {"rate": 2}
-    changes = changes_of(reader(Debezium(), [event("u", before=GOOD, after=gone)]), INPUTS)
+    changes = changes_of(reader(DebeziumFeed(), [event("u", before=GOOD, after=gone)]), INPUTS)
     rows = changes.tables["r"].to_pylist()
     assert [(row["name"], row["rate"], row["weight"]) for row in rows] == [
         ("x", 1, -1),
@@ -126,7 +132,7 @@ def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
 
 
 def test_an_update_that_changes_the_key_takes_the_old_key_out(reader):
-    table = reader(Debezium(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
+    table = reader(DebeziumFeed(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
     rows = changes_of(table, INPUTS, input_options=RULES).tables["r"].to_pylist()
     assert [(row["id"], row["weight"]) for row in rows] == [(1, -1), (2, 1)]
 
@@ -135,7 +141,7 @@ def test_tables_are_routed_by_their_longest_name_and_columns_renamed(reader):
     source = {"db": "shop", "schema": "public", "table": "goods"}
     text = event(after={"Nr": 5, "label": "x"}, source=source)
     for name in ("shop.public.goods", "public.goods", "shop.goods", "goods"):
-        feed = Debezium(
+        feed = DebeziumFeed(
             tables={name: "r"}, rename={"r.nr": "id", "LABEL": "name"}, match_case=False
         )
         rows = changes_of(reader(feed, [text]), INPUTS).tables["r"].to_pylist()
@@ -150,7 +156,7 @@ TOASTED = pa.schema([("id", pa.int64()), ("data", pa.binary()), ("list", pa.stri
 @pytest.mark.parametrize("items", [[MARK], list(MARK.encode())])
 def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, binary, items):
     encode = {"base64": lambda b: base64.b64encode(b).decode(), "hex": bytes.hex}[binary]
-    feed = Debezium(encoding=Encoding(binary=binary))
+    feed = DebeziumFeed(encoding=Encoding(binary=binary))
     before = {"id": 1, "data": encode(b"old"), "list": ["x"]}
     after = {"id": 2, "data": encode(MARK.encode()), "list": items}
     texts = [event("u", before, after), event("u", None, after), event("c", None, after)]
@@ -159,13 +165,13 @@ def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, bi
         changes = changes_of(table, {"r": Schema.of("r", TOASTED)})
         new = {(row["data"], row["list"]) for row in changes.tables["r"].to_pylist()}
         assert new - {(None, None)} == {(b"old", '["x"]')}
-        assert len(changes.letters) == letters
+        assert len(changes.dead_letters) == letters
 
 
 def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
     texts = [event(after=GOOD | {"name": "X"}).encode().replace(b"X", b) for b in (b"\xe9", b"e")]
     frame = spark.createDataFrame([(text, text) for text in texts], "key binary, value binary")
-    for feed, keys in ((Debezium(), {}), (Compacted("r", rename={"op": "name"}), KEYS)):
+    for feed, keys in ((DebeziumFeed(), {}), (CompactedFeed("r", rename={"op": "name"}), KEYS)):
         table = feed.envelope(frame, SCHEMAS, keys=keys).toArrow()
         reasons = [reason for reason in table["error"].to_pylist() if reason]
         assert "UTF-8" in reasons[0]
@@ -174,33 +180,33 @@ def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
 def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader):
     types = ["INSERT", "upsert", "database-drop", "database-create", "bootstrap-complete"]
     texts = [plain({"type": type, "table": "r", "database": "d", "data": GOOD}) for type in types]
-    reasons = reader(Maxwell(), texts)["error"].to_pylist()
+    reasons = reader(MaxwellFeed(), texts)["error"].to_pylist()
     assert reasons[:2] == ["the type is INSERT", "the type is upsert"]
     assert "database, was dropped" in reasons[2] and len(reasons) == 3
     elsewhere = plain({"type": "database-drop", "database": "other"})
     for database, dropped in (("d", 1), ("other", 0)):
         texts = [elsewhere.replace("other", database)]
-        assert reader(Maxwell(tables={"d.r": "r"}), texts).num_rows == dropped
+        assert reader(MaxwellFeed(tables={"d.r": "r"}), texts).num_rows == dropped
     rows = {"table": "r", "database": "d", "isDdl": False, "data": [{"id": "1"}]}
     texts = [plain(rows | {"type": type}) for type in ("REPLACE", "XACOMMIT")]
     texts += [plain(rows | {"type": "QUERY", "sql": sql}) for sql in ("delete from r", "commit")]
-    reasons = reader(Canal(), texts)["error"].to_pylist()
+    reasons = reader(CanalFeed(), texts)["error"].to_pylist()
     assert reasons == ["the type is REPLACE", "a statement that changes rows, which are not in it"]
 
 
 def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):
     texts = [event(after={"id": 1, "Name": "x"}), event(after={"id": 2, "other": "x"})]
-    changes = changes_of(reader(Debezium(), texts), INPUTS)
+    changes = changes_of(reader(DebeziumFeed(), texts), INPUTS)
     assert [row["id"] for row in changes.tables["r"].to_pylist()] == [2]
-    assert "the row has a column Name" in changes.letters.table["reason"][0].as_py()
+    assert "the row has a column Name" in changes.dead_letters.table["reason"][0].as_py()
 
 
 def test_rows_of_an_event_have_no_order_where_its_number_has_no_room_for_it(spark):
     text = '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, {"id": "b"}]}'
     frame = spark.createDataFrame([(text, n) for n in (7, 2**60)], "value string, at long")
-    table = Canal(sequence="at").envelope(frame, SCHEMAS).toArrow()
+    table = CanalFeed(sequence="at").envelope(frame, SCHEMAS).toArrow()
     assert table["sequence"].to_pylist() == [7 * 4096, 7 * 4096 + 1, None, None]
 
 
 def test_a_tombstone_may_have_a_schema(reader):
-    assert reader(Debezium(), ['{"schema": null, "payload": null}']).num_rows == 0
+    assert reader(DebeziumFeed(), ['{"schema": null, "payload": null}']).num_rows == 0

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streaming.sources.change_feeds import Canal, Compacted, Debezium, Encoding, Maxwell
+from streaming.sources.change_feeds import (
+    CanalFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    Encoding,
+    MaxwellFeed,
+)
 from streaming.sources.envelope import changes_of
 from tests.generators.feeds import INPUTS, KEYS, RULES, SCHEMAS, bag, plain, reader_of
 
@@ -103,9 +109,9 @@ def canal(relation, before, after, place):
 
 
 TOLD = {
-    "debezium": (Debezium(encoding=Encoding(decimals="base64")), debezium),
-    "maxwell": (Maxwell(), maxwell),
-    "canal": (Canal(), canal),
+    "debezium": (DebeziumFeed(encoding=Encoding(decimals="base64")), debezium),
+    "maxwell": (MaxwellFeed(), maxwell),
+    "canal": (CanalFeed(), canal),
 }
 
 
@@ -126,7 +132,7 @@ def test_what_is_told_of_histories_adds_up_to_their_tables(reader, format, many)
             texts.append(tell(*step, place))
             owners.append((number, step))
     changes = changes_of(reader(feed, texts), INPUTS)
-    assert not len(changes.letters), changes.letters.table.to_pylist()[:3]
+    assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     expected = {"r": Counter(), "s": Counter()}
     for _, (relation, before, after) in owners:
         if before is not None:
@@ -172,9 +178,9 @@ def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
                 text = TOLD[format][1](relation, before, after, place)
                 # An update without the row before, as of a table that does not log it.
                 texts.append(text.replace('"before": {', '"unlogged": {') if after else text)
-    feed = Compacted("r", sequence="seq") if format == "compacted" else TOLD[format][0]
+    feed = CompactedFeed("r", sequence="seq") if format == "compacted" else TOLD[format][0]
     changes = changes_of(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
-    assert not len(changes.letters), changes.letters.table.to_pylist()[:3]
+    assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     for relation, table in changes.tables.items():
         left = {key: row for key, row in expected[relation].items() if row is not None}
         assert last_rows(table, "id") == left

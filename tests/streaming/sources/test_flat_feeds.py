@@ -11,15 +11,15 @@ from circuits.schema import Schema
 from streaming import FeedError, merge
 from streaming.sources.change_feeds import (
     FEEDS,
-    Append,
-    Compacted,
-    Debezium,
-    Delta,
+    AppendFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    DeltaFeed,
     Encoding,
-    Maxwell,
-    Upsert,
-    Weighted,
-    feed_of,
+    MaxwellFeed,
+    UpsertFeed,
+    WeightedFeed,
+    find_feed,
 )
 from streaming.sources.envelope import changes_of
 from tests.generators.feeds import KEYS, RULES, SCHEMAS, R
@@ -47,34 +47,34 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
             input_options=RULES if keys else None,
         )
         rows = changes.tables["r"].to_pylist() if "r" in changes.tables else []
-        return [tuple(row.values()) for row in rows], changes.letters.table.to_pylist()
+        return [tuple(row.values()) for row in rows], changes.dead_letters.table.to_pylist()
 
-    assert read(Append()) == ([(1, "a", 1), (2, "b", 1), (3, "c", 1)], [])
-    rows, letters = read(Weighted("w"))
+    assert read(AppendFeed()) == ([(1, "a", 1), (2, "b", 1), (3, "c", 1)], [])
+    rows, letters = read(WeightedFeed("w"))
     assert rows == [(1, "a", 1)]
     assert ["the weight is 1.5" in letters[0]["reason"], "NULL" in letters[1]["reason"]] == [
         True,
         True,
     ]
     assert json.loads(letters[0]["row"])["name"] == "b"
-    rows, letters = read(Delta(), KEYS)
+    rows, letters = read(DeltaFeed(), KEYS)
     assert rows == [(1, "a", 1, 11), (2, "b", -1, 12)]
     assert "_change_type is ?" in letters[0]["reason"]
-    rows, _ = read(Upsert(deleted="gone", sequence="_commit_version"), KEYS)
+    rows, _ = read(UpsertFeed(deleted="gone", sequence="_commit_version"), KEYS)
     assert rows == [(1, "a", 1, 5), (2, "b", -1, 6), (3, "c", 1, 7)]
 
 
 @pytest.mark.parametrize(
     ("feed", "words"),
     [
-        (Debezium("payload"), "reads the column 'payload', and the stream has"),
-        (Debezium(relation="zzz"), "names the relation 'zzz', inputs are r, s"),
-        (Maxwell(tables={"a": "zzz"}), "names the relation 'zzz'"),
-        (Weighted("w"), "reads the column 'w'"),
-        (Append(), "add a column 'relation'"),
-        (Append("r"), "none of the columns of 'r'"),
-        (Upsert("r"), "is for inputs with keys"),
-        (Compacted("r"), "is for one input with keys"),
+        (DebeziumFeed("payload"), "reads the column 'payload', and the stream has"),
+        (DebeziumFeed(relation="zzz"), "names the relation 'zzz', inputs are r, s"),
+        (MaxwellFeed(tables={"a": "zzz"}), "names the relation 'zzz'"),
+        (WeightedFeed("w"), "reads the column 'w'"),
+        (AppendFeed(), "add a column 'relation'"),
+        (AppendFeed("r"), "none of the columns of 'r'"),
+        (UpsertFeed("r"), "is for inputs with keys"),
+        (CompactedFeed("r"), "is for one input with keys"),
     ],
 )
 def test_what_a_feed_needs_and_does_not_find_is_said_when_it_is_declared(spark, feed, words):
@@ -84,9 +84,9 @@ def test_what_a_feed_needs_and_does_not_find_is_said_when_it_is_declared(spark, 
 
 
 def test_feeds_are_declared_by_name_and_an_unknown_name_lists_them():
-    assert all(feed_of(name) == FEEDS[name]() for name in FEEDS)
+    assert all(find_feed(name) == FEEDS[name]() for name in FEEDS)
     with pytest.raises(FeedError, match="no feed 'oracle'; there are append, weighted, delta"):
-        feed_of("oracle")
+        find_feed("oracle")
     with pytest.raises(FeedError, match="one of text, base64, either, not 'hex'"):
         Encoding(decimals="hex")
 
@@ -100,13 +100,13 @@ def read(feed, frame, schemas=PAIR):
     table = feed.envelope(frame, schemas, keys=KEYED).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
     changes = changes_of(table, inputs, input_options={"r": RULES["r"]})
-    return changes.tables.get("r", pa.table({})).to_pylist(), changes.letters.table.to_pylist()
+    return changes.tables.get("r", pa.table({})).to_pylist(), changes.dead_letters.table.to_pylist()
 
 
 def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):
     rows = [(1, "a", "r"), (2, "b", "zzz"), (3, "c", None)]
     frame = spark.createDataFrame(rows, "id long, name string, relation string")
-    taken, letters = read(Append(), frame, {**PAIR, "s": PAIR["r"]})
+    taken, letters = read(AppendFeed(), frame, {**PAIR, "s": PAIR["r"]})
     assert [row["id"] for row in taken] == [1]
     assert [(json.loads(each["row"])["name"], each["reason"]) for each in letters] == [
         ("b", "relation zzz is no input; inputs are r, s"),
@@ -125,7 +125,7 @@ def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):
 def test_upserts_take_weights_that_are_integers_and_nothing_else(spark, type, values, weights, bad):
     rows = list(enumerate(values))
     frame = spark.createDataFrame(rows, f"id long, w {type}").selectExpr("*", "'a' AS name")
-    taken, letters = read(Upsert(weight="w"), frame)
+    taken, letters = read(UpsertFeed(weight="w"), frame)
     assert [row["weight"] for row in taken if row["weight"]] == weights
     assert len(letters) == bad and all("the weight is" in each["reason"] for each in letters)
 
@@ -133,7 +133,7 @@ def test_upserts_take_weights_that_are_integers_and_nothing_else(spark, type, va
 def test_a_mark_of_deletion_that_is_neither_true_nor_false_is_a_letter(spark):
     rows = [(1, "true"), (2, "maybe"), (3, None), (4, "f")]
     frame = spark.createDataFrame(rows, "id long, gone string").selectExpr("*", "'a' AS name")
-    taken, letters = read(Upsert(deleted="gone"), frame)
+    taken, letters = read(UpsertFeed(deleted="gone"), frame)
     assert [(row["id"], row["weight"]) for row in taken] == [(1, -1), (3, 1), (4, 1)]
     assert [each["reason"] for each in letters] == ["gone is maybe, neither true nor false"]
 
@@ -157,7 +157,7 @@ def test_a_sequence_is_an_integer_or_a_time_to_the_microsecond(spark, cast, expe
     frame = spark.range(1).selectExpr("id", "'a' AS name", f"{cast} AS sequence")
 
     def sequences():
-        upserts = Upsert(sequence="sequence").envelope(frame, PAIR, keys=KEYED)
+        upserts = UpsertFeed(sequence="sequence").envelope(frame, PAIR, keys=KEYED)
         return [f.select("sequence").collect()[0][0] for f in (upserts, merge({"r": frame}))]
 
     if expected is FeedError:

@@ -15,13 +15,13 @@ import pytest
 
 from circuits.schema import Schema
 from streaming.sources.change_feeds import (
-    Canal,
-    Compacted,
-    Debezium,
-    Delta,
-    Maxwell,
-    Upsert,
-    Weighted,
+    CanalFeed,
+    CompactedFeed,
+    DebeziumFeed,
+    DeltaFeed,
+    MaxwellFeed,
+    UpsertFeed,
+    WeightedFeed,
 )
 from streaming.sources.envelope import changes_of
 from tests.generators.feeds import reader_of
@@ -103,7 +103,7 @@ def taken(read, feed, given, keys=None):
     changes = changes_of(table, {"r": Schema.of("r", R)}, input_options=rules)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
-    letters = changes.letters.table
+    letters = changes.dead_letters.table
     assert all(len(name or "") <= 200 for name in letters["relation"].to_pylist())
     return ids, letters["reason"].to_pylist()
 
@@ -134,11 +134,11 @@ def check(read, feed, good, events, *, refused=None, keys=None):
 
 FEEDS = {
     "debezium": (
-        Debezium(),
+        DebeziumFeed(),
         '{{"op":"c","after":{{"id":{id}{more}}},"source":{{"table":"r"}}}}',
     ),
-    "maxwell": (Maxwell(), '{{"type":"insert","table":"r","data":{{"id":{id}{more}}}}}'),
-    "canal": (Canal(), '{{"type":"INSERT","table":"r","data":[{{"id":{id}{more}}}]}}'),
+    "maxwell": (MaxwellFeed(), '{{"type":"insert","table":"r","data":{{"id":{id}{more}}}}}'),
+    "canal": (CanalFeed(), '{{"type":"INSERT","table":"r","data":[{{"id":{id}{more}}}]}}'),
 }
 
 
@@ -218,7 +218,7 @@ def test_an_event_of_many_rows_and_many_names_takes_no_square_of_them(read, size
     event = f'{{"type":"INSERT","table":"r","x":{{{names}}},"data":[{rows}]}}'
     update = f'{{"type":"UPDATE","table":"r","data":[{rows}],"old":[{rows}]}}'
     good = FEEDS["canal"][1].format(id=GOOD, more="")
-    check(read, Canal(), good, [event, update])
+    check(read, CanalFeed(), good, [event, update])
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -232,18 +232,18 @@ def test_long_keys_and_values_of_compacted_topics_are_refused(read, size):
             ('{"id":1}', value),
         ]
     good = (f'{{"id":{GOOD}}}', '{"name":"x"}')
-    check(read, Compacted(), good, events, keys={"r": ("id",)})
+    check(read, CompactedFeed(), good, events, keys={"r": ("id",)})
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("feed", "column"),
     [
-        (Weighted(), "weight"),
-        (Delta(), "_change_type"),
-        (Upsert(deleted="gone"), "gone"),
-        (Upsert(weight="weight"), "weight"),
-        (Weighted(weight="w"), "relation"),
+        (WeightedFeed(), "weight"),
+        (DeltaFeed(), "_change_type"),
+        (UpsertFeed(deleted="gone"), "gone"),
+        (UpsertFeed(weight="weight"), "weight"),
+        (WeightedFeed(weight="w"), "relation"),
         (None, "weight"),
         (None, "wide"),
     ],
@@ -257,11 +257,11 @@ def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column
     if column == "relation":
         frame = frame.selectExpr("*", "1L AS w")
     schema = pa.schema([R.field("id"), *([R.field("wide")] if column == "wide" else [])])
-    keys = {"r": ("id",)} if isinstance(feed, Upsert) else {}
+    keys = {"r": ("id",)} if isinstance(feed, UpsertFeed) else {}
     envelope = frame if feed is None else feed.envelope(frame, {"r": schema}, keys=keys)
     rules = {"r": SimpleNamespace(keys=keys.get("r", ()))}
     changes = changes_of(envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=rules)
     assert GOOD in changes.tables["r"]["id"].to_pylist()
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) >= len(found) - 2  # zeros may be a number
     assert all(0 < len(reason) <= MAX_REASON for reason in reasons)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.schema import Schema
-from streaming.sources.change_feeds import Canal, Debezium, Delta, Encoding, Maxwell
+from streaming.sources.change_feeds import CanalFeed, DebeziumFeed, DeltaFeed, Encoding, MaxwellFeed
 from streaming.sources.envelope import changes_of
 from tests.support.shared_data import SHARED
 
@@ -100,13 +100,13 @@ def test_debezium_events_without_schema_add_up_to_the_tables_that_they_describe(
             continue
         steps += [(table, product(before), -1)] if event["op"] in "ud" else []
         steps += [(table, product(after), 1)] if event["op"] != "d" else []
-    feed = Debezium(rename={"weight": "mass"}, ignore_unknown_tables=True, evolved=True)
+    feed = DebeziumFeed(rename={"weight": "mass"}, ignore_unknown_tables=True, evolved=True)
     texts = [t for t, e in zip(texts, parsed, strict=True) if "_id" not in (e["after"] or {})]
     steps = [step for step in steps if step[1][0] is not None]
     changes, found = decoded(spark, feed, texts, dict.fromkeys(tables, PRODUCT_SCHEMA))
     assert found == state(steps)
-    assert len(changes.letters) == wrong > 0
-    assert "REPLICA IDENTITY FULL" in changes.letters.table["reason"][0].as_py()
+    assert len(changes.dead_letters) == wrong > 0
+    assert "REPLICA IDENTITY FULL" in changes.dead_letters.table["reason"][0].as_py()
 
 
 def test_debezium_events_with_their_schema_are_read_alike(spark):
@@ -120,10 +120,10 @@ def test_debezium_events_with_their_schema_are_read_alike(spark):
         steps += [(table, product(before), -1)] if event["op"] in "ud" else []
         steps += [(table, product(after), 1)] if event["op"] != "d" else []
     schemas = {table: PRODUCT_SCHEMA for table, *_ in steps}
-    feed = Debezium(rename={"weight": "mass"}, evolved=True)
+    feed = DebeziumFeed(rename={"weight": "mass"}, evolved=True)
     changes, found = decoded(spark, feed, texts, schemas)
     assert found == state(steps)
-    assert len(changes.letters) == wrong
+    assert len(changes.dead_letters) == wrong
 
 
 FULL_TYPES = pa.schema(
@@ -161,9 +161,9 @@ def test_all_types_of_debezium_are_read_whatever_way_they_are_written(spark, fil
     schema = FULL_TYPES
     if file == "include":  # the schema in the file gives this column a scale of 65 digits
         schema = schema.remove(schema.get_field_index("big_decimal_c"))
-    feed = Debezium(relation="full_types", encoding=encoding)
+    feed = DebeziumFeed(relation="full_types", encoding=encoding)
     changes, _ = decoded(spark, feed, texts, {"full_types": schema})
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     # Here the schema in one event says int32 of what the event holds as bytes.
     assert reasons == (["column 'id': AQ== is no int64"] if file == "include" else [])
     rows = changes.tables["full_types"].to_pylist()
@@ -213,12 +213,12 @@ ALL_TYPES = pa.schema(
 @pytest.mark.parametrize("kind", ["debezium", "canal"])
 def test_all_types_of_mysql_come_out_as_the_same_row(spark, kind):
     if kind == "debezium":
-        texts, feed = events("debezium/table/schema/alltype"), Debezium(relation="t")
+        texts, feed = events("debezium/table/schema/alltype"), DebeziumFeed(relation="t")
         # A JSON number of 36 digits with a fraction fits the VARIANT's 38 digits exactly.
     else:
-        texts, feed = events("canal/table/alltype"), Canal(relation="t")
+        texts, feed = events("canal/table/alltype"), CanalFeed(relation="t")
     changes, _ = decoded(spark, feed, texts, {"t": ALL_TYPES})
-    assert not len(changes.letters), changes.letters.table["reason"].to_pylist()
+    assert not len(changes.dead_letters), changes.dead_letters.table["reason"].to_pylist()
     row = changes.tables["t"].to_pylist()[0]
     at = "2023-03-23 14:30:05"
     assert {name: str(value) for name, value in row.items()} == {
@@ -250,10 +250,10 @@ def test_maxwell_events_add_up_to_the_tables_that_they_describe(spark):
         steps.append((event["table"], product(data), -1 if kind == "delete" else 1))
     texts = [text for text in texts if '"_id"' not in text]
     schemas = {table: PRODUCT_SCHEMA for table, *_ in steps}
-    feed = Maxwell(rename={"weight": "mass"})
+    feed = MaxwellFeed(rename={"weight": "mass"})
     changes, found = decoded(spark, feed, texts, schemas)
     assert found == state(steps)
-    assert not len(changes.letters)
+    assert not len(changes.dead_letters)
 
 
 def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark):
@@ -286,11 +286,11 @@ def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark
     schemas = {
         table: pa.schema([(name, TEXT) for name in names]) for table, names in columns.items()
     }
-    changes, found = decoded(spark, Canal(match_case=False), texts, schemas)
+    changes, found = decoded(spark, CanalFeed(match_case=False), texts, schemas)
     assert {name: rows for name, rows in found.items() if rows} == {
         name: rows for name, rows in state(steps).items() if rows
     }
-    assert len(changes.letters) == nameless > 0
+    assert len(changes.dead_letters) == nameless > 0
     assert len(schemas) >= 20
 
 
@@ -315,9 +315,9 @@ def test_the_change_feed_of_a_delta_table_adds_up_to_its_rows(spark):
     feed = feed.cast(pa.schema([(f.name, plain.get(f.type, f.type)) for f in feed.schema]))
     final = table.to_pyarrow_table()
     frame = spark.createDataFrame(feed)
-    envelope = Delta().envelope(frame, {"people": PEOPLE}).toArrow()
+    envelope = DeltaFeed().envelope(frame, {"people": PEOPLE}).toArrow()
     changes = changes_of(envelope, {"people": Schema.of("people", PEOPLE)})
-    assert not len(changes.letters)
+    assert not len(changes.dead_letters)
     whole = Counter(tuple(row.values()) for row in final.select(PEOPLE.names).to_pylist())
     assert bag(changes.tables["people"]) == dict(whole)
 
@@ -331,6 +331,6 @@ def test_the_files_of_a_change_feed_are_what_changed_after_the_first_version(spa
         ("people", [row[name] for name in PEOPLE.names], signs[row["_change_type"]])
         for row in plain
     )
-    envelope = Delta("people").envelope(frame, {"people": PEOPLE}).toArrow()
+    envelope = DeltaFeed("people").envelope(frame, {"people": PEOPLE}).toArrow()
     changes = changes_of(envelope, {"people": Schema.of("people", PEOPLE)})
     assert bag(changes.tables["people"]) == expected["people"]

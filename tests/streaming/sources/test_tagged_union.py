@@ -6,7 +6,7 @@ import pytest
 
 from circuits.schema import Schema
 from streaming import FeedError, merge
-from streaming.sources.change_feeds import Maxwell
+from streaming.sources.change_feeds import MaxwellFeed
 from streaming.sources.envelope import changes_of
 from tests.support.spark_queries import started
 
@@ -27,14 +27,16 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     event = '{"type": "insert", "table": "orders", "data": {"nr": 9, "item": "z"}}'
     more = spark.createDataFrame([(event,), ("{",)], "value string")
     merged = merge(
-        {"orders": orders, "marks": marks, "more": more}, feeds={"more": Maxwell()}, inputs=SCHEMAS
+        {"orders": orders, "marks": marks, "more": more},
+        feeds={"more": MaxwellFeed()},
+        inputs=SCHEMAS,
     )
     changes = changes_of(merged.toArrow(), INPUTS)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 2}, {"nr": 9, "item": "z", "weight": 1}
     ]  # fmt: skip
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert ["the weight is 0.5" in reasons[0], "no JSON object" in reasons[1]] == [True, True]
     again = merge({"all": merge({"orders": orders}), "marks": marks})
     assert changes_of(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}

@@ -9,7 +9,7 @@ import pytest
 
 from circuits.schema import Schema
 from streaming import FeedError
-from streaming.sources.change_feeds import Debezium, Encoding, Maxwell
+from streaming.sources.change_feeds import DebeziumFeed, Encoding, MaxwellFeed
 from streaming.sources.envelope import changes_of
 from tests.generators.feeds import plain, reader_of
 
@@ -84,7 +84,7 @@ def once(reader, request):
     function = test_texts_and_numbers_are_read_as_types_or_refused
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
     texts = [plain({"type": "insert", "table": "t", "data": {c: v}}) for c, v, _ in mark.args[1]]
-    feed = Maxwell(encoding=Encoding(time_unit={"ns": "us", "ms": "us"}))
+    feed = MaxwellFeed(encoding=Encoding(time_unit={"ns": "us", "ms": "us"}))
     schemas = {"t": TIMES}
     table = reader(feed, texts, schemas=schemas)
     found = {}
@@ -92,7 +92,7 @@ def once(reader, request):
         mine = [row for row in table.to_pylist() if row["raw"] == text]
         found[column, value] = (None, mine[0]["error"]) if mine else None
     changes = changes_of(table, {"t": Schema.of("t", TIMES)})
-    assert len(changes.letters) == sum(v is not None for v in found.values())
+    assert len(changes.dead_letters) == sum(v is not None for v in found.values())
     rows = iter(changes.tables["t"].to_pylist())
     for (column, value), known in found.items():
         if known is None:
@@ -103,7 +103,7 @@ def once(reader, request):
 @pytest.mark.parametrize("type", [pa.float16(), pa.list_(pa.int8()), pa.month_day_nano_interval()])
 def test_types_that_no_feed_can_carry_are_refused(reader, type):
     with pytest.raises(FeedError, match="cannot carry values of type"):
-        reader(Maxwell(relation="t"), ["{}"], schemas={"t": pa.schema([("x", type)])})
+        reader(MaxwellFeed(relation="t"), ["{}"], schemas={"t": pa.schema([("x", type)])})
 
 
 NUMBERS = pa.schema(
@@ -179,7 +179,7 @@ def numbers(reader):
     function = test_numbers_of_debezium_are_exact_or_refused_however_they_are_written
     (mark,) = [m for m in function.pytestmark if m.name == "parametrize"]
     texts = [text for text, _ in mark.args[1]]
-    table = reader(Debezium(), texts, schemas={"t": NUMBERS})
+    table = reader(DebeziumFeed(), texts, schemas={"t": NUMBERS})
     rows = zip(table["row_t"].to_pylist(), table["error"].to_pylist(), strict=True)
     found = dict(zip(texts, rows, strict=True))
 

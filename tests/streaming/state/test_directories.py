@@ -22,7 +22,7 @@ from streaming import (
 )
 from streaming.state import files
 from streaming.state.files import LocalFiles
-from streaming.state.manifest import verified_text, with_checksum
+from streaming.state.manifest import decode_checked, encode_checked
 from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, written
 
 ROOT = Path(__file__).parents[3]
@@ -59,10 +59,6 @@ MISMATCHES = {
         lambda: changed_views(schema=LINK.set(0, pa.field("src", pa.int64(), nullable=False))),
         r"link was \(src int64, .*\) and is \(src int64 not null, ",
     ),
-    "another order": (
-        lambda: changed_views("\n".join(reversed(VIEWS.strip().split("\n")))),
-        r"the order was \(.*view paths, view cities.*\) and is \(.*view cities, view paths",
-    ),
     "rules": (
         lambda: changed_views(input_options={"link": InputOptions(keys=("src", "dst"))}),
         "link is another one",
@@ -83,6 +79,18 @@ def test_a_state_of_other_views_is_refused_by_what_differs(place, name):
     feed(sink_on(place), 5)
 
 
+def test_a_state_serves_the_same_views_in_another_order(place):
+    reordered = "\n".join(reversed(VIEWS.strip().split("\n")))
+    assert changed_views(reordered).fingerprint == changed_views().fingerprint
+    sink = sink_on(place, changed_views(reordered))
+    feed(sink, 4, 5, 6)  # the targets check each delta, also of the replayed micro-batch
+    check(sink, 7)
+    sink.close()
+    sink = sink_on(place)
+    feed(sink, 6, 7)
+    check(sink, 8)
+
+
 @pytest.mark.parametrize("formula", list(Formula))
 def test_another_formula_and_other_parts_go_on(place, formula):
     sink = sink_on(place, views(formula=formula, parts=3))
@@ -96,9 +104,9 @@ def test_another_formula_and_other_parts_go_on(place, formula):
 
 def test_a_newer_format_is_refused(place):
     path = place / "state.json"
-    body = verified_text(path.read_bytes(), "state.json")
-    path.write_bytes(with_checksum({**body, "format": 99, "more": [1]}))
-    with pytest.raises(StateMismatchError, match="has format 99, this version reads 1") as caught:
+    body = decode_checked(path.read_bytes(), "state.json")
+    path.write_bytes(encode_checked({**body, "format": 99, "more": [1]}))
+    with pytest.raises(StateMismatchError, match="has format 99, this version reads 2") as caught:
         feed(sink_on(place), 5)
     assert "use the version that wrote it" in str(caught.value)
 
@@ -175,7 +183,7 @@ sys.stdin.readline()
 def test_a_second_sink_in_another_process_is_refused_until_the_first_is_closed_or_killed(
     place, monkeypatch
 ):
-    monkeypatch.setattr(files, "PATIENCE", 0.2)
+    monkeypatch.setattr(files, "LOCK_TIMEOUT_S", 0.2)
     for end in ("close", "kill"):
         process = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(place)],

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
+from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
 from streaming.cli.commands.run import _parse_mode
 from streaming.distributed.rescaling import rescale_state
@@ -67,7 +68,7 @@ def test_a_directory_that_exists_keeps_its_mode(tmp_path):
 
 
 def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_path):
-    sink = ViewSink(views().definition.circuit(), state_dir=tmp_path / "kept", state_mode=0o770)
+    sink = ViewSink(Circuit(views().definition), state_dir=tmp_path / "kept", state_mode=0o770)
     feed(sink, 0)
     sink.close()
     assert modes(tmp_path / "kept") == ({0o770}, {0o660})

@@ -17,10 +17,11 @@ from unittest.mock import patch
 
 import pytest
 
+from circuits.circuit import Circuit
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
 from streaming.state import store as store_module
 from streaming.state import verified_files as verified_module
-from streaming.state.manifest import FOLDER, manifest_name
+from streaming.state.manifest import MANIFESTS, manifest_name
 from streaming.state.versions import Versions
 from streaming.state.writer import Writer
 from tests.generators.simulated_streams import stream
@@ -110,7 +111,7 @@ def test_names_that_are_not_synced_are_found():
         assert fails()
 
 
-@pytest.mark.parametrize("left_out", ["", "data", "outputs", FOLDER])
+@pytest.mark.parametrize("left_out", ["", "data", "outputs", MANIFESTS])
 def test_a_folder_that_is_not_synced_is_found(left_out):
     real = SimulatedFiles.sync_folder
 
@@ -179,7 +180,7 @@ class Query:
 
     def sink(self):
         files = self.target.files = self.disk.files()
-        return sink_of(definition_of(self.given.name).circuit(), self.target, files, keep=2)
+        return sink_of(Circuit(definition_of(self.given.name)), self.target, files, keep=2)
 
     def feed(self, sink, batch_id, *, query="query", table=None):
         frame = Frame(self.given.tables[batch_id] if table is None else table, self.target.files)

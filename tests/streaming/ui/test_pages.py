@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog, compile_sql
-from streaming import Output, ViewSink
+from streaming import Output, SinkObserver, ViewSink
 from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
@@ -50,7 +50,7 @@ def shown(circuit, sink=None, **options):
     """A history, and the function that feeds it micro-batches."""
     sink = sink or ViewSink(circuit, **options)
     history = History(circuit, name="test", timer=time.thread_time)
-    sink.watch(history.take)
+    sink.add_observer(history)
 
     def feed(*rows, weight=1, weights=None, batch=None):
         number = len(sink.metrics) if batch is None else batch
@@ -86,7 +86,7 @@ def now(history):
 )
 def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nodes, edges):
     circuit = compile_sql(view, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "view")
+    pattern = pattern_of(circuit.graph, "view")
     if nodes is None:
         # An expression of a corner is no corner, and a count has none.
         assert pattern is None or "s" in view
@@ -100,7 +100,7 @@ def test_a_view_has_a_pattern_if_its_columns_are_the_corners_of_a_ring(view, nod
 def test_datalog_has_patterns_too():
     rules = "k(a, b, c, d) :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)."
     circuit = compile_datalog(rules, {"e": EDGE})
-    pattern = pattern_of(circuit._graph, "k")
+    pattern = pattern_of(circuit.graph, "k")
     assert len(pattern.nodes) == 4 and len(pattern.edges) == 6
 
 
@@ -170,7 +170,7 @@ def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late
         if number == 1 and is_late:
             history = History(circuit, name="test")
         if history is not None and number == is_late:
-            sink.watch(history.take)
+            sink.add_observer(history)
         step: Counter = Counter()
         for a, b, weight in changes:
             step[a, b] += weight
@@ -272,12 +272,16 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
     sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
     there: dict = {}
 
-    def take(published, metrics):
+    class Take(SinkObserver):
+        def batch_completed(self, published, metrics):
+            take(published)
+
+    def take(published):
         table = published.outputs["pairs"]
         mode, keys = output_mode_of(table), upsert_keys_of(table)
         found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
 
-    sink.watch(take)
+    sink.add_observer(Take())
     prefix = "x" * (70 * is_long)
     with pytest.MonkeyPatch.context() as patch:
         if is_small:
@@ -372,7 +376,7 @@ def test_values_of_all_types_are_texts_that_are_cut():
     circuit = compile_sql("SELECT t, b, d, f FROM r", {"r": schema}, name="v")
     history = History(circuit, name="test")
     sink = ViewSink(circuit)
-    sink.watch(history.take)
+    sink.add_observer(history)
     row = {"t": "x" * 500 + "\n", "b": b"\x00", "d": None, "f": float("nan")}
     sink(Frame(pa.Table.from_pylist([row], schema)), 0)
     ((weight, values),) = now(history)["newest"]["v"]["rows"]
@@ -380,12 +384,17 @@ def test_values_of_all_types_are_texts_that_are_cut():
     assert len(values[0]) == 60 and values[2:] == [None, "nan"]
 
 
-def test_a_watcher_that_fails_does_not_stop_the_sink(caplog):
+class Failing(SinkObserver):
+    def batch_completed(self, published, metrics):
+        raise ZeroDivisionError
+
+
+def test_an_observer_that_fails_does_not_stop_the_sink(caplog):
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
-    sink.watch(lambda published, metrics: 1 / 0)
+    sink.add_observer(Failing())
     sink(Frame(edges((1, 2))), 0)
     assert sink.last.batch_id == 0
-    assert "a watcher failed on micro-batch 0" in caplog.text
+    assert "observer Failing failed on micro-batch 0" in caplog.text
 
 
 def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
@@ -393,9 +402,9 @@ def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplo
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with Page(sink.circuit, port=0) as page:
         monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
-        sink.watch(page.take)
+        sink.add_observer(page)
         sink(Frame(edges((1, 2))), 0)
-        page.take(sink.last, sink.metrics[-1])
+        page.batch_completed(sink.last, sink.metrics[-1])
     assert sink.last.batch_id == 0
     assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
 

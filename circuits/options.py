@@ -1,0 +1,103 @@
+"""CircuitOptions: the settings of a circuit beside its plans and the schemas of its inputs.
+
+`circuits.compile_sql` and `circuits.compile_datalog` take them as keyword arguments. Everything
+below passes them on as this one value, which is part of the `circuits.circuit_spec.CircuitSpec`.
+They can be compared and pickled, so the thread pool and the clock of a circuit are not among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from circuits.errors import CircuitError
+from circuits.inputs.input_options import InputOptions, check_options
+from circuits.plan.fixpoint import MAX_ITERATIONS
+from dbsp_wcoj import Formula
+from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
+
+__all__ = ["CircuitOptions"]
+
+
+@dataclass(frozen=True)
+class CircuitOptions:
+    """The settings of a circuit; the defaults are those of every entry point.
+
+    Attributes:
+        outputs: The views that ``step`` returns; None means all of them.
+        materialize: The views and inputs that are kept whole, for ``views`` and ``query``: a
+            collection of names, or True for all of them.
+        formula: The delta formula of every join, or "auto", with which each join chooses by the
+            work that it measures.
+        parts: The number of parts into which a large delta is split over the thread pool.
+        max_iterations: The limit of iterations of a recursion per step.
+        input_options: The options of inputs that are not plain Z-sets, by name.
+        limits: The rows, bytes and seconds that a step, or a query, may use.
+
+    Raises:
+        ArgumentTypeError: A value is of the wrong Python type.
+        FormulaError: The formula does not exist.
+
+    >>> CircuitOptions(formula="auto").formula, CircuitOptions().parts
+    ('auto', 1)
+    """
+
+    outputs: Collection[str] | None = None
+    materialize: bool | Collection[str] = False
+    formula: FormulaName | str = Formula.collapsed
+    parts: int = 1
+    max_iterations: int = MAX_ITERATIONS
+    input_options: Mapping[str, InputOptions] = field(default_factory=dict)
+    limits: StepLimits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
+        check_type("limits", self.limits, StepLimits, "StepLimits(...), or StepLimits.off()")
+        check_type("parts", self.parts, int, "a number of parts")
+        check_type("max_iterations", self.max_iterations, int, "a number of iterations")
+        object.__setattr__(self, "formula", parse_formula(self.formula))
+
+    def resolve(self, inputs: Collection[str], views: Collection[str]) -> CircuitOptions:
+        """Return the same options with every name checked and every default spelled out.
+
+        Args:
+            inputs: The names of the input relations.
+            views: The names of the views.
+
+        Returns:
+            Options whose ``outputs`` and ``materialize`` are tuples of names, in the order of the
+            circuit, so that a set and a list of the same names give the same circuit.
+
+        Raises:
+            CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
+            InputOptionsError: ``input_options`` name an unknown input.
+
+        >>> CircuitOptions(materialize=True).resolve(["e"], ["v"]).materialize
+        ('e', 'v')
+        """
+        relations = [*inputs, *views]
+        materialize = self.materialize
+        if isinstance(materialize, bool):
+            materialize = relations if materialize else ()
+        outputs = views if self.outputs is None else self.outputs
+        return replace(
+            self,
+            outputs=_select("outputs", outputs, views),
+            materialize=_select("materialize", materialize, relations),
+            input_options=check_options(self.input_options, inputs),
+        )
+
+
+def _select(role: str, names: Collection[str], known: Collection[str]) -> tuple[str, ...]:
+    """The names, in the order of the known ones."""
+    if isinstance(names, str):
+        raise CircuitError(f"{role}: {names!r} is one text, not a collection: give [{names!r}]")
+    check_type(role, names, Collection, "a collection of names")
+    for name in names:
+        if not isinstance(name, str) or name not in known:
+            raise CircuitError(
+                f"{role}: {name!r} is not there; known are {', '.join(known)}: "
+                "add its definition or drop the name"
+            )
+    return tuple(name for name in known if name in names)

@@ -1,0 +1,148 @@
+"""Node: the interface of every plan node; rules, the graph and explain need no list of node types.
+
+A node class states everything that is asked of it. `Plan.key` and `Plan.label` are abstract, so a
+node class without them cannot be instantiated: a missing key would merge operators that differ.
+The other defaults are those that are safe for an unknown node: not linear, not partitionable, every
+column nullable.
+
+Subclass `LeafNode`, `UnaryNode`, `BinaryNode` or `NaryNode` by the number of inputs. Then register
+the operator that executes the node (`circuits.runtime.operators.registry`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from circuits.plan.columns import Fields
+
+__all__ = ["BinaryNode", "LeafNode", "NaryNode", "Plan", "UnaryNode"]
+
+
+class Plan(ABC):
+    """A plan: a node and, below it, its inputs. Nodes are frozen dataclasses.
+
+    Attributes:
+        is_linear: True if the node computes f(a + b) = f(a) + f(b) in all inputs together.
+        is_commutative: True if the order of the inputs does not affect the rows.
+    """
+
+    is_linear: ClassVar[bool] = False
+    is_commutative: ClassVar[bool] = False
+
+    if TYPE_CHECKING:  # some nodes have properties of these names, others dataclass fields
+
+        @property
+        @abstractmethod
+        def fields(self) -> Fields:
+            """The columns of the rows: names, types, and which of them contain no NULL."""
+
+        @property
+        @abstractmethod
+        def inputs(self) -> tuple[Plan, ...]:
+            """The plans below, in order."""
+
+    @abstractmethod
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        """The same node over other inputs, as many as it has."""
+
+    @abstractmethod
+    def key(self) -> tuple[object, ...]:
+        """The parameters that decide which rows the node computes from its inputs.
+
+        Two nodes of one class with equal keys and equal inputs are one operator
+        (`circuits.plan.structural_hash`). Names of columns are not part of the key.
+        """
+
+    @abstractmethod
+    def label(self) -> str:
+        """One line that says what the node computes, with names of columns, for explain."""
+
+    @property
+    def references(self) -> tuple[Plan, ...]:
+        """Nodes whose operators this operator calls, without reading their rows."""
+        return ()
+
+    @property
+    def partitioning(self) -> tuple[int, ...] | None:
+        """Columns of the only input: rows that differ in them do not affect each other's results.
+
+        So the node can be computed for each part of a partition by these columns, and the results
+        added up. None if the node has no such columns; a linear node needs none.
+        """
+        return None
+
+    def is_nullable(self, column: int) -> bool:
+        """Return False if the column never contains NULL; computed once per node and column."""
+        known = self.memo.get(column)
+        if known is None:
+            known = self.memo[column] = self._may_be_null(column)
+        return bool(known)
+
+    def _may_be_null(self, column: int) -> bool:
+        return True
+
+    @cached_property
+    def memo(self) -> dict[object, Any]:
+        """Results that rules derive from the node, so that each is computed once for all paths."""
+        return {}
+
+
+class LeafNode(Plan):
+    """A node without inputs."""
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        assert not inputs
+        return self
+
+
+@dataclass(frozen=True)
+class UnaryNode(Plan):
+    """A node over one input; by default with the columns of the input."""
+
+    input: Plan
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return (self.input,)
+
+    @property
+    def fields(self) -> Fields:
+        return self.input.fields
+
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        (input,) = inputs
+        return replace(self, input=input)
+
+
+@dataclass(frozen=True)
+class BinaryNode(Plan):
+    """A node over a left and a right input."""
+
+    left: Plan
+    right: Plan
+
+    @property
+    def inputs(self) -> tuple[Plan, ...]:
+        return self.left, self.right
+
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        left, right = inputs
+        return replace(self, left=left, right=right)
+
+
+@dataclass(frozen=True)
+class NaryNode(Plan):
+    """A node over any number of inputs."""
+
+    inputs: tuple[Plan, ...]
+
+    def with_inputs(self, inputs: Sequence[Plan]) -> Self:
+        return replace(self, inputs=tuple(inputs))

@@ -1,0 +1,67 @@
+"""Graph node: one operator, recursion or input of a graph, and how it is run on deltas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from circuits.plan.nodes import Plan
+from circuits.runtime.operators.operator import Operator, Result, StepContext
+from dbsp_wcoj import ZSet
+
+__all__ = ["Node", "prepare_node"]
+
+
+@dataclass
+class Node:
+    """A node of a graph.
+
+    Attributes:
+        name: The name of an input, or ``#`` and the position, as `Circuit.explain` shows it.
+        state_name: The name of an input, or ``#`` and a structural hash
+            (`circuits.plan.structural_hash`); names the state, so it does not depend on positions.
+        hash: The structural hash of the plan, in full.
+        plan: The plan that it computes.
+        inputs: The positions of the nodes that it reads.
+        operator: What computes it; None for inputs, recursive references and fixpoints.
+        is_arranged: True if its rows are a relation that joins share.
+        is_nested: True if a nested circuit runs it.
+    """
+
+    name: str
+    state_name: str
+    hash: str
+    plan: Plan
+    inputs: tuple[int, ...]
+    operator: Operator | None
+    is_arranged: bool = False
+    is_nested: bool = False
+    empty: ZSet = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.empty = ZSet.empty(len(self.plan.fields))
+
+
+def prepare_node(
+    number: int, node: Node, deltas: Sequence[ZSet], context: StepContext, rows: int = 0
+) -> Result:
+    """The delta of a node for deltas of its inputs, and the change of its state.
+
+    Stages the delta for the joins that read the node.
+
+    Args:
+        number: The position of the node, for errors about limits.
+        node: A node with an operator.
+        deltas: The deltas of its inputs.
+        context: The step.
+        rows: The rows that the node has emitted in earlier iterations of the step.
+    """
+    assert node.operator is not None
+    budget = context.budget
+    budget.start_operator(number, rows)
+    delta, staged = node.operator.prepare(deltas, context)
+    size = len(delta)
+    budget.finish_operator(rows + size, delta.arity, size)
+    if node.is_arranged and size:
+        context.shared.add(node.name, delta)
+    return delta, staged

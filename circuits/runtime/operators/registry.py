@@ -1,0 +1,196 @@
+"""Registry: which operator executes which plan node; the one place that lists them.
+
+To add an operator, write a node class (`circuits.plan.node`) and an operator class
+(`circuits.runtime.operators.operator`), then register a factory for the node here. Rewriting,
+common-subexpression elimination, state, explain and recursion then work without further changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from circuits.errors import CircuitError
+from circuits.plan.node import Plan
+from circuits.plan.nodes import (
+    Aggregate,
+    Distinct,
+    Filter,
+    FinalAggregate,
+    Join,
+    Map,
+    Negate,
+    PartialAggregate,
+    Positive,
+    RecursiveDistinct,
+    RowIdDecode,
+    RowIdEncode,
+    TopK,
+    Union,
+    Values,
+)
+from circuits.runtime.operators.aggregate import AggregateOperator
+from circuits.runtime.operators.distinct import DistinctOperator, to_bag, to_set
+from circuits.runtime.operators.join import JoinOperator, JoinOptions
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.linear import (
+    FilterOperator,
+    MapOperator,
+    NegateOperator,
+    UnionOperator,
+)
+from circuits.runtime.operators.operator import Operator
+from circuits.runtime.operators.partial_aggregate import (
+    FinalAggregateOperator,
+    PartialAggregateOperator,
+)
+from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
+from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.values import ValuesOperator
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import Relations
+
+__all__ = ["OperatorContext", "OperatorRegistry", "builtin_operators"]
+
+Node = TypeVar("Node", bound=Plan)
+
+
+@dataclass(frozen=True)
+class OperatorContext:
+    """The parts of a graph that operators are built from.
+
+    Attributes:
+        codecs: The codes of values.
+        relations: The traces that joins share.
+        joining: How joins are computed.
+        inputs: The names of the node's inputs, which are those of their relations.
+        references: The operators of the node's references (`circuits.plan.node.Plan.references`).
+    """
+
+    codecs: Codecs
+    relations: Relations
+    joining: JoinOptions
+    inputs: tuple[str, ...] = ()
+    references: tuple[Operator | None, ...] = ()
+
+
+#: Builds the operator of a node.
+OperatorFactory = Callable[[Any, OperatorContext], Operator]
+
+
+@dataclass(frozen=True)
+class OperatorRegistry:
+    """Factories of operators, by the class of the node.
+
+    Attributes:
+        factories: The factory of each node class.
+        joins: The node classes whose operators read their inputs as shared relations.
+    """
+
+    factories: Mapping[type[Plan], OperatorFactory] = field(default_factory=dict)
+    joins: frozenset[type[Plan]] = frozenset()
+
+    def with_operator(
+        self,
+        node: type[Node],
+        factory: Callable[[Node, OperatorContext], Operator],
+        *,
+        reads_relations: bool = False,
+    ) -> OperatorRegistry:
+        """A registry that has this factory, too.
+
+        Args:
+            node: The class of the node.
+            factory: Builds the operator of a node.
+            reads_relations: True if the operator looks rows up in the shared traces of its inputs,
+                which the graph then arranges.
+
+        Raises:
+            CircuitError: A node class of this name is registered; the names tell nodes apart
+                (`circuits.plan.structural_hash`).
+        """
+        if any(known.__name__ == node.__name__ for known in self.factories):
+            raise CircuitError(
+                f"a plan node {node.__name__} is registered already: choose another class name"
+            )
+        joins = self.joins | {node} if reads_relations else self.joins
+        return OperatorRegistry({**self.factories, node: factory}, joins)
+
+    def operator(self, plan: Plan, context: OperatorContext) -> Operator:
+        """The operator that executes a node.
+
+        Raises:
+            CircuitError: No operator is registered for the class of the node.
+        """
+        factory = self.factories.get(type(plan))
+        if factory is None:
+            raise CircuitError(
+                f"no operator executes a plan node {type(plan).__name__}: register one "
+                "(circuits.runtime.operators.registry)"
+            )
+        return factory(plan, context)
+
+
+def _filter(plan: Filter, context: OperatorContext) -> Operator:
+    return FilterOperator(plan.predicate, plan.input.fields, context.codecs)
+
+
+def _map(plan: Map, context: OperatorContext) -> Operator:
+    return MapOperator(plan.expressions, plan.input.fields, context.codecs)
+
+
+def _join(plan: Join, context: OperatorContext) -> Operator:
+    return JoinOperator(plan, context.inputs, context.relations, context.joining)
+
+
+def _row_id_encode(plan: RowIdEncode, context: OperatorContext) -> Operator:
+    return RowIdEncodeOperator(plan.kept, len(plan.encoded))
+
+
+def _row_id_decode(plan: RowIdDecode, context: OperatorContext) -> Operator:
+    encoders = _encoders(context.references)
+    columns = [column for column, _ in plan.row_ids]
+    return RowIdDecodeOperator([*zip(columns, encoders, strict=True)], len(plan.fields))
+
+
+def _encoders(operators: Sequence[Operator | None]) -> list[RowIdEncodeOperator]:
+    found = [one for one in operators if isinstance(one, RowIdEncodeOperator)]
+    assert len(found) == len(operators)
+    return found
+
+
+def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Operator:
+    mode = plan.mode
+    if mode.kind == "set":
+        return RecursiveSetOperator(len(plan.fields))
+    if mode.kind == "bag":
+        return RecursiveBagOperator()
+    assert mode.column is not None
+    return RecursiveMinMaxOperator(len(plan.fields), mode.column, least=mode.kind == "min")
+
+
+#: The nodes of physical plans. Inputs (Scan), RecursiveReference and Fixpoint have no operator.
+_FACTORIES: dict[type[Plan], OperatorFactory] = {
+    Values: lambda plan, context: ValuesOperator(plan, context.codecs),
+    Filter: _filter,
+    Map: _map,
+    Union: lambda plan, context: UnionOperator(len(plan.fields)),
+    Negate: lambda plan, context: NegateOperator(),
+    Distinct: lambda plan, context: DistinctOperator(len(plan.fields), to_set),
+    Positive: lambda plan, context: DistinctOperator(len(plan.fields), to_bag),
+    RecursiveDistinct: _recursive_distinct,
+    Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
+    TopK: lambda plan, context: TopKOperator(plan, context.codecs),
+    PartialAggregate: lambda plan, context: PartialAggregateOperator(plan, context.codecs),
+    FinalAggregate: lambda plan, context: FinalAggregateOperator(plan, context.codecs),
+    RowIdEncode: _row_id_encode,
+    RowIdDecode: _row_id_decode,
+    Join: _join,
+}
+
+
+def builtin_operators() -> OperatorRegistry:
+    """The operators of this library."""
+    return OperatorRegistry(_FACTORIES, frozenset({Join}))
