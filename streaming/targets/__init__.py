@@ -1,8 +1,8 @@
 """Targets: the places that receive the changes of views (`streaming.targets.target`).
 
 ``ParquetTarget``, ``DeltaTarget`` and ``SqlTarget`` are durable and receive each micro-batch
-exactly once. ``MemoryTarget`` and ``ConsoleTarget`` serve to look at views, and ``FrameTarget`` calls a
-function of the user.
+exactly once. ``MemoryTarget`` and ``ConsoleTarget`` serve to look at views, and ``FrameTarget``
+calls a function of the user.
 """
 
 from streaming.targets.console import ConsoleTarget
