@@ -21,7 +21,7 @@ Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -69,6 +69,7 @@ from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -618,7 +619,7 @@ class Circuit:
 
 
 @dataclass
-class CircuitStep:
+class CircuitStep(Staged):
     """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state.
 
     Attributes:
@@ -643,6 +644,11 @@ class CircuitStep:
     seconds: Mapping[str, float] = field(default_factory=dict)
     turn: WriterTurn | None = None
     _abandoned: bool = field(default=False, init=False)
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change."""
+        return self.step.changes
 
     def commit(self) -> None:
         """Make the step the state of the circuit; any thread may, also one that did not prepare it.

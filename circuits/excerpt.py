@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_EXCERPT_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "excerpt", "shortened"]
+__all__ = ["MAX_EXCERPT_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "excerpt", "shorten"]
 
 #: How many characters of a value an error message shows.
 MAX_EXCERPT_CHARACTERS: Final = 200
@@ -34,10 +34,10 @@ def excerpt(value: object, limit: int = MAX_EXCERPT_CHARACTERS) -> str:
     return f"{shown[:limit]}…"
 
 
-def shortened(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
+def shorten(text: str, limit: int = MAX_MESSAGE_CHARACTERS) -> str:
     """Return a text as it is; if it is longer than ``limit``, its beginning and its length.
 
-    >>> shortened("no 1", 4), shortened("no 1111", 4)
+    >>> shorten("no 1", 4), shorten("no 1111", 4)
     ('no 1', 'no 1… (7 characters)')
     """
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -24,7 +24,7 @@ from dbsp_wcoj.errors import (
     WeightError,
     WeightOverflowError,
 )
-from dbsp_wcoj.formulas import CustomFormula, Formula, Term
+from dbsp_wcoj.formulas import CustomFormula, DeltaTerm, Formula
 from dbsp_wcoj.generic_join import generic_join, generic_join_chunks
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
@@ -41,6 +41,7 @@ __all__ = [
     "CustomFormula",
     "DbspWcojError",
     "DeltaQuery",
+    "DeltaTerm",
     "Formula",
     "FormulaError",
     "LimitError",
@@ -51,7 +52,6 @@ __all__ = [
     "RelationsStep",
     "Stats",
     "StepLimits",
-    "Term",
     "Trace",
     "UnknownRelationError",
     "UnsafeVariableError",

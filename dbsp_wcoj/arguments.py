@@ -1,8 +1,8 @@
 """Arguments of public functions: one check of their Python types, with one error.
 
 The rule of the package: an argument of the wrong Python type raises `ArgumentTypeError`, which is a
-``TypeError`` and an error of the package's tree; a value that does not fit raises the error of the
-tree that names the fault. Nothing else leaves a public function.
+``TypeError`` and a `DbspWcojError`; an invalid value raises the subclass of `DbspWcojError` that
+names the fault. A public function raises nothing else.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dbsp_wcoj.errors import ArgumentTypeError
 
 __all__ = ["check_type"]
 
-# Characters of a value in a message.
-_MAX_SHOWN: Final = 60
+# A message shows this many characters of a value.
+_MAX_VALUE_CHARACTERS: Final = 60
 
 
 def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: str) -> None:
-    """Refuse an argument that is not of a Python type.
+    """Check the Python type of an argument.
 
     Args:
-        name: Of the argument.
+        name: The name of the argument.
         value: The argument.
-        kinds: The types that it may have; a bool is no int.
-        what: What to give, for the message.
+        kinds: The types that it may have; a bool is not an int.
+        what: A description of a valid value, for the message.
 
     Raises:
-        ArgumentTypeError: It is of another type.
+        ArgumentTypeError: The argument has another type.
 
     >>> check_type("text", None, str, "a text")
     Traceback (most recent call last):
@@ -37,6 +37,6 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...], what: s
     if isinstance(value, kinds) and not (isinstance(value, bool) and kinds is int):
         return
     shown = repr(value)
-    if len(shown) > _MAX_SHOWN:
-        shown = f"{shown[:_MAX_SHOWN]}..."
+    if len(shown) > _MAX_VALUE_CHARACTERS:
+        shown = f"{shown[:_MAX_VALUE_CHARACTERS]}..."
     raise ArgumentTypeError(f"{name} is {shown}, of type {type(value).__name__}: give {what}")

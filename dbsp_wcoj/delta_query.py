@@ -1,16 +1,16 @@
-"""An N-way join, maintained: deltas of the relations in, the delta of the view out.
+"""A maintained N-way join: it maps deltas of the relations to the delta of the view.
 
 ::
 
     delta_query.step({"e": delta})
         for each term of the formula that is not zero:     formulas.terms
             run it as one generic join over old, delta and new views
-        add the terms up; then make the delta part of the traces
+        sum the terms; then add the delta to the traces
 
-Old, delta and new are chosen per atom and are lists of immutable runs, so a self-join sees exactly
-the versions that its formula names. Everything that can fail comes before the first change of
+Old, delta and new are chosen per atom and are lists of immutable runs, so a self-join reads exactly
+the versions that its formula names. Everything that can fail happens before the first change of
 state: a step happens as a whole or not at all. Terms with an empty view are skipped, so a backfill
-(everything in the first step) is one generic join.
+(all rows in the first step) is one generic join.
 
 State: the relations' traces in the column orders that the terms need, and nothing else; no
 intermediate result is kept from one step to the next.
@@ -18,7 +18,7 @@ intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -30,8 +30,8 @@ from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
-from dbsp_wcoj.formulas import Formula, Term
-from dbsp_wcoj.generic_join import PARALLEL_MINIMUM, parse_query
+from dbsp_wcoj.formulas import DeltaTerm, Formula
+from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.explain import explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
@@ -39,7 +39,7 @@ from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.run import WHOLE, Ranges, value_ranges
-from dbsp_wcoj.storage.trace import Trace, TraceStep
+from dbsp_wcoj.storage.trace import Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -47,12 +47,12 @@ __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a view has done and what it holds.
+    """Counters of a view, and the size of its state.
 
     Attributes:
         joins: Binary joins run so far: a product of k views counts k - 1.
-        proposals: Values proposed, or handed to an innermost intersection, so far.
-        intersections: Look-ups of a proposed value in another atom so far.
+        proposals: Values that were proposed, or passed to an innermost intersection, so far.
+        intersections: Look-ups of proposed values in other atoms so far.
         rows_by_run: Rows of each run, oldest first, by arrangement.
         bytes: Bytes of all runs.
     """
@@ -64,21 +64,30 @@ class Stats:
     bytes: int
 
 
-class PreparedStep:
-    """A step that is computed but has not happened; ``delta`` is the view's delta."""
+class PreparedStep(Staged):
+    """A step that is computed and not committed.
+
+    Attributes:
+        delta: The view's delta.
+    """
 
     __slots__ = ("_step", "delta")
 
     def __init__(self, delta: ZSet, step: RelationsStep) -> None:
-        """Keep the staged step beside the delta that it gives."""
+        """Store the staged step and its delta."""
         self.delta = delta
         self._step = step
 
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of the relations."""
+        return self._step.changes
+
     def commit(self) -> None:
-        """Make the step happen; there is nothing left that could fail but memory.
+        """Commit the step; only a lack of memory can still fail.
 
         Raises:
-            DbspWcojError: Another step has happened since this one was prepared, or this one has.
+            DbspWcojError: This step or a later one has already been committed.
         """
         self._step.commit()
 
@@ -86,18 +95,18 @@ class PreparedStep:
 class DeltaQuery:
     """A maintained conjunctive query.
 
-    One step at a time: a second thread that comes in between gets an error, not a wrong answer.
-    Nothing else of a view is for several threads; `circuits.Circuit` is.
+    A view computes one step at a time: a second thread gets an error, not a wrong answer. A view
+    has no other protection against concurrent threads; `circuits.Circuit` has.
 
     Args:
         query: The query, or its text.
         formula: Name of the delta formula (`Formula`); or "auto", which chooses one for each step
             by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms, which is
             accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
-        executor: Where parts of large steps run at the same time; the engine makes no threads.
-        parts: How many parts a large step is cut into; a few per thread balance the load.
-        relations: Traces that the view shares with others; it is then evaluated by `evaluate`
-            only, and the shared step is committed once for all.
+        executor: Runs parts of large steps in parallel; the engine creates no threads.
+        parts: The number of parts of a large step; a few per thread balance the load.
+        relations: Traces that the view shares with others; the view then only has `evaluate`,
+            and the caller commits the shared step once.
 
     Raises:
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
@@ -118,7 +127,7 @@ class DeltaQuery:
         self,
         query: Query | str,
         *,
-        formula: FormulaName | str | Sequence[Term | str] = Formula.collapsed,
+        formula: FormulaName | str | Sequence[DeltaTerm | str] = Formula.collapsed,
         executor: Executor | None = None,
         parts: int = 1,
         relations: Relations | None = None,
@@ -144,24 +153,24 @@ class DeltaQuery:
         """Apply the deltas of one step and return the delta of the view.
 
         Args:
-            deltas: A delta for each relation that changed; others have an empty one.
+            deltas: A delta for each changed relation; the others do not change.
 
         Returns:
             Z-set of arity ``len(query.head)``; its sum over all steps is the view.
 
         Raises:
-            UnknownRelationError: A name that is no relation of the query.
-            ArityError: A delta of another arity.
+            UnknownRelationError: A name is not a relation of the query.
+            ArityError: A delta has another arity than its relation.
             WeightOverflowError: A weight, or a sum or product on the way to it, leaves int64.
-                Formulas take different ways: close to the limit one may raise, another not.
+                Formulas compute different sums: close to the limit one may raise, another not.
             DbspWcojError: Another step of the view is being computed.
             After an error the state is as before the step.
 
         Complexity:
-            O(terms * AGM(query with the delta in one place) * log N), independent of how the
-            relations came to be; plus the amortised upkeep of the traces.
+            O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;
+            plus the amortised maintenance of the traces.
         """
-        self._enter()
+        self._acquire()
         try:
             if self._small is not None:
                 found = self._small.step(deltas)
@@ -176,7 +185,7 @@ class DeltaQuery:
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
-        """Compute a step without making it happen, for those who have more to do before it does.
+        """Compute a step without committing it, for callers with more work before the commit.
 
         Args:
             deltas: As `step`.
@@ -188,13 +197,13 @@ class DeltaQuery:
         return PreparedStep(self.evaluate(step), step)
 
     def evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
-        """The view's delta in a staged step of its relations; nothing changes.
+        """Compute the view's delta of a staged step of its relations, without a change of state.
 
-        For views that share their relations: `Relations.stage`, evaluate each, commit.
+        For views that share their relations: `Relations.stage`, evaluate each view, commit.
 
         Args:
             step: The staged step.
-            budget: How much the step may use; without it there is no limit.
+            budget: Limits the step; without it there is no limit.
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
@@ -202,9 +211,9 @@ class DeltaQuery:
             DbspWcojError: The step is of other relations or of an earlier version of them, or
                 another step of the view is being computed.
         """
-        check_type("step", step, RelationsStep, "what Relations.stage returned")
+        check_type("step", step, RelationsStep, "the result of Relations.stage")
         step.check(self._relations)
-        self._enter()
+        self._acquire()
         try:
             return self._evaluate(step, budget)
         finally:
@@ -213,20 +222,20 @@ class DeltaQuery:
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """As `step`, in Z-sets of at most 65,536 rows whose sum is the delta of the view.
 
-        For steps whose output may be larger than memory; one thread computes it. The step happens
-        when the iterator is exhausted; if that is closed before, nothing has changed. Until then
-        the view can do nothing else.
+        For steps whose output may be larger than memory; one thread computes it. The step is
+        committed when the iterator is exhausted; if the caller closes it earlier, nothing changes.
+        Until then the view cannot run another step.
 
         Args:
             deltas: As `step`.
 
         Raises:
-            As `step`; what is wrong with the deltas at once, an overflow on the way.
+            As `step`; wrong deltas in this call, an overflow while the caller iterates.
         """
         return self._step_chunks(self._stage(deltas))
 
     def _step_chunks(self, step: RelationsStep) -> Iterator[ZSet]:
-        self._enter()
+        self._acquire()
         try:
             if self.query.head:
                 yield from self._chunks(step.by_name, None, parallel=False)
@@ -237,13 +246,13 @@ class DeltaQuery:
             self._lock.release()
 
     def explain(self, traces: Mapping[str, Trace] | None = None) -> str:
-        """The plan that runs, as text: terms, variable orders, arrangements, bounds and counts.
+        """Describe the plan that runs: terms, variable orders, arrangements, bounds and counts.
 
-        Counts are of all work so far, that of a step that is being computed included.
+        The counts include all work so far, even of a step that is being computed.
 
         Args:
             traces: The relations to describe, by name; by default those that the view reads now,
-                which is for the thread that makes its steps.
+                which is safe only in the thread that runs its steps.
         """
         plan_cache = self._plan_cache
         known = plan_cache.traces if traces is None else {n: traces[n] for n in plan_cache.traces}
@@ -256,7 +265,7 @@ class DeltaQuery:
 
     @property
     def stats(self) -> Stats:
-        """Counters since the view was made, and the state that it holds now."""
+        """Counters since the view was created, and the size of its current state."""
         counted = self._plan_cache.retired_counters.copy()
         for term in self._plan_cache.terms:
             counted += term.physical.counters.sum(axis=0)
@@ -278,18 +287,18 @@ class DeltaQuery:
 
     @property
     def plans(self) -> dict[str, Any] | None:
-        """How the terms are planned, if not as those of a new view: of plain lists and dicts.
+        """The variable orders of the terms as lists and dicts, for `resume`; None as in a new view.
 
-        The same object until a term is planned anew. For `resume`.
+        The same object until a term is planned again.
         """
         return self._plan_cache.plans
 
     def resume(self, plans: dict[str, Any] | None) -> None:
-        """Go on after the shared relations have been loaded (`dbsp_wcoj.storage.trace.Trace.load`).
+        """Plan the terms again after the relations have been loaded (`Trace.load`).
 
         Args:
-            plans: As `plans` was in the view that the rows come from, one of the same query and
-                formula; None to plan by what the relations are like.
+            plans: The `plans` of the view whose rows were stored, of the same query and formula;
+                None to plan with statistics of the relations.
 
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
@@ -303,11 +312,11 @@ class DeltaQuery:
             )
         return self._relations.stage(deltas)
 
-    def _enter(self) -> None:
-        # The kernel's stack and the places of the deltas belong to one step at a time.
+    def _acquire(self) -> None:
+        # The join buffers and the delta slots serve one step at a time.
         if not self._lock.acquire(blocking=False):
             raise DbspWcojError(
-                "another step of this view is being computed, or taken in chunks; one at a time: "
+                "another step of this view is being computed, or read in chunks; one at a time: "
                 "wait for it, or exhaust or close its chunks"
             )
 
@@ -320,16 +329,16 @@ class DeltaQuery:
         """The weight of the empty row."""
         if self._is_never_true:
             return 0
-        batch = self._plan_cache.ready(steps)
-        # The call that runs all terms at once does not pause for a look at the time.
-        at_once = budget is None or not budget.has_deadline
-        if batch.is_sum and at_once and (self._parts == 1 or not _is_large(steps)):
-            found = batch.total()
+        bound_terms = self._plan_cache.bind_step(steps)
+        # The call that runs all terms does not pause to check the time.
+        in_one_call = budget is None or not budget.has_deadline
+        if bound_terms.is_sum and in_one_call and (self._parts == 1 or not _is_large(steps)):
+            found = bound_terms.total()
             if found is not None:
                 self._joins += found[1]
-                self._plan_cache.learn()
+                self._plan_cache.record_cost()
                 return found[0]
-        products = self._products(batch, steps, budget)
+        products = self._products(bound_terms, steps, budget)
         return sum([physical.total(ranges, pool, budget) for physical, ranges, pool in products])
 
     def _chunks(
@@ -338,27 +347,29 @@ class DeltaQuery:
         """The rows of the view's delta, chunk by chunk."""
         if self._is_never_true:
             return
-        batch = self._plan_cache.ready(steps)
-        for physical, ranges, executor in self._products(batch, steps, budget, parallel=parallel):
+        bound_terms = self._plan_cache.bind_step(steps)
+        for physical, ranges, executor in self._products(
+            bound_terms, steps, budget, parallel=parallel
+        ):
             yield from physical.chunks(ranges, executor, budget)
 
     def _products(
         self,
-        batch: BoundTerms,
+        bound_terms: BoundTerms,
         steps: Mapping[str, TraceStep],
         budget: Budget | None,
         *,
         parallel: bool = True,
     ) -> Iterator[tuple[PhysicalTerm, Ranges, Executor | None]]:
-        """The products of the step that are not zero and add to ``D_n``, ready to run.
+        """Yield the products of the step that are not zero and add to ``D_n``, ready to run.
 
-        Products for the partial deltas of a recursion are run here, on the way.
+        The products of partial deltas run here, before the terms that read them.
         """
         atoms = len(self.query.body)
         partials: dict[int, list[ZSet]] = {}
         partial: Partial | None = None
         target = 0
-        for term in batch.terms:
+        for term in bound_terms.terms:
             if term.target != target:
                 target = term.target
                 pieces = partials.get(target - 1)
@@ -375,8 +386,8 @@ class DeltaQuery:
             elif parallel and self._parts > 1 and term.split is not None:
                 name, order = term.split
                 run = steps[name].run(order)
-                if run.rows >= PARALLEL_MINIMUM:
-                    parts = min(self._parts, -(-run.rows // PARALLEL_MINIMUM))
+                if run.rows >= MIN_PARALLEL_ROWS:
+                    parts = min(self._parts, -(-run.rows // MIN_PARALLEL_ROWS))
                     ranges, executor = value_ranges(run, parts), self._executor
             if target == atoms:
                 yield physical, ranges, executor
@@ -385,9 +396,9 @@ class DeltaQuery:
             else:
                 total = ZSet.scalar(physical.total(ranges, executor, budget))
                 partials.setdefault(target, []).append(total)
-        self._plan_cache.learn()
+        self._plan_cache.record_cost()
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:
-    """Whether a delta of the step is worth cutting."""
-    return any(len(step.delta) >= PARALLEL_MINIMUM for step in steps.values())
+    """Whether a delta of the step is large enough to be split."""
+    return any(len(step.delta) >= MIN_PARALLEL_ROWS for step in steps.values())

@@ -1,7 +1,7 @@
 """The errors of the relational core, one small tree.
 
-Every message shows three things: the value that was given, the bound that it breaks, and the way
-out. Catch ``DbspWcojError`` for all of them, or the one that you can do something about.
+Every message shows three things: the value, the limit that it breaks, and how to fix it. Catch
+``DbspWcojError`` for all of them, or the one that you can handle.
 
 ::
 
@@ -15,13 +15,13 @@ out. Catch ``DbspWcojError`` for all of them, or the one that you can do somethi
     ├── WeightOverflowError (ArithmeticError) a weight outside int64
     ├── ColumnTypeError                       values that a column cannot hold or order
     ├── LimitError                            a step that uses more than its limits allow
-    ├── FormulaError                          a delta formula that does not exist
-    └── VariableOrderError                    an order that is no permutation of the variables
+    ├── FormulaError                          a delta formula that does not exist or is not exact
+    └── VariableOrderError                    an order that does not permute the variables
 
-``UnknownRelationError`` is deliberately no ``KeyError``: a ``KeyError`` prints its message in
+``UnknownRelationError`` is deliberately not a ``KeyError``: a ``KeyError`` prints its message in
 quotes, and an ``except KeyError`` around a step would hide it.
 
-All of them survive pickling, since Spark carries them from executors to the driver.
+All of them can be pickled, because Spark sends them from executors to the driver.
 """
 
 from __future__ import annotations
@@ -74,15 +74,15 @@ def _syntax_error(message: str, line: int, column: int) -> QuerySyntaxError:
 
 
 class UnsafeVariableError(DbspWcojError):
-    """A variable is used where only a bound one can be, and no atom of the body binds it."""
+    """A variable has to be bound where it is used, and no atom of the body binds it."""
 
 
 class UnknownRelationError(DbspWcojError):
-    """A relation is named that is not there."""
+    """A relation name is unknown."""
 
 
 class ArgumentTypeError(DbspWcojError, TypeError):
-    """An argument is of the wrong Python type."""
+    """An argument has the wrong Python type."""
 
 
 class ArityError(DbspWcojError):
@@ -94,7 +94,7 @@ class WeightError(DbspWcojError):
 
 
 class WeightOverflowError(DbspWcojError, ArithmeticError):
-    """A weight does not fit int64; it is never wrapped around in silence."""
+    """A weight leaves int64; it never wraps around silently."""
 
 
 class ColumnTypeError(DbspWcojError):
@@ -102,13 +102,13 @@ class ColumnTypeError(DbspWcojError):
 
 
 class LimitError(DbspWcojError):
-    """A computation uses more rows, bytes or seconds than it may; or a limit is none.
+    """A computation exceeds a limit of rows, bytes or seconds; or a limit is not valid.
 
     Args:
-        message: What was used, and what is allowed.
+        message: The amount used, and the amount allowed.
         limit: The name of the limit, as in `dbsp_wcoj.limits.StepLimits`.
-        allowed: Its value.
-        reached: What was reached.
+        allowed: The value of the limit.
+        reached: The amount that exceeded it.
 
     >>> error = LimitError("11 rows", "max_step_rows", 10, 11)
     >>> str(error), error.limit, error.allowed, error.reached
@@ -132,7 +132,7 @@ class LimitError(DbspWcojError):
 
 
 class FormulaError(DbspWcojError):
-    """A delta formula is unknown, or is asked for atoms that the query does not have."""
+    """A delta formula is unknown, not exact, or does not fit the number of atoms."""
 
 
 class VariableOrderError(DbspWcojError):

@@ -42,9 +42,9 @@ __all__ = [
     "MAX_EXPANDED_ATOMS",
     "PARTIAL",
     "CustomFormula",
+    "DeltaTerm",
     "Factor",
     "Formula",
-    "Term",
     "View",
     "joins",
     "terms",
@@ -158,14 +158,14 @@ _TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class DeltaTerm:
     """One product, to be added to the partial delta ``D_target``.
 
     ``target`` counts from 1. The one-shot formulas add all their terms to ``D_n``. In the
     recursions ``PARTIAL`` in a term for ``D_i`` means ``D_{i-1}``, which is complete by then.
     ``PARTIAL`` comes first, then the atoms in ascending order. ``D_n`` is the delta of the join.
 
-    >>> term = Term(2, (PARTIAL, Factor(1, View.old)))
+    >>> term = DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
     >>> print(term, term.joins)
     D2 += D1 O2 1
     """
@@ -174,13 +174,13 @@ class Term:
     factors: tuple[Factor, ...]
 
     @staticmethod
-    def parse(text: str) -> Term:
+    def parse(text: str) -> DeltaTerm:
         """Read a term as ``str`` writes it.
 
         Raises:
             FormulaError: The text is not a term; the message shows the form of one.
 
-        >>> Term.parse("D2 += D1 O2") == Term(2, (PARTIAL, Factor(1, View.old)))
+        >>> DeltaTerm.parse("D2 += D1 O2") == DeltaTerm(2, (PARTIAL, Factor(1, View.old)))
         True
         """
         check_type("text", text, str, "a term, such as 'D2 += d1 N2'")
@@ -203,15 +203,15 @@ class Term:
                     f"{text.strip()!r} reads {name}; a term of D{target} can only read "
                     f"D{target - 1}"
                 )
-        return Term(target, tuple(factors))
+        return DeltaTerm(target, tuple(factors))
 
-    def when(self, changed: Collection[int]) -> Term:
+    def when(self, changed: Collection[int]) -> DeltaTerm:
         """The same product when only these atoms change: new views of other atoms become old ones.
 
-        >>> print(Term.parse("D3 += d1 N2 N3").when({0, 2}))
+        >>> print(DeltaTerm.parse("D3 += d1 N2 N3").when({0, 2}))
         D3 += d1 O2 N3
         """
-        return Term(
+        return DeltaTerm(
             self.target,
             tuple(
                 Factor(f.atom, View.old) if f.view is View.new and f.atom not in changed else f
@@ -237,13 +237,13 @@ class CustomFormula:
     ``D_{i-1}`` and one view of atom i. The order of terms and factors does not matter.
 
     Args:
-        terms: The terms, or their texts as `Term.parse` reads them. The number of atoms is the
+        terms: The terms, or their texts as `DeltaTerm.parse` reads them. The number of atoms is the
             largest target.
 
     Raises:
         FormulaError: A term is malformed, or the terms do not add up to the delta of the join; the
             message names the first product that is missing or superfluous.
-        ArgumentTypeError: A term is neither a `Term` nor a text.
+        ArgumentTypeError: A term is neither a `DeltaTerm` nor a text.
 
     Complexity:
         O(2^n) per term, with n atoms.
@@ -258,14 +258,16 @@ class CustomFormula:
 join of 2 atoms contains it once: remove it from a term
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[DeltaTerm, ...]
 
-    def __init__(self, terms: Iterable[Term | str]) -> None:
+    def __init__(self, terms: Iterable[DeltaTerm | str]) -> None:
         check_type("terms", terms, Iterable, "a list of terms")
         found = []
         for term in terms:
-            check_type("a term", term, (Term, str), "a Term, or a text such as 'D2 += d1 N2'")
-            found.append(_normalized(Term.parse(term) if isinstance(term, str) else term))
+            check_type(
+                "a term", term, (DeltaTerm, str), "a DeltaTerm, or a text such as 'D2 += d1 N2'"
+            )
+            found.append(_normalized(DeltaTerm.parse(term) if isinstance(term, str) else term))
         if not found:
             raise FormulaError("a formula has at least one term, such as 'D1 += d1'; got none")
         found.sort(key=lambda term: term.target)
@@ -298,7 +300,7 @@ join of 2 atoms contains it once: remove it from a term
 
 def terms(
     formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
-) -> tuple[Term, ...]:
+) -> tuple[DeltaTerm, ...]:
     """The terms of a formula over ``n`` atoms, in the order in which they run.
 
     A term is left out if it is zero, because it reads the delta of an unchanged atom or a partial
@@ -347,7 +349,7 @@ def terms(
     before, after = (View.old, View.new) if formula is Formula.collapsed else (View.new, View.old)
     # Σ_i  before_1 … before_{i-1}  d_i  after_{i+1} … after_n
     return tuple(
-        Term(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
+        DeltaTerm(n, (*_views(before, 0, i), Factor(i, View.delta), *_views(after, i + 1, n)))
         for i in atoms
     )
 
@@ -377,7 +379,7 @@ def _views(view: View, start: int, stop: int) -> tuple[Factor, ...]:
     return tuple(Factor(atom, view) for atom in range(start, stop))
 
 
-def _expanded(n: int, changed: list[int]) -> Iterator[Term]:
+def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # Σ over ∅≠S⊆changed of  Π_{i∈S} d_i · Π_{i∉S} O_i
     if len(changed) > MAX_EXPANDED_ATOMS:
         raise FormulaError(
@@ -386,12 +388,12 @@ def _expanded(n: int, changed: list[int]) -> Iterator[Term]:
         )
     for size in range(1, len(changed) + 1):
         for chosen in combinations(changed, size):
-            yield Term(
+            yield DeltaTerm(
                 n, tuple(Factor(i, View.delta if i in chosen else View.old) for i in range(n))
             )
 
 
-def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[Term]:
+def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTerm]:
     # recursive            D_i = D_{i-1} d_i + D_{i-1} O_i + O_1 … O_{i-1} d_i
     # recursive_collapsed  D_i = D_{i-1} N_i               + O_1 … O_{i-1} d_i
     # recursive_flipped    D_i = D_{i-1} O_i               + N_1 … N_{i-1} d_i
@@ -406,18 +408,18 @@ def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[Term]:
         if not partial_is_zero:
             for view in extended:
                 if view is not View.delta or i in changed:
-                    yield Term(i + 1, (PARTIAL, Factor(i, view)))
+                    yield DeltaTerm(i + 1, (PARTIAL, Factor(i, view)))
         if i in changed:
-            yield Term(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
+            yield DeltaTerm(i + 1, (*_views(before, 0, i), Factor(i, View.delta)))
             partial_is_zero = False
 
 
-def _nonzero(terms: Sequence[Term], changed: Collection[int]) -> tuple[Term, ...]:
+def _nonzero(terms: Sequence[DeltaTerm], changed: Collection[int]) -> tuple[DeltaTerm, ...]:
     """The terms that can be non-zero when only these atoms change, and whose sums are read."""
     if not changed:
         return ()
     written: set[int] = set()
-    found: list[Term] = []
+    found: list[DeltaTerm] = []
     for term in terms:
         is_zero = any(
             term.target - 1 not in written
@@ -429,7 +431,7 @@ def _nonzero(terms: Sequence[Term], changed: Collection[int]) -> tuple[Term, ...
             written.add(term.target)
             found.append(term)
     read = {terms[-1].target}
-    needed: list[Term] = []
+    needed: list[DeltaTerm] = []
     for term in reversed(found):
         if term.target in read:
             needed.append(term)
@@ -438,7 +440,7 @@ def _nonzero(terms: Sequence[Term], changed: Collection[int]) -> tuple[Term, ...
     return tuple(reversed(needed))
 
 
-def _normalized(term: Term) -> Term:
+def _normalized(term: DeltaTerm) -> DeltaTerm:
     """The term with its factors in ascending order, each atom once.
 
     Raises:
@@ -456,10 +458,10 @@ def _normalized(term: Term) -> Term:
             f"the term {_shortened(str(term))!r} is not a product for D{target}: multiply one view "
             f"of each of the atoms 1 … {target}, or D{target - 1} and one view of atom {target}"
         )
-    return Term(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
+    return DeltaTerm(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
 
 
-def _check_expansion(terms: Sequence[Term], n: int) -> None:
+def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
     """Compare the expansion of the terms with that of ``N_1 … N_n - O_1 … O_n``.
 
     A product over the atoms 1 … i is the set of atoms whose delta it reads, as the bits of a

@@ -1,8 +1,8 @@
 """The generic join of given relations: one function, two engines.
 
-The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join.join`); the
-reference engine is the readable one (`dbsp_wcoj.reference.join`), which shares no code with it and
-holds any ordered Python values.
+The compiled engine runs the kernel that delta terms run (`dbsp_wcoj.kernels.join.join`). The
+reference engine is the readable one (`dbsp_wcoj.reference.join`); it shares no code with the
+compiled engine and accepts any ordered Python values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dbsp_wcoj.zset import (
 )
 
 __all__ = [
-    "PARALLEL_MINIMUM",
+    "MIN_PARALLEL_ROWS",
     "Views",
     "generic_join",
     "generic_join_chunks",
@@ -57,11 +57,11 @@ View = ZSet | Trace
 Views = Sequence[View] | Mapping[str, View]
 Engine = Literal["compiled", "reference"]
 
-# Fewer rows than this are not worth handing to another thread, all or in one part.
-PARALLEL_MINIMUM = 4096
-# Neither is a join with fewer proposals, about a thousandth of a second, or such a part of one.
-PARALLEL_PROPOSALS = 1 << 22
-PART_PROPOSALS = 1 << 19
+# Fewer rows, in total or in one part, are not worth another thread.
+MIN_PARALLEL_ROWS = 4096
+# Neither is a join with fewer proposals (about a millisecond), or a part with fewer.
+MIN_PARALLEL_PROPOSALS = 1 << 22
+MIN_PART_PROPOSALS = 1 << 19
 
 
 def generic_join(
@@ -77,21 +77,21 @@ def generic_join(
     """Join all atoms of ``query``, binding one variable at a time.
 
     For each prefix the atom with the fewest extensions proposes and every other atom intersects,
-    so the work is within the AGM bound whatever the skew [1].
+    so the work stays within the AGM bound regardless of skew [1].
 
     Args:
         query: Conjunctive query, or its text.
-        views: One Z-set per atom in body order, or one per relation by name. A `Trace` can stand
-            for the sum of its deltas; where it is arranged as the plan reads it, it is not copied.
+        views: One Z-set per atom in body order, or one per relation by name. A `Trace` is read
+            as the sum of its deltas; it is not copied if it has the arrangement of the plan.
         order: A permutation of the query's variables; by default planned.
         engine: "compiled", or "reference" for the readable join, to compare with.
-        executor: Where the parts run at the same time; the kernel does not hold the GIL.
-        parts: How many pieces of about equal rows to cut the work into.
-        budget: How much the compiled engine may use; without it there is no limit.
+        executor: Runs the parts in parallel; the kernel does not hold the GIL.
+        parts: The number of parts of about equal rows into which the work is split.
+        budget: Limits the compiled engine; without it there is no limit.
 
     Returns:
         Consolidated Z-set of arity ``len(query.head)``. A row's weight is the product of the
-        weights of the rows it joins, summed over the variables that are not in the head.
+        weights of the rows that it joins, summed over the variables that are not in the head.
 
     Raises:
         UnknownRelationError: A relation of the query has no view.
@@ -133,9 +133,9 @@ def generic_join(
 def generic_join_chunks(
     query: Query | str, views: Views, *, order: Sequence[str] | None = None
 ) -> Iterator[ZSet]:
-    """As `generic_join`, in Z-sets of at most 65,536 rows whose sum is the result.
+    """As `generic_join`, but yield Z-sets of at most 65,536 rows whose sum is the result.
 
-    The memory is that of one chunk, however large the result is.
+    It needs the memory of one chunk, regardless of the size of the result.
 
     >>> pairs = ZSet.from_columns([range(1000)])
     >>> chunks = generic_join_chunks("q(a, b) :- r(a), r(b)", {"r": pairs})
@@ -151,17 +151,17 @@ def generic_join_chunks(
 
 
 def parse_query(query: Query | str) -> Query:
-    """A query, or that of a text.
+    """Return a query; parse it if it is a text.
 
     Raises:
-        ArgumentTypeError: It is neither.
+        ArgumentTypeError: It is neither a query nor a text.
         QuerySyntaxError, UnsafeVariableError, ArityError: As `Query.parse`.
     """
     return query if isinstance(query, Query) else Query.parse(query)
 
 
 class _OneShot:
-    """A query's plan over given views, each sorted once per column order."""
+    """A query's plan over given views, each of them sorted once per column order."""
 
     def __init__(self, query: Query, views: Sequence[View], order: Sequence[str] | None) -> None:
         check_constants(query)
@@ -214,9 +214,10 @@ class _OneShot:
     def _shares(
         self, executor: Executor | None, parts: int
     ) -> Iterator[tuple[Ranges, Executor | None]]:
-        """Ranges that cover all values, and where they run; each is run before the next is taken.
+        """Yield ranges that together cover all values, and the executor that runs them.
 
-        The first share is small. By what it proposed, the rest is cut into parts or is not.
+        The caller runs each share before it requests the next. The first share is small; its number
+        of proposals decides whether the rest is split into parts.
         """
         assert self.physical is not None
         physical, plan = self.physical, self.physical.plan
@@ -226,7 +227,7 @@ class _OneShot:
             if plan.splits(factor) and (id(view), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
-        pieces = -(-smallest.rows // PARALLEL_MINIMUM) if smallest is not None else 1
+        pieces = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
         if parts <= 1 or smallest is None or pieces == 1:
             yield WHOLE, None
             return
@@ -240,8 +241,8 @@ class _OneShot:
         last = WHOLE[0][1]
         if high == last:
             return
-        parts = min(parts, pieces, proposed // PART_PROPOSALS)
-        if proposed < PARALLEL_PROPOSALS or parts <= 1:
+        parts = min(parts, pieces, proposed // MIN_PART_PROPOSALS)
+        if proposed < MIN_PARALLEL_PROPOSALS or parts <= 1:
             yield [(high + 1, last)], None
             return
         ranges = value_ranges(smallest, parts)
@@ -255,7 +256,7 @@ def _is_empty(view: View) -> bool:
 
 
 def view_to_zset(view: View, arity: int) -> ZSet:
-    """The rows of a view; a trace keeps those without columns with one."""
+    """The rows of a view; a trace stores rows without columns with one column, which is dropped."""
     if isinstance(view, ZSet):
         return view
     zset = ZSet.empty(view.arity) if view.is_empty else view.to_zset()

@@ -114,9 +114,9 @@ step of 50 rows
     __slots__ = (
         "_bytes",
         "_clock",
-        "_given_rows",
         "_growing_bytes",
         "_growing_rows",
+        "_input_rows",
         "_limits",
         "_lock",
         "_max_bytes",
@@ -131,7 +131,7 @@ step of 50 rows
         self._limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._given_rows = 0
+        self._input_rows = 0
         self._bytes = 0
         self._growing_rows = 0
         self._growing_bytes = 0
@@ -142,8 +142,8 @@ step of 50 rows
         self.operator: int | None = None
 
     def add_input_rows(self, rows: int, columns: int) -> None:
-        """Count input rows of the step, which it may hold in addition to its limits."""
-        self._given_rows += rows
+        """Count input rows of the step, which do not count against its limits."""
+        self._input_rows += rows
         self._max_rows += rows
         self._max_bytes += WORD_BYTES * rows * (columns + 1)
 
@@ -187,7 +187,7 @@ step of 50 rows
             self._check()
 
     def finish_operator(self, rows: int, columns: int, added: int | None = None) -> None:
-        """Finish counting for the running operator, which now holds only its result.
+        """Finish counting for the running operator, of which only the result remains.
 
         Args:
             rows: All rows that it has produced in the step.
@@ -212,12 +212,12 @@ step of 50 rows
         if not self.has_deadline or self._clock is None:
             return
         seconds = self._clock() - self._start
-        most = self._limits.max_seconds
-        if most is not None and seconds > most:
+        allowed = self._limits.max_seconds
+        if allowed is not None and seconds > allowed:
             raise LimitError(
-                f"{seconds:.1f} seconds, and max_seconds={most} allows no more",
+                f"{seconds:.1f} seconds, and max_seconds={allowed} allows no more",
                 "max_seconds",
-                most,
+                allowed,
                 seconds,
             )
 
@@ -226,19 +226,19 @@ step of 50 rows
             raise LimitError(
                 f"{self._growing_rows:,} rows of one result, and max_step_rows="
                 f"{self._limits.max_step_rows} allows {self._max_rows:,} for a step of "
-                f"{self._given_rows:,} rows",
+                f"{self._input_rows:,} rows",
                 "max_step_rows",
                 self._limits.max_step_rows,
                 self._growing_rows,
             )
-        held = self._bytes + self._growing_bytes
-        if held > self._max_bytes:
+        used = self._bytes + self._growing_bytes
+        if used > self._max_bytes:
             raise LimitError(
-                f"{held:,} bytes of results, and max_step_bytes={self._limits.max_step_bytes} "
-                f"allows {self._max_bytes:,} for a step of {self._given_rows:,} rows",
+                f"{used:,} bytes of results, and max_step_bytes={self._limits.max_step_bytes} "
+                f"allows {self._max_bytes:,} for a step of {self._input_rows:,} rows",
                 "max_step_bytes",
                 self._limits.max_step_bytes,
-                held,
+                used,
             )
 
 

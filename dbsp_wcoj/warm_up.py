@@ -1,12 +1,13 @@
-"""Compiling the kernels before they are needed: at installation, or before the clock starts.
+"""Warm-up: compile the kernels before they are needed, at installation or before the first step.
 
 The kernels are compiled once for all queries, on the first machine that uses them (about fifty
-seconds), and kept on disk beside their sources, or where ``NUMBA_CACHE_DIR`` says; a later process
-loads them in a fraction of a second. Without this call that happens in the first steps of a view.
+seconds), and cached on disk beside their sources, or in ``NUMBA_CACHE_DIR``; a later process loads
+them in a fraction of a second. Without this call the first steps of a view compile them.
 
-numba compiles for the types of a call's arguments, which includes the layout of arrays. So kernels
-are run here by those who run them in steps, but for those of `dbsp_wcoj.kernels.values.digits`,
-whose only caller is above this layer. What only a profiler runs is left to it.
+numba compiles for the argument types of a call, including the layout of arrays. So the warm-up runs
+the kernels through the functions that run them in steps, except those of
+`dbsp_wcoj.kernels.values.digits`, whose only caller is above this layer. It leaves out the kernels
+that only a profiler runs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
+from dbsp_wcoj.kernels.compiled import address_of
 from dbsp_wcoj.kernels.values.digits import rounded_sums, split_numbers, whole_sums
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
@@ -33,18 +36,20 @@ def warm_up() -> None:
 
     >>> warm_up()
     """
-    _joins()
-    _tables()
-    _groups()
+    _warm_up_joins()
+    _warm_up_interners()
+    _warm_up_groups()
 
 
-def _joins() -> None:
+def _warm_up_joins() -> None:
     triangles = "n() :- e(a, b), e(b, c), e(a, c)"
     view = DeltaQuery(triangles)
     rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3)])
     for delta in (rows, rows, -rows):
         view.step({"e": delta})
     view.prepare({"e": rows}).commit()
+    for kernel in SUM_KERNELS.values():
+        address_of(kernel)
     generic_join(triangles, {"e": rows})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
@@ -57,10 +62,10 @@ def _joins() -> None:
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
     with ThreadPoolExecutor(1) as executor:
-        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sorted(executor)
+        ParallelSort(columns, np.ones(2, np.int64), 1, [0, 0], [1, 1]).sort(executor)
 
 
-def _tables() -> None:
+def _warm_up_interners() -> None:
     text = np.frombuffer(b"annbob", np.uint8)
     names = Interner()
     codes = names.intern(np.array([0, 3, 6]), text)
@@ -73,7 +78,7 @@ def _tables() -> None:
     many.rows(many.intern_rows(rows))
 
 
-def _groups() -> None:
+def _warm_up_groups() -> None:
     trace = Trace(2)
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)

@@ -1,8 +1,9 @@
 """Z-sets: finite maps from rows to non-zero integer weights, the values of every stream.
 
 A Z-set is immutable: one int64 array per column and one of weights, rows strictly increasing, no
-weight zero. Every constructor sorts and adds up (`consolidate`), so equal Z-sets have equal arrays.
-Z-sets of one arity are a group under addition; a relation is a Z-set, and so is its delta.
+weight zero. Every constructor sorts rows and sums their weights (`consolidate`), so equal Z-sets
+have equal arrays. The Z-sets of one arity are a group under addition; a relation is a Z-set, and so
+is its delta.
 
 Weights lie in ``[-(2**63 - 1), 2**63 - 1]``: leaving that range is an error, never a wrong weight.
 
@@ -38,12 +39,12 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 
 LIMIT: Final = 2**63 - 1
-#: More columns than this are taken for a mistake.
+#: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
-# Shared by small Z-sets: weights are never written to.
+# Shared by small Z-sets, because nobody writes to weights.
 _ONES: Final[Int64Array] = np.ones(1024, np.int64)
-_FEW: Final[Int64Array] = np.empty((1, 1), np.int64)
+_SMALL_SCRATCH: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
 
 
@@ -65,9 +66,9 @@ class ZSet:
     _weights: Int64Array
 
     def __init__(self, rows: Int64Array, weights: Int64Array) -> None:
-        """Take consolidated arrays as they are: ``(arity, n)`` rows, ``(n,)`` weights.
+        """Store consolidated arrays without checks: ``(arity, n)`` rows, ``(n,)`` weights.
 
-        For the engine; users have `from_columns`, which checks and consolidates.
+        For the engine; users call `from_columns`, which checks and consolidates.
         """
         self._rows = rows
         self._weights = weights
@@ -84,13 +85,13 @@ class ZSet:
         Args:
             rows: Tuples of integers, all of one length.
             weights: One integer per row; by default 1 each.
-            arity: Number of columns; needed only when there may be no row.
+            arity: Number of columns; only needed if there may be no rows.
 
         Raises:
-            ArityError: Rows of different lengths, or no row and no ``arity``.
-            ColumnTypeError: A value is not an integer of 64 bits.
-            WeightError: Weights of another number or type.
-            WeightOverflowError: The weights of a row add up to more than int64 holds.
+            ArityError: Rows of different lengths, or no rows and no ``arity``.
+            ColumnTypeError: A value is not a 64-bit integer.
+            WeightError: Not one integer weight per row.
+            WeightOverflowError: The sum of the weights of a row leaves int64.
 
         >>> ZSet.from_rows([(5,), (3,), (5,)], [1, 2, -1])
         ZSet({(3,): 2})
@@ -123,16 +124,16 @@ class ZSet:
         Args:
             columns: At least one one-dimensional integer array, all of one length n.
             weights: Integer array of length n; by default 1 each.
-            executor: Sorts one half of many rows, while this thread sorts the other.
+            executor: Sorts one half of a large input, while this thread sorts the other half.
 
         Raises:
             ArityError: No columns, or columns of different lengths.
             ColumnTypeError: A column does not hold integers that fit in int64.
             WeightError: Weights of another length or type.
-            WeightOverflowError: The weights of a row add up to more than int64 holds.
+            WeightOverflowError: The sum of the weights of a row leaves int64.
 
         Complexity:
-            O(n) when the rows are sorted, else O(n) for each byte in which they differ.
+            O(n) if the rows are sorted, else O(n) for each byte in which they differ.
 
         >>> ZSet.from_columns([np.array([2, 1]), np.array([3, 2])], np.array([1, -1]))
         ZSet({(1, 2): -1, (2, 3): 1})
@@ -157,7 +158,7 @@ class ZSet:
         if given is not None and len(given) != rows:
             raise WeightError(f"{len(given)} weights for {rows} rows; give one per row")
         if executor is not None and (cut := split_rows(arrays, given)) is not None:
-            found = cut.sorted(executor)
+            found = cut.sort(executor)
             if found is None:
                 raise _overflow(given)
             return ZSet(found[0], _ones(found[0].shape[1]) if found[1] is None else found[1])
@@ -177,7 +178,7 @@ class ZSet:
 
     @staticmethod
     def scalar(weight: int) -> ZSet:
-        """The Z-set of arity 0 that gives the empty row a weight.
+        """The Z-set of arity 0 with this weight of the empty row.
 
         Raises:
             WeightOverflowError: The weight leaves int64.
@@ -279,7 +280,7 @@ class ZSet:
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
-    """Add up Z-sets, pairing those of like size: O(rows log pieces)."""
+    """Sum Z-sets, pairing those of similar size: O(rows log pieces)."""
     stack: list[ZSet] = []
     for piece in pieces:
         stack.append(piece)
@@ -293,7 +294,7 @@ def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
 
 
 def to_storable(zset: ZSet) -> ZSet:
-    """The Z-set as runs hold it: rows without columns get one that is always 0."""
+    """The Z-set as runs store it: rows without columns get one column that is always 0."""
     if zset.arity:
         return zset
     return ZSet(np.zeros((1, len(zset)), np.int64), zset._weights)
@@ -344,9 +345,9 @@ def _all_integers(array: npt.NDArray[Any]) -> bool:
 
 
 def _weights(values: Any) -> Int64Array:
-    """Return weights as an int64 array, each of which has a negative."""
+    """Return weights as an int64 array whose negation does not overflow."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
-        return _negatable(values.copy())  # a copy: the caller may write to the original
+        return _check_negatable(values.copy())  # a copy: the caller may write to the original
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -360,12 +361,12 @@ def _weights(values: Any) -> Int64Array:
             f"weights have dtype {array.dtype} (first value {array[0]!r}); "
             f"give integers in [-{LIMIT}, {LIMIT}]"
         )
-    return _negatable(array.astype(np.int64))
+    return _check_negatable(array.astype(np.int64))
 
 
-def _negatable(weights: Int64Array) -> Int64Array:
-    """Refuse a weight without a negative."""
-    # Python's min is faster than a reduction over a handful.
+def _check_negatable(weights: Int64Array) -> Int64Array:
+    """Return the weights; raise an error if the negation of one overflows."""
+    # Python's min is faster than numpy's for a few values.
     lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
     if lowest < -LIMIT:
         raise WeightError(f"weight {lowest} has no negative; give integers from -{LIMIT} on")
@@ -373,7 +374,7 @@ def _negatable(weights: Int64Array) -> Int64Array:
 
 
 def _total(weights: Int64Array) -> int:
-    """The exact sum of weights, by whole columns where it cannot wrap around."""
+    """The exact sum of weights; numpy computes it if it cannot wrap around."""
     if len(weights) * int(np.abs(weights).max(initial=0)) <= LIMIT:
         return int(weights.sum())
     return sum(weights.tolist())
@@ -383,15 +384,15 @@ def _consolidated(columns: list[Int64Array], weights: Int64Array) -> ZSet:
     if not columns:
         return ZSet.scalar(_total(weights))
     if len(weights) == 1:
-        rows = np.array(columns)  # quicker than the general way, which copies less
+        rows = np.array(columns)  # faster for one row, though it copies more
     else:
         rows = np.concatenate(columns).reshape(len(columns), len(weights))
     return consolidated_rows(rows, weights)
 
 
 def sort_scratch(rows: int, extra: int = 0) -> Int64Array:
-    """Room for sorting so many rows, and ``extra`` words more per row; untouched until used."""
-    return _FEW if rows <= FEW else np.empty((SCRATCH + extra, rows), np.int64)
+    """Scratch memory for sorting ``rows`` rows, with ``extra`` more words per row."""
+    return _SMALL_SCRATCH if rows <= FEW else np.empty((SCRATCH + extra, rows), np.int64)
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from circuits.datalog.alternatives import alternatives, firmly_bound, is_condition
+from circuits.datalog.disjunctions import is_condition, split_alternatives, variables_bound_by_atoms
 from circuits.datalog.program import (
     Apply,
     Atom,
@@ -41,9 +41,9 @@ from circuits.datalog.program import (
     Variable,
     variables_of,
 )
-from circuits.datalog.scope import assignment, bound
+from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import all_of, apply, compared, expression
+from circuits.datalog.terms import apply, compare, conjoin, expression
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
@@ -62,7 +62,7 @@ from circuits.plan.nodes import (
 )
 from circuits.types.functions import call, common_type
 
-__all__ = ["Bindings", "Bodies", "united"]
+__all__ = ["Bindings", "BodyPlanner", "plan_union"]
 
 Scope = Mapping[str, Expression]
 
@@ -76,7 +76,7 @@ class Bindings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _JoinInput:
     """A factor of a Cross: a plan, and a term per column; ``context`` if of outer bindings."""
 
     plan: Plan
@@ -86,7 +86,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Bodies:
+class BodyPlanner:
     """Plans bodies over known relations.
 
     Args:
@@ -99,18 +99,18 @@ class Bodies:
     source: DatalogSource
     recursive: Collection[str] = ()
 
-    def plans(self, items: Items, needed: Collection[str]) -> list[Bindings]:
+    def plan_alternatives(self, items: Items, needed: Collection[str]) -> list[Bindings]:
         """Plans whose union binds the ``needed`` variables of a hygienic body.
 
         Raises:
             DatalogError: Types do not fit, or there are too many alternatives.
         """
         return [
-            self._conjunction(conjunction, {}, None)[0]
-            for conjunction in alternatives(items, needed, (), self.source)
+            self._plan_conjunction(conjunction, {}, None)[0]
+            for conjunction in split_alternatives(items, needed, (), self.source)
         ]
 
-    def _conjunction(
+    def _plan_conjunction(
         self, items: Items, outer: Scope, left: Plan | None
     ) -> tuple[Bindings, list[Expression]]:
         """A conjunction without distributed ors, and what it asks of the outer variables.
@@ -119,10 +119,10 @@ class Bodies:
         columns and then the conjunction's own, until the plan is made.
         """
         width = 0 if left is None else len(left.fields)
-        parts, rest = self._parts(items, outer)
+        parts, rest = self._join_inputs(items, outer)
         if left is not None:
-            parts += self._context(items, parts, outer, left)
-        own, conditions, rest = self._bind(parts, rest, outer, width)
+            parts += self._outer_bindings(items, parts, outer, left)
+        own, conditions, rest = self._bind_variables(parts, rest, outer, width)
         scope = {**outer, **own}
         negations: list[Not] = []
         for item in rest:
@@ -131,46 +131,54 @@ class Bodies:
             else:
                 assert isinstance(item, Not)
                 negations.append(item)
-        plan = _crossed([part.plan for part in parts])
-        inner = [c for c in conditions if _is_own(c, width)]
+        plan = _cross_join([part.plan for part in parts])
+        inner = [c for c in conditions if _reads_own_columns(c, width)]
         if inner:
-            plan = Filter(plan, all_of([_moved(c, -width) for c in inner]))
-        local = {name: _moved(e, -width) for name, e in own.items() if _is_own(e, width)}
+            plan = Filter(plan, conjoin([_shift_columns(c, -width) for c in inner]))
+        local = {
+            name: _shift_columns(e, -width)
+            for name, e in own.items()
+            if _reads_own_columns(e, width)
+        }
         for negation in negations:
-            plan = self._semi(plan, local, negation.items, anti=True)
-        asked = [c for c in conditions if not _is_own(c, width)]
+            plan = self._semijoin(plan, local, negation.items, anti=True)
+        asked = [c for c in conditions if not _reads_own_columns(c, width)]
         return Bindings(plan, local), asked
 
-    def _parts(self, items: Items, outer: Scope) -> tuple[list[_Part], list[Item]]:
+    def _join_inputs(self, items: Items, outer: Scope) -> tuple[list[_JoinInput], list[Item]]:
         """What is joined, and the other items."""
-        parts: list[_Part] = []
+        parts: list[_JoinInput] = []
         rest: list[Item] = []
         for item in items:
             if isinstance(item, Atom):
                 fields = self.relations[item.relation]
                 of = RecursiveReference if item.relation in self.recursive else Scan
-                parts.append(_Part(of(item.relation, fields), item.terms, item.at))
-            elif isinstance(item, Or) and not is_condition(item, firmly_bound(items, outer)):
-                parts.append(self._disjunction(item))
+                parts.append(_JoinInput(of(item.relation, fields), item.terms, item.at))
+            elif isinstance(item, Or) and not is_condition(
+                item, variables_bound_by_atoms(items, outer)
+            ):
+                parts.append(self._plan_disjunction(item))
             else:
                 rest.append(item)
         return parts, rest
 
-    def _disjunction(self, item: Or) -> _Part:
+    def _plan_disjunction(self, item: Or) -> _JoinInput:
         """An or as a relation of the variables that all its alternatives bind."""
-        every = frozenset.intersection(*(bound(branch) for branch in item.alternatives))
+        every = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
         names = [name for name in variables_of(item) if name in every]
-        plans = [p for branch in item.alternatives for p in self.plans(branch, names)]
-        maps = [(p.plan, [p.variables[name] for name in names]) for p in plans]
-        union = united(maps, names, self.source, item.at)
-        return _Part(union, tuple(Variable(name, at=item.at) for name in names), item.at)
+        plan_alternatives = [
+            p for branch in item.alternatives for p in self.plan_alternatives(branch, names)
+        ]
+        maps = [(p.plan, [p.variables[name] for name in names]) for p in plan_alternatives]
+        union = plan_union(maps, names, self.source, item.at)
+        return _JoinInput(union, tuple(Variable(name, at=item.at) for name in names), item.at)
 
-    def _context(
-        self, items: Items, parts: Sequence[_Part], outer: Scope, left: Plan
-    ) -> list[_Part]:
+    def _outer_bindings(
+        self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: Plan
+    ) -> list[_JoinInput]:
         """The outer bindings, if an inner negation uses one that the conjunction does not bind."""
-        local = bound(items)
-        known = {*outer, *bound(items, outer)}
+        local = bound_variables(items)
+        known = {*outer, *bound_variables(items, outer)}
         inner = [i for i in items if isinstance(i, Not) and not is_condition(i, known)]
         asked = known.intersection(variables_of(*inner))
         if asked <= local:
@@ -178,10 +186,10 @@ class Bodies:
         present = {t.name for part in parts for t in part.terms if isinstance(t, Variable)}
         names = [n for n in variables_of(*items) if n in outer and n not in present]
         plan = Distinct(Map(left, tuple(outer[name] for name in names), tuple(names)))
-        return [_Part(plan, tuple(map(Variable, names)), items[0].at, context=True)]
+        return [_JoinInput(plan, tuple(map(Variable, names)), items[0].at, context=True)]
 
-    def _bind(
-        self, parts: Sequence[_Part], items: Sequence[Item], outer: Scope, width: int
+    def _bind_variables(
+        self, parts: Sequence[_JoinInput], items: Sequence[Item], outer: Scope, width: int
     ) -> tuple[dict[str, Expression], list[Expression], list[Item]]:
         """Variables of the parts and assignments; equalities; the items that are left."""
         own: dict[str, Expression] = {}
@@ -195,24 +203,24 @@ class Bodies:
                 if isinstance(term, Variable):
                     known = own.setdefault(term.name, column)
                     if known is not column:
-                        conditions.append(self._equal(known, column, term.at))
+                        conditions.append(self._equate(known, column, term.at))
                     elif term.name in outer:
                         function = "same" if part.context else "eq"
                         sides = [outer[term.name], column]
                         conditions.append(apply(function, sides, self.source, term.at))
                 elif isinstance(term, TypedConstant):
                     literal = Literal(term.value, term.type)
-                    conditions.append(self._equal(column, literal, term.at))
+                    conditions.append(self._equate(column, literal, term.at))
                 elif isinstance(term, Apply):
                     computed.append((column, term, term.at))
-        rest = self._assign(items, own, outer)
+        rest = self._bind_assignments(items, own, outer)
         scope = {**outer, **own}
         for column, term, at in computed:
             value = expression(term, scope, self.source)
-            conditions.append(self._equal(column, value, at))
+            conditions.append(self._equate(column, value, at))
         return own, conditions, rest
 
-    def _assign(
+    def _bind_assignments(
         self, items: Sequence[Item], own: dict[str, Expression], outer: Scope
     ) -> list[Item]:
         """Bind what ``x = term`` binds, whatever the order; the items that bind nothing."""
@@ -221,14 +229,14 @@ class Bodies:
         while size < len(own):
             size = len(own)
             for item in rest.copy():
-                if (found := assignment(item, {*own, *outer})) is not None:
+                if (found := find_assignment(item, {*own, *outer})) is not None:
                     variable, term = found
                     own[variable.name] = expression(term, {**outer, **own}, self.source)
                     rest.remove(item)
         return rest
 
-    def _equal(self, left: Expression, right: Expression, at: int) -> Expression:
-        return compared("==", left, right, self.source, at)
+    def _equate(self, left: Expression, right: Expression, at: int) -> Expression:
+        return compare("==", left, right, self.source, at)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
         """An item without atoms as a boolean expression."""
@@ -236,7 +244,7 @@ class Bodies:
             case Comparison() | Equation():
                 left = expression(item.left, scope, self.source)
                 right = expression(item.right, scope, self.source)
-                return compared(item.op, left, right, self.source, item.at)
+                return compare(item.op, left, right, self.source, item.at)
             case Condition():
                 value = expression(item.term, scope, self.source)
                 if value.type != pa.bool_():
@@ -247,35 +255,35 @@ class Bodies:
                     )
                 return value
             case Not():
-                inner = all_of([self._condition(part, scope) for part in item.items])
+                inner = conjoin([self._condition(part, scope) for part in item.items])
                 return call("not", call("is_true", inner))
             case Or():
                 branches = [
-                    all_of([self._condition(part, scope) for part in branch])
+                    conjoin([self._condition(part, scope) for part in branch])
                     for branch in item.alternatives
                 ]
                 return call("or", *branches)
         raise AssertionError(item)
 
-    def _semi(self, left: Plan, scope: Scope, items: Items, *, anti: bool) -> Plan:
+    def _semijoin(self, left: Plan, scope: Scope, items: Items, *, anti: bool) -> Plan:
         """The rows of ``left`` for which the items hold together (``anti``: do not)."""
-        conjunctions = alternatives(items, (), scope, self.source)
+        conjunctions = split_alternatives(items, (), scope, self.source)
         assert anti or len(conjunctions) == 1
         for conjunction in conjunctions:
             [first, *others] = conjunction
-            if isinstance(first, Not) and not others and self._turns(first, scope, anti):
-                left = self._semi(left, scope, first.items, anti=not anti)
+            if isinstance(first, Not) and not others and self._can_invert(first, scope, anti):
+                left = self._semijoin(left, scope, first.items, anti=not anti)
                 continue
-            bindings, asked = self._conjunction(conjunction, scope, left)
-            left = Semijoin(left, bindings.plan, all_of(asked), anti)
+            bindings, asked = self._plan_conjunction(conjunction, scope, left)
+            left = Semijoin(left, bindings.plan, conjoin(asked), anti)
         return left
 
-    def _turns(self, inner: Not, scope: Scope, anti: bool) -> bool:
+    def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
         """Whether a negation in a semijoin is the other semijoin: always but for an or in two."""
-        return not anti or len(alternatives(inner.items, (), scope, self.source)) == 1
+        return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 
 
-def united(
+def plan_union(
     maps: Sequence[tuple[Plan, Sequence[Expression]]],
     names: Sequence[str],
     source: DatalogSource,
@@ -292,34 +300,36 @@ def united(
             types.append(common_type([expressions[place].type for _, expressions in maps]))
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", at) from None
-    plans = [
-        _mapped(plan, tuple(map(_cast, expressions, types)), tuple(names))
+    plan_alternatives = [
+        _map_columns(plan, tuple(map(_cast_to, expressions, types)), tuple(names))
         for plan, expressions in maps
     ]
-    return plans[0] if len(plans) == 1 else Union(tuple(plans))
+    return plan_alternatives[0] if len(plan_alternatives) == 1 else Union(tuple(plan_alternatives))
 
 
-def _mapped(plan: Plan, expressions: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
+def _map_columns(plan: Plan, expressions: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
     """A Map, or the plan itself where it would change nothing."""
     same = expressions == columns(plan) and names == tuple(field.name for field in plan.fields)
     return plan if same else Map(plan, expressions, names)
 
 
-def _cast(value: Expression, to: pa.DataType) -> Expression:
+def _cast_to(value: Expression, to: pa.DataType) -> Expression:
     return value if value.type == to else call("cast", value, type=to)
 
 
-def _crossed(plans: Sequence[Plan]) -> Plan:
-    if not plans:
+def _cross_join(plan_alternatives: Sequence[Plan]) -> Plan:
+    if not plan_alternatives:
         return Values((), ((),))
-    return plans[0] if len(plans) == 1 else CrossJoin(tuple(plans))
+    return (
+        plan_alternatives[0] if len(plan_alternatives) == 1 else CrossJoin(tuple(plan_alternatives))
+    )
 
 
-def _is_own(value: Expression, width: int) -> bool:
+def _reads_own_columns(value: Expression, width: int) -> bool:
     return all(index >= width for index in columns_of(value))
 
 
-def _moved(value: Expression, by: int) -> Expression:
+def _shift_columns(value: Expression, by: int) -> Expression:
     if by == 0:
         return value
     return substitute(value, lambda column: Column(column.index + by, column.type))

@@ -26,8 +26,7 @@ from typing import Final, cast
 
 import pyarrow as pa
 
-from circuits.datalog.body import Bodies, united
-from circuits.datalog.extremes import candidates, cuts_of
+from circuits.datalog.body import BodyPlanner, plan_union
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
     Apply,
@@ -39,11 +38,12 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.recursion import recursive
-from circuits.datalog.safety import check_safety, resolved
-from circuits.datalog.scope import bound, hygienic
+from circuits.datalog.recursion import plan_recursion
+from circuits.datalog.recursive_min_max import candidate_rule, distinct_modes
+from circuits.datalog.safety import check_safety, resolve_names
+from circuits.datalog.scope import bound_variables, rename_local_variables
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.strata import stratified
+from circuits.datalog.stratification import stratify
 from circuits.datalog.terms import AGGREGATES, apply, expression
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression, Literal
@@ -62,7 +62,7 @@ from circuits.types.functions import aggregate_type, common_type
 
 __all__ = ["plan_datalog"]
 
-RESERVED: Final = "weight"
+WEIGHT_COLUMN: Final = "weight"
 
 
 def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, Plan]:
@@ -81,7 +81,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
             say where.
 
     Complexity:
-        O(len(text)) but for ors that must be distributed, see `circuits.datalog.alternatives`.
+        O(len(text)) but for ors that must be distributed, see `circuits.datalog.disjunctions`.
 
     >>> e = {"e": (Field("src", pa.int64()), Field("dst", pa.int64()))}
     >>> plans = plan_datalog("hop(a, c) :- e(a, b), e(b, c). far(a, count()) :- hop(a, _).", e)
@@ -89,31 +89,31 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
     (['hop', 'far'], ['a', 'count'])
     """
     program = parse(text)
-    program = resolved(program, {name: len(fields) for name, fields in relations.items()})
+    program = resolve_names(program, {name: len(fields) for name, fields in relations.items()})
     check_safety(program)
     known = dict(relations)
     plans: dict[str, Plan] = {}
     heads = program.heads
-    for stratum in stratified(program):
+    for stratum in stratify(program):
         if stratum.recursive:
-            cuts = cuts_of(program, stratum.heads)
-            plans |= recursive(stratum.heads, program, known, cuts, _derived)
+            cuts = distinct_modes(program, stratum.heads)
+            plans |= plan_recursion(stratum.heads, program, known, cuts, _plan_rules)
         else:
             (head,) = stratum.heads
-            plans[head] = _head(heads[head], Bodies(known, program.source))
+            plans[head] = _plan_head(heads[head], BodyPlanner(known, program.source))
         known |= {head: plans[head].fields for head in stratum.heads}
     return plans
 
 
-def _head(rules: Sequence[Rule], bodies: Bodies) -> Plan:
+def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> Plan:
     """All rules of one head."""
-    plan = _derived(rules, bodies, rules[0])
-    if len(rules) == 1 and _aggregates(rules[0]):
+    plan = _plan_rules(rules, bodies, rules[0])
+    if len(rules) == 1 and _is_aggregation(rules[0]):
         return plan  # one row per group is distinct already
     return Distinct(plan)
 
 
-def _derived(rules: Sequence[Rule], bodies: Bodies, first: Rule) -> Plan:
+def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan:
     """What rules of one head derive, a row as often as it is derived.
 
     Args:
@@ -122,24 +122,28 @@ def _derived(rules: Sequence[Rule], bodies: Bodies, first: Rule) -> Plan:
         first: The first of all rules of the head, which names the columns.
     """
     source = bodies.source
-    names = _names(first, source)
+    names = _column_names(first, source)
     facts = [rule for rule in rules if _is_fact(rule)]
     others = [rule for rule in rules if not _is_fact(rule)]
     maps: list[tuple[Plan, Sequence[Expression]]] = []
     if facts:
-        values = _facts(facts, names, source)
+        values = _plan_facts(facts, names, source)
         maps.append((values, columns(values)))
     for rule in others:
-        given = candidates(rule) if rule.head in bodies.recursive else rule
-        maps += _aggregated(given, bodies) if _aggregates(given) else _projected(given, bodies)
-    return united(maps, names, source, rules[0].at)
+        given = candidate_rule(rule) if rule.head in bodies.recursive else rule
+        maps += (
+            _plan_aggregation(given, bodies)
+            if _is_aggregation(given)
+            else _plan_projection(given, bodies)
+        )
+    return plan_union(maps, names, source, rules[0].at)
 
 
 def _is_fact(rule: Rule) -> bool:
     return not rule.body and all(isinstance(term.term, TypedConstant) for term in rule.terms)
 
 
-def _facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
+def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
     """Facts as constant rows, each column in the type common to all."""
     rows = [[cast(TypedConstant, term.term) for term in rule.terms] for rule in rules]
     fields, lists = [], []
@@ -155,25 +159,27 @@ def _facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -
     return Values(tuple(fields), tuple(distinct))
 
 
-def _projected(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Expression]]]:
+def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
     """A rule without aggregates: the head's terms over each alternative of the body."""
     terms = [term.term for term in rule.terms]
     return [
         (found.plan, [expression(term, found.variables, bodies.source) for term in terms])
-        for found in bodies.plans(hygienic(rule.body), list(variables_of(*terms)))
+        for found in bodies.plan_alternatives(
+            rename_local_variables(rule.body), list(variables_of(*terms))
+        )
     ]
 
 
-def _aggregated(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Expression]]]:
+def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
     """A rule with aggregates: distinct bindings, keys and arguments, groups, the head's terms."""
     source = bodies.source
-    named = bound(rule.body)
+    named = bound_variables(rule.body)
     names = [name for name in variables_of(*rule.body) if name in named]
     maps = [
         (found.plan, [found.variables[name] for name in names])
-        for found in bodies.plans(hygienic(rule.body), names)
+        for found in bodies.plan_alternatives(rename_local_variables(rule.body), names)
     ]
-    bindings = Distinct(united(maps, names, source, rule.at))
+    bindings = Distinct(plan_union(maps, names, source, rule.at))
     scope = dict(zip(names, columns(bindings), strict=True))
     keys = list(dict.fromkeys(t.term for t in rule.terms if not _has_aggregate(t.term)))
     keys = [key for key in keys if not isinstance(key, TypedConstant)]
@@ -186,19 +192,19 @@ def _aggregated(rule: Rule, bodies: Bodies) -> list[tuple[Plan, Sequence[Express
     inputs = [expression(key, scope, source) for key in keys]
     aggregates = []
     for number, call in enumerate(calls):
-        argument = _argument(call, source)
+        argument = _aggregate_argument(call, source)
         if argument is not None:
             inputs.append(expression(argument, scope, source))
         of = None if argument is None else inputs[-1].type
-        aggregates.append(_call(call, f"a{number}", len(inputs) - 1, of, source))
+        aggregates.append(_aggregate_call(call, f"a{number}", len(inputs) - 1, of, source))
     labels = [f"k{number}" for number in range(len(inputs))]
     mapped = Map(bindings, tuple(inputs), tuple(labels))
     grouped = Aggregate(mapped, tuple(range(len(keys))), tuple(aggregates))
     known: dict[Term, Expression] = dict(zip([*keys, *calls], columns(grouped), strict=True))
-    return [(grouped, [_over_groups(t.term, known, rule, source) for t in rule.terms])]
+    return [(grouped, [_rewrite_over_groups(t.term, known, rule, source) for t in rule.terms])]
 
 
-def _argument(call: Apply, source: DatalogSource) -> Term | None:
+def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
     """The term that is aggregated; None where bindings are counted."""
     match call.arguments:
         case () | (Apply(function="*"),) if call.function == "count":
@@ -210,7 +216,7 @@ def _argument(call: Apply, source: DatalogSource) -> Term | None:
             raise source.error(f"{call.function} takes 1 term, not {number}", call.at)
 
 
-def _call(
+def _aggregate_call(
     call: Apply, name: str, place: int, of: pa.DataType | None, source: DatalogSource
 ) -> AggregateCall:
     distinct = call.function in ("count_distinct", "count-distinct")
@@ -222,7 +228,7 @@ def _call(
     return AggregateCall(function, None if of is None else place, result, name, distinct)
 
 
-def _over_groups(
+def _rewrite_over_groups(
     term: Term, known: Mapping[Term, Expression], rule: Rule, source: DatalogSource
 ) -> Expression:
     """A head's term over the columns of the groups: keys, aggregates, and functions of them."""
@@ -232,7 +238,7 @@ def _over_groups(
         case TypedConstant():
             return Literal(term.value, term.type)
         case Apply():
-            arguments = [_over_groups(a, known, rule, source) for a in term.arguments]
+            arguments = [_rewrite_over_groups(a, known, rule, source) for a in term.arguments]
             return apply(term.function, arguments, source, term.at)
         case Variable():
             raise source.error(
@@ -244,7 +250,7 @@ def _over_groups(
             raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
 
 
-def _aggregates(rule: Rule) -> bool:
+def _is_aggregation(rule: Rule) -> bool:
     return any(_has_aggregate(term.term) for term in rule.terms)
 
 
@@ -252,22 +258,22 @@ def _has_aggregate(term: Term) -> bool:
     return any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term))
 
 
-def _names(rule: Rule, source: DatalogSource) -> list[str]:
+def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
     """The names of a head's columns."""
     aliases = [term.alias for term in rule.terms if term.alias is not None]
     for term in rule.terms:
-        if term.alias == RESERVED:
-            message = f"{RESERVED!r} is the name of the weights; choose another alias"
+        if term.alias == WEIGHT_COLUMN:
+            message = f"{WEIGHT_COLUMN!r} is the name of the weights; choose another alias"
             raise source.error(message, term.at)
         if term.alias is not None and aliases.count(term.alias) > 1:
             message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
             raise source.error(message, term.at)
-    taken = {RESERVED, *aliases}
+    taken = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
     for place, term in enumerate(rule.terms):
         name = term.alias
         if name is None:
-            wanted = _wanted(term, place)
+            wanted = _default_name(term, place)
             name, number = wanted, 2
             while name in taken:
                 name, number = f"{wanted}_{number}", number + 1
@@ -276,7 +282,7 @@ def _names(rule: Rule, source: DatalogSource) -> list[str]:
     return names
 
 
-def _wanted(term: HeadTerm, place: int) -> str:
+def _default_name(term: HeadTerm, place: int) -> str:
     match term.term:
         case Variable(name=name):
             return name

@@ -19,26 +19,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from circuits.datalog.body import Bodies
+from circuits.datalog.body import BodyPlanner
 from circuits.datalog.program import Atom, Program, Rule, walk
 from circuits.plan.fixpoint import DistinctMode, Fixpoint
 from circuits.plan.nodes import Fields, Plan
 from circuits.plan.rewrite.nullability import with_nullability
 from circuits.types.codecs.codec import Codecs
 
-__all__ = ["recursive"]
+__all__ = ["plan_recursion"]
 
 # Integers and floats settle within a few rounds; decimals grow for ever.
-ROUNDS: Final = 12
+MAX_TYPE_ITERATIONS: Final = 12
 
-Derive = Callable[[Sequence[Rule], Bodies, Rule], Plan]
+Derive = Callable[[Sequence[Rule], BodyPlanner, Rule], Plan]
 
 
-def recursive(
+def plan_recursion(
     heads: Sequence[str],
     program: Program,
     known: Mapping[str, Fields],
-    cuts: Mapping[str, DistinctMode],
+    modes: Mapping[str, DistinctMode],
     derive: Derive,
 ) -> dict[str, Fixpoint]:
     """The plans of heads that use each other.
@@ -47,7 +47,7 @@ def recursive(
         heads: A component.
         program: All rules.
         known: The columns of all other relations that the rules use.
-        cuts: What is kept of each head.
+        modes: Which rows of each head are kept.
         derive: The plan of what some rules of a head derive, by these, what they read, and the
             first of all rules of the head.
 
@@ -56,18 +56,20 @@ def recursive(
     """
     source = program.source
     rules = program.heads
-    found: dict[str, Fields] = {}
-    for _ in range(ROUNDS):
-        bodies = Bodies({**known, **found}, source, heads)
+    fields: dict[str, Fields] = {}
+    for _ in range(MAX_TYPE_ITERATIONS):
+        bodies = BodyPlanner({**known, **fields}, source, heads)
         plans = {}
         for head in heads:
-            ready = [rule for rule in rules[head] if not _reads(rule) - bodies.relations.keys()]
+            ready = [
+                rule for rule in rules[head] if not _relations_read(rule) - bodies.relations.keys()
+            ]
             if ready:
                 plans[head] = derive(ready, bodies, rules[head][0])
         after = {head: with_nullability(plan) for head, plan in plans.items()}
-        if after == found:
+        if after == fields:
             break
-        found = after
+        fields = after
     else:
         head = heads[0]
         raise source.error(
@@ -75,24 +77,24 @@ def recursive(
             rules[head][0].at,
         )
     for head in heads:
-        if head not in found:
+        if head not in fields:
             raise source.error(
                 f"no rule of {head!r} begins: each needs rows of "
                 f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
                 rules[head][0].at,
             )
-        column = cuts[head].column
-        if column is not None and not Codecs().codec(found[head][column].type).ordered:
+        column = modes[head].column
+        if column is not None and not Codecs().codec(fields[head][column].type).ordered:
             raise source.error(
-                f"{cuts[head].kind} of {found[head][column].type} in the recursion of {head!r}; "
+                f"{modes[head].kind} of {fields[head][column].type} in the recursion of {head!r}; "
                 "there it takes numbers, dates and times",
                 rules[head][0].at,
             )
     made = tuple(plans[head] for head in heads)
     names = tuple(heads)
-    kept = tuple(cuts[head] for head in heads)
-    return {h: Fixpoint(names, made, kept, place) for place, h in enumerate(heads)}
+    kept_modes = tuple(modes[head] for head in heads)
+    return {h: Fixpoint(names, made, kept_modes, place) for place, h in enumerate(heads)}
 
 
-def _reads(rule: Rule) -> set[str]:
+def _relations_read(rule: Rule) -> set[str]:
     return {node.relation for node in walk(rule) if isinstance(node, Atom)}

@@ -1,6 +1,6 @@
 """What names mean and whether every variable is bound: a program that passes has a plan.
 
-``resolved`` finds the relation or function of every name and checks arities; ``check_safety``
+``resolve_names`` finds the relation or function of every name and checks arities; ``check_safety``
 checks that each variable is bound where it is used [1]:
 
 - a variable of a head, a comparison, a condition or a computed term is bound by the body;
@@ -40,14 +40,14 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.scope import bound
+from circuits.datalog.scope import bound_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES, is_function
 
-__all__ = ["check_safety", "resolved", "resolved_items"]
+__all__ = ["check_safety", "resolve_items", "resolve_names"]
 
 
-def resolved(program: Program, arities: Mapping[str, int]) -> Program:
+def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
     """The program with every name known; an atom that names a function becomes a condition.
 
     Args:
@@ -71,30 +71,30 @@ def resolved(program: Program, arities: Mapping[str, int]) -> Program:
     return replace(
         program,
         rules=tuple(
-            replace(rule, body=resolved_items(rule.body, known, source)) for rule in program.rules
+            replace(rule, body=resolve_items(rule.body, known, source)) for rule in program.rules
         ),
     )
 
 
-def resolved_items(items: Items, arities: Mapping[str, int], source: DatalogSource) -> Items:
-    """Body items with every name known, see `resolved`."""
+def resolve_items(items: Items, arities: Mapping[str, int], source: DatalogSource) -> Items:
+    """Body items with every name known, see `resolve_names`."""
 
-    def each(item: Item) -> Item:
+    def resolve(item: Item) -> Item:
         match item:
             case Atom():
-                return _atom(item, arities, source)
+                return _resolve_atom(item, arities, source)
             case Not() | And():
-                return replace(item, items=tuple(map(each, item.items)))
+                return replace(item, items=tuple(map(resolve, item.items)))
             case Or():
-                alternatives = tuple(tuple(map(each, a)) for a in item.alternatives)
+                alternatives = tuple(tuple(map(resolve, a)) for a in item.alternatives)
                 return replace(item, alternatives=alternatives)
             case _:
                 return item
 
-    return tuple(map(each, items))
+    return tuple(map(resolve, items))
 
 
-def _atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource) -> Item:
+def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource) -> Item:
     arity = arities.get(atom.relation)
     if arity == len(atom.terms):
         return atom
@@ -127,34 +127,36 @@ def check_safety(program: Program) -> None:
     """
     for rule in program.rules:
         _check_places(rule, program.source)
-        known = bound(rule.body)
-        _check(rule.body, known, rule, program.source)
+        known = bound_variables(rule.body)
+        _check_items(rule.body, known, rule, program.source)
         for variable in variables_of(*rule.terms).values():
             if variable.name not in known:
-                raise _unsafe(variable, rule, program.source, " of the head")
+                raise _unbound_error(variable, rule, program.source, " of the head")
 
 
-def _check(items: Items, known: frozenset[str], rule: Rule, source: DatalogSource) -> None:
+def _check_items(items: Items, known: frozenset[str], rule: Rule, source: DatalogSource) -> None:
     """Check a conjunction whose variables ``known`` are bound, by itself or from outside."""
     for item in items:
         match item:
             case And():
-                _check(item.items, known, rule, source)
+                _check_items(item.items, known, rule, source)
             case Or():
                 for alternative in item.alternatives:
-                    _check(alternative, known | bound(alternative, known), rule, source)
+                    _check_items(
+                        alternative, known | bound_variables(alternative, known), rule, source
+                    )
             case Not():
                 _check_negation(item, known, rule, source)
             case Atom() | Comparison() | Equation() | Condition():
                 for variable in variables_of(item).values():
                     if variable.name not in known:
-                        raise _unsafe(variable, rule, source)
+                        raise _unbound_error(variable, rule, source)
 
 
 def _check_negation(
     negation: Not, known: frozenset[str], rule: Rule, source: DatalogSource
 ) -> None:
-    inside = known | bound(negation.items, known)
+    inside = known | bound_variables(negation.items, known)
     places = Counter(node.name for node in walk(negation) if isinstance(node, Variable))
     for name, variable in variables_of(negation).items():
         if name not in known and places[name] == 1:
@@ -163,16 +165,20 @@ def _check_negation(
                 f"once; bind it outside of the not, or write _ for any value",
                 variable.at,
             )
-    _check(negation.items, inside, rule, source)
+    _check_items(negation.items, inside, rule, source)
 
 
-def _unsafe(variable: Variable, rule: Rule, source: DatalogSource, where: str = "") -> Exception:
+def _unbound_error(
+    variable: Variable, rule: Rule, source: DatalogSource, where: str = ""
+) -> Exception:
     name = variable.name
     ors = [node for node in walk(*rule.body) if isinstance(node, Or)]
     why = "is not bound"
     if not rule.body:
         why = "stands in a fact"
-    elif any(name in bound(alternative) for node in ors for alternative in node.alternatives):
+    elif any(
+        name in bound_variables(alternative) for node in ors for alternative in node.alternatives
+    ):
         why = "is bound by some alternatives of an or, not by all"
     return source.error(
         f"variable {name!r}{where} in a rule of {rule.head!r} {why}; "
@@ -184,7 +190,7 @@ def _unsafe(variable: Variable, rule: Rule, source: DatalogSource, where: str = 
 def _check_places(rule: Rule, source: DatalogSource) -> None:
     """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
 
-    def check(
+    def check_node(
         node: SyntaxNode, parent: SyntaxNode | None, head: bool, aggregate: str | None
     ) -> None:
         if isinstance(node, Wildcard) and not isinstance(parent, Atom):
@@ -223,9 +229,9 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             ):
                 raise source.error("* stands alone only in count(*)", node.at)
         for part in parts(node):
-            check(part, node, head, aggregate)
+            check_node(part, node, head, aggregate)
 
     for term in rule.terms:
-        check(term, None, True, None)
+        check_node(term, None, True, None)
     for item in rule.body:
-        check(item, None, False, None)
+        check_node(item, None, False, None)

@@ -30,15 +30,15 @@ from circuits.datalog.program import (
     variables_of,
 )
 
-__all__ = ["assignment", "bound", "flatten", "hygienic"]
+__all__ = ["bound_variables", "find_assignment", "flatten", "rename_local_variables"]
 
 
 def flatten(items: Items) -> Items:
     """The items with every ``and`` dissolved, and every ``or`` of one alternative."""
-    return tuple(part for item in items for part in _flat(item))
+    return tuple(part for item in items for part in _flatten_item(item))
 
 
-def _flat(item: Item) -> Items:
+def _flatten_item(item: Item) -> Items:
     match item:
         case And():
             return flatten(item.items)
@@ -52,12 +52,12 @@ def _flat(item: Item) -> Items:
             return (item,)
 
 
-def assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | None:
+def find_assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | None:
     """The variable that ``x = term`` binds, and the term, when all others are ``known``.
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(y) :- q(x), y = x + 1.").rules
-    >>> assignment(rule.body[1], {"x"})[0].name, assignment(rule.body[1], {"x", "y"})
+    >>> find_assignment(rule.body[1], {"x"})[0].name, find_assignment(rule.body[1], {"x", "y"})
     ('y', None)
     """
     if isinstance(item, Equation):
@@ -69,7 +69,7 @@ def assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | No
     return None
 
 
-def bound(items: Items, known: Collection[str] = ()) -> frozenset[str]:
+def bound_variables(items: Items, known: Collection[str] = ()) -> frozenset[str]:
     """The variables that a conjunction binds itself, beside those ``known`` from outside.
 
     Complexity:
@@ -85,40 +85,40 @@ def bound(items: Items, known: Collection[str] = ()) -> frozenset[str]:
         for item in items:
             here = found.union(known)
             if isinstance(item, And):
-                found |= bound(item.items, here)
+                found |= bound_variables(item.items, here)
             elif isinstance(item, Or):
-                branches = [bound(items, here) for items in item.alternatives]
+                branches = [bound_variables(items, here) for items in item.alternatives]
                 found |= frozenset.intersection(*branches)
-            elif (assigned := assignment(item, here)) is not None:
+            elif (assigned := find_assignment(item, here)) is not None:
                 found.add(assigned[0].name)
     return frozenset(found)
 
 
-def hygienic(items: Items, known: Collection[str] = ()) -> Items:
+def rename_local_variables(items: Items, known: Collection[str] = ()) -> Items:
     """The items, flat, with every local variable under a name of its own (``z#1``).
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(x) :- d(x), not (e(x, z), f(z)), not (g(x, z), h(z)).").rules
-    >>> [list(variables_of(item)) for item in hygienic(rule.body)[1:]]
+    >>> [list(variables_of(item)) for item in rename_local_variables(rule.body)[1:]]
     [['x', 'z#1'], ['x', 'z#2']]
     """
-    return _hygienic(flatten(items), frozenset(known), count(1))
+    return _rename_locals(flatten(items), frozenset(known), count(1))
 
 
-def _hygienic(items: Items, known: frozenset[str], numbers: Iterator[int]) -> Items:
-    known |= bound(items, known)
+def _rename_locals(items: Items, known: frozenset[str], numbers: Iterator[int]) -> Items:
+    known |= bound_variables(items, known)
 
-    def scoped(inner: Items) -> Items:
+    def rename_locals(inner: Items) -> Items:
         local = [name for name in variables_of(*inner) if name not in known]
         names = {name: f"{name.partition('#')[0]}#{next(numbers)}" for name in local}
-        return _hygienic(tuple(_rename_item(item, names) for item in inner), known, numbers)
+        return _rename_locals(tuple(_rename_item(item, names) for item in inner), known, numbers)
 
     result: list[Item] = []
     for item in items:
         if isinstance(item, Not):
-            item = replace(item, items=scoped(item.items))
+            item = replace(item, items=rename_locals(item.items))
         elif isinstance(item, Or):
-            item = replace(item, alternatives=tuple(map(scoped, item.alternatives)))
+            item = replace(item, alternatives=tuple(map(rename_locals, item.alternatives)))
         result.append(item)
     return tuple(result)
 

@@ -25,9 +25,9 @@ __all__ = [
     "AGGREGATES",
     "ALIASES",
     "COMPARISONS",
-    "EXTREMES",
-    "all_of",
-    "compared",
+    "MIN_MAX",
+    "compare",
+    "conjoin",
     "expression",
     "is_function",
 ]
@@ -36,7 +36,7 @@ AGGREGATES: Final = frozenset(
     {"count", "count_distinct", "count-distinct", "sum", "avg", "min", "max"}
 )
 #: The aggregates that may recur.
-EXTREMES: Final = frozenset({"min", "max"})
+MIN_MAX: Final = frozenset({"min", "max"})
 ALIASES: Final[Mapping[str, str]] = {
     "quot": "int_divide",
     "rem": "modulo",
@@ -54,7 +54,7 @@ TYPE_TESTS: Final[Mapping[str, Callable[[pa.DataType], bool]]] = {
     "number?": is_number,
     "string?": is_text,
 }
-PLAIN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(\$?)")
+PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9])*)(\$?)")
 
 
 def is_function(name: str) -> bool:
@@ -80,7 +80,7 @@ def expression(
         case TypedConstant():
             return Literal(term.value, term.type)
         case Apply(function="re-find"):
-            return _found(term, variables, source)
+            return _match_pattern(term, variables, source)
         case Apply():
             arguments = [expression(argument, variables, source) for argument in term.arguments]
             return apply(term.function, arguments, source, term.at)
@@ -107,7 +107,7 @@ def apply(function: str, arguments: list[Expression], source: DatalogSource, at:
         raise source.error(str(error), at) from None
 
 
-def compared(
+def compare(
     op: str, left: Expression, right: Expression, source: DatalogSource, at: int
 ) -> Expression:
     """``left op right``.
@@ -121,17 +121,19 @@ def compared(
     return apply(COMPARISONS[op], [left, right], source, at)
 
 
-def all_of(predicates: list[Expression]) -> Expression:
+def conjoin(predicates: list[Expression]) -> Expression:
     """The conjunction of predicates; true if there are none."""
     if not predicates:
         return Literal(True, pa.bool_())
     return predicates[0] if len(predicates) == 1 else call("and", *predicates)
 
 
-def _found(term: Apply, variables: Mapping[str, Expression], source: DatalogSource) -> Expression:
+def _match_pattern(
+    term: Apply, variables: Mapping[str, Expression], source: DatalogSource
+) -> Expression:
     match term.arguments:
         case (Pattern() as pattern, text):
-            plain = PLAIN.fullmatch(pattern.text)
+            plain = PLAIN_PATTERN.fullmatch(pattern.text)
         case _:
             raise source.error("re-find takes a pattern and a text: re-find(/an/, x)", term.at)
     if plain is None:

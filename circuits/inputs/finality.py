@@ -62,6 +62,7 @@ from circuits.plan.nodes import (
     Values,
 )
 from circuits.schema import Schema
+from circuits.types.arrow_types import NUMBERS, Family, family_of
 
 __all__ = ["group_functions"]
 
@@ -364,11 +365,11 @@ def _constant(expression: Expression, *, least: float | None = None) -> bool:
 
 
 def _is_number(type: pa.DataType) -> bool:
-    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+    return family_of(type) in NUMBERS
 
 
 def _is_ordered(type: pa.DataType) -> bool:
-    return _is_number(type) or bool(types.is_timestamp(type) or types.is_date(type))
+    return _is_number(type) or family_of(type) in (Family.TIMESTAMP, Family.DATE)
 
 
 def _is_local(type: pa.DataType) -> bool:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
-from circuits.excerpt import shortened
+from circuits.excerpt import shorten
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.functions.argument_rows import filled, scattered
 from circuits.types.functions.function import Kernel, Values
@@ -152,7 +152,7 @@ def _failure(
     given = ", ".join(map(shown, values))
     return EvaluationError(
         f"{expression.function}({given}) has no value of type {expression.type}: "
-        f"{shortened(str(error))}; exclude such rows, or use try_cast or a case around it"
+        f"{shorten(str(error))}; exclude such rows, or use try_cast or a case around it"
     )
 
 

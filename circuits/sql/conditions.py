@@ -1,15 +1,15 @@
 """Conditions of WHERE and ON: filters, and semijoins for EXISTS and IN.
 
 Each part of a conjunction is a Filter. EXISTS and IN are a Semijoin (`circuits.sql.subqueries`),
-also below OR and NOT (`circuits.sql.alternatives`).
+also below OR and NOT (`circuits.sql.disjunctions`).
 """
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits.sql import alternatives, subqueries
-from circuits.sql.rows import Rows, parts_of
+from circuits.sql import disjunctions, subqueries
+from circuits.sql.rows import Rows, conjuncts_of
 
 __all__ = ["restrict"]
 
@@ -21,15 +21,15 @@ def restrict(
 
     Conditions without subqueries come first. Parts whose ``id`` is in ``done`` are left out.
     """
-    parts = [part for part in parts_of(condition) if id(part) not in done]
+    parts = [part for part in conjuncts_of(condition) if id(part) not in done]
     plain = [part for part in parts if not _has_query(part)]
     for part in plain + [part for part in parts if _has_query(part)]:
         if subqueries.is_membership(part):
-            rows.plan = subqueries.semi(rows, rows.clause(name), part)
-        elif _has_query(part) and alternatives.has_membership(part):
-            rows.plan = alternatives.divided(rows, name, part)
+            rows.plan = subqueries.plan_semijoin(rows, rows.clause(name), part)
+        elif _has_query(part) and disjunctions.has_membership(part):
+            rows.plan = disjunctions.filter_by_disjunction(rows, name, part)
         else:
-            rows.keep(part, rows.clause(name).predicate(part))
+            rows.filter_by(part, rows.clause(name).predicate(part))
 
 
 def _has_query(node: exp.Expr) -> bool:

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.expressions import READERS, Clause, Reader, integer, text
-from circuits.sql.scalars import NAMED
+from circuits.sql.scalar_functions import READERS_BY_NAME
 from circuits.sql.source import MAX_NUMBER_CHARACTERS
 
 __all__ = ["FIELDS", "UNITS"]
@@ -55,32 +55,32 @@ FIELDS: Final = {
 TRUNCATIONS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 
 
-def _field(function: str) -> Reader:
+def _field_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Func) -> Expression:
         return clause.call(node, function, *clause.all(node, "this"))
 
     return read
 
 
-def _extract(clause: Clause, node: exp.Extract) -> Expression:
+def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
     clause.source.only(node, "this", "expression")
-    return _part(clause, node, node.this.name.lower(), node.expression)
+    return _extract_field(clause, node, node.this.name.lower(), node.expression)
 
 
-def _part(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> Expression:
+def _extract_field(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> Expression:
     if field not in FIELDS:
         known = ", ".join(FIELDS)
         raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
     return clause.call(node, FIELDS[field], clause.read(of))
 
 
-def _truncate(clause: Clause, node: exp.Expr) -> Expression:
+def _read_truncate(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.only(node, "this", "unit")
     unit = _unit(clause, node, TRUNCATIONS)
     return clause.call(node, "date_trunc", text(unit), clause.read(node.this))
 
 
-def _difference(clause: Clause, node: exp.DateDiff) -> Expression:
+def _difference_reader(clause: Clause, node: exp.DateDiff) -> Expression:
     clause.source.only(node, "this", "expression", "unit", "date_part_boundary")
     unit = _unit(clause, node, TRUNCATIONS)
     start, end = clause.read(node.expression), clause.read(node.this)
@@ -99,36 +99,36 @@ def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
     return name
 
 
-def _sum(function: str, sign: int) -> Reader:
+def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.only(node, "this", "expression")
         left, right = node.this, node.args["expression"]
         if isinstance(right, exp.Interval):
-            return _moved(clause, node, left, right, sign)
+            return _add_interval(clause, node, left, right, sign)
         if isinstance(left, exp.Interval) and sign > 0:
-            return _moved(clause, node, right, left, sign)
+            return _add_interval(clause, node, right, left, sign)
         return clause.call(node, function, clause.read(left), clause.read(right))
 
     return read
 
 
-def _date_add(clause: Clause, node: exp.DateAdd) -> Expression:
+def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
     clause.source.only(node, "this", "expression")
     if not isinstance(node.expression, exp.Interval):
         raise clause.source.unsupported(node, "date_add() of what is no INTERVAL")
-    return _moved(clause, node, node.this, node.expression, 1)
+    return _add_interval(clause, node, node.this, node.expression, 1)
 
 
-def _moved(
+def _add_interval(
     clause: Clause, node: exp.Expr, date: exp.Expr, interval: exp.Interval, sign: int
 ) -> Expression:
-    parts = _interval(clause, interval)
+    parts = _read_interval(clause, interval)
     return clause.call(
         node, "date_add", clause.read(date), *(integer(sign * part) for part in parts)
     )
 
 
-def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
+def _read_interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     """Months, days and microseconds of an interval literal."""
     clause.source.only(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")
@@ -163,7 +163,7 @@ def _interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
     return total[0], total[1], total[2]
 
 
-def _bare_interval(clause: Clause, node: exp.Interval) -> Expression:
+def _refuse_bare_interval(clause: Clause, node: exp.Interval) -> Expression:
     raise clause.source.unsupported(
         node,
         "INTERVAL as a value",
@@ -172,14 +172,14 @@ def _bare_interval(clause: Clause, node: exp.Interval) -> Expression:
     )
 
 
-def _date_part(clause: Clause, node: exp.Anonymous) -> Expression:
+def _read_date_part(clause: Clause, node: exp.Anonymous) -> Expression:
     field = node.expressions[0] if node.expressions else None
     if len(node.expressions) != 2 or not isinstance(field, exp.Literal):
         raise clause.source.error(node, f"{node.name}() takes a literal field and a date")
-    return _part(clause, node, field.name.lower(), node.expressions[1])
+    return _extract_field(clause, node, field.name.lower(), node.expressions[1])
 
 
-def _as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
+def _read_as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
     """The date that Spark's functions of dates take of a date or timestamp."""
     (value,) = clause.all(node, "this")
     if not pa.types.is_date(value.type) and not pa.types.is_timestamp(value.type):
@@ -189,27 +189,27 @@ def _as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
 
 READERS.update(
     {
-        exp.Add: _sum("add", 1),
-        exp.DateAdd: _date_add,
-        exp.DateDiff: _difference,
-        exp.DateTrunc: _truncate,
-        exp.Day: _field("day"),
-        exp.DayOfMonth: _field("day"),
-        exp.DayOfWeek: _field("day_of_week"),
-        exp.DayOfYear: _field("day_of_year"),
-        exp.Extract: _extract,
-        exp.Hour: _field("hour"),
-        exp.Interval: _bare_interval,
-        exp.Minute: _field("minute"),
-        exp.Month: _field("month"),
-        exp.Quarter: _field("quarter"),
-        exp.Second: _field("second"),
-        exp.Sub: _sum("subtract", -1),
-        exp.TimestampTrunc: _truncate,
-        exp.TsOrDsToDate: _as_date,
-        exp.Week: _field("week"),
-        exp.WeekOfYear: _field("week"),
-        exp.Year: _field("year"),
+        exp.Add: _sum_reader("add", 1),
+        exp.DateAdd: _read_date_add,
+        exp.DateDiff: _difference_reader,
+        exp.DateTrunc: _read_truncate,
+        exp.Day: _field_reader("day"),
+        exp.DayOfMonth: _field_reader("day"),
+        exp.DayOfWeek: _field_reader("day_of_week"),
+        exp.DayOfYear: _field_reader("day_of_year"),
+        exp.Extract: _read_extract,
+        exp.Hour: _field_reader("hour"),
+        exp.Interval: _refuse_bare_interval,
+        exp.Minute: _field_reader("minute"),
+        exp.Month: _field_reader("month"),
+        exp.Quarter: _field_reader("quarter"),
+        exp.Second: _field_reader("second"),
+        exp.Sub: _sum_reader("subtract", -1),
+        exp.TimestampTrunc: _read_truncate,
+        exp.TsOrDsToDate: _read_as_date,
+        exp.Week: _field_reader("week"),
+        exp.WeekOfYear: _field_reader("week"),
+        exp.Year: _field_reader("year"),
     }
 )
-NAMED.update({"date_part": _date_part, "datepart": _date_part})
+READERS_BY_NAME.update({"date_part": _read_date_part, "datepart": _read_date_part})

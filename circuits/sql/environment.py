@@ -19,20 +19,20 @@ from circuits.sql.scope import Scope
 from circuits.sql.source import SqlSource
 
 __all__ = [
-    "NO_RANKS",
-    "Bounds",
-    "Common",
-    "Derived",
+    "NO_RANK_RANGES",
+    "CommonTable",
+    "DerivedTable",
     "Environment",
     "QueryPlanner",
-    "Ranks",
-    "check_ranks",
-    "renamed",
+    "RankRange",
+    "RankRanges",
+    "check_rank_names",
+    "rename_columns",
 ]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RankRange:
     """The ranks ``first`` (from 1) to ``last`` of a row_number()."""
 
     first: int
@@ -40,12 +40,12 @@ class Bounds:
 
 
 # Wanted ranks by the name of a column that is a row_number(), without case.
-Ranks = Mapping[str, Bounds]
-NO_RANKS: Final[Ranks] = {}
+RankRanges = Mapping[str, RankRange]
+NO_RANK_RANGES: Final[RankRanges] = {}
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedTable:
     """The plan of a query, and why some of its columns (by index) cannot be read."""
 
     plan: Plan
@@ -65,15 +65,17 @@ class QueryPlanner(Protocol):
     `circuits.sql.rows.QueryReader` is the whole of it.
     """
 
-    def recursive(self, common: Common) -> Derived:
+    def plan_recursive(self, common: CommonTable) -> DerivedTable:
         """The plan of a WITH query that names itself."""
 
-    def plan(self, environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:
+    def plan_query(
+        self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
+    ) -> DerivedTable:
         """The plan of a query that stands alone."""
 
 
 @dataclass(frozen=True)
-class Common:
+class CommonTable:
     """A WITH query, with what it sees, and its plans so far by the ranks that are wanted.
 
     One that is ``recursive`` names itself.
@@ -82,7 +84,7 @@ class Common:
     node: exp.CTE
     environment: Environment
     recursive: bool = False
-    plans: dict[tuple[tuple[str, Bounds], ...], Derived] = field(default_factory=dict)
+    plans: dict[tuple[tuple[str, RankRange], ...], DerivedTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,21 +95,21 @@ class Environment:
         source: The text.
         relations: Relations and earlier views.
         queries: How queries are planned.
-        commons: The WITH queries around, by name without case.
+        common_tables: The WITH queries around, by name without case.
         hidden: The scope around the query that it could name in SQL but not here.
     """
 
     source: SqlSource
     relations: Mapping[str, Scan]
     queries: QueryPlanner
-    commons: Mapping[str, Common] = field(default_factory=dict)
+    common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
     hidden: Scope | None = None
 
-    def behind(self, scope: Scope | None) -> Environment:
+    def without_outer_columns(self, scope: Scope | None) -> Environment:
         """The environment of a query that has no way to the columns of the scope around it."""
         return self if scope is None else replace(self, hidden=scope)
 
-    def within(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
+    def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
         """The environment of a query below the scope ``parent``, with its own WITH queries."""
         clause = node.args.get("with_")
         if clause is None:
@@ -130,16 +132,16 @@ class Environment:
                     "there is SELECT",
                     word=common.this.key,
                 )
-            recursive = bool(clause.args.get("recursive")) and _names(common.this, name)
-            made = Common(common, inner.behind(parent), recursive)
-            inner = replace(inner, commons={**inner.commons, name: made})
+            recursive = bool(clause.args.get("recursive")) and _is_named_in(common.this, name)
+            made = CommonTable(common, inner.without_outer_columns(parent), recursive)
+            inner = replace(inner, common_tables={**inner.common_tables, name: made})
         return inner
 
-    def common(self, node: exp.Table) -> Common | None:
+    def find_common_table(self, node: exp.Table) -> CommonTable | None:
         """The WITH query that a table's name stands for, if it is one."""
-        return None if node.db else self.commons.get(node.name.casefold())
+        return None if node.db else self.common_tables.get(node.name.casefold())
 
-    def table(self, node: exp.Table, ranks: Ranks) -> Derived:
+    def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
         """The plan of a table by its name.
 
         Raises:
@@ -152,9 +154,9 @@ class Environment:
                 "there are tables, queries and VALUES",
                 word=str(node.this.meta.get(WRITTEN, "")),
             )
-        common = self.common(node)
+        common = self.find_common_table(node)
         if common is not None:
-            return self._common(common, ranks)
+            return self._plan_common_table(common, ranks)
         key = node.name.casefold()
         names = [name for name in self.relations if name.casefold() == key]
         if node.name in names:
@@ -163,30 +165,32 @@ class Environment:
             both = ", ".join(names)
             raise self.source.error(node, f"table {node.name!r} is ambiguous: {both}")
         if not names:
-            known = ", ".join([*self.relations, *self.commons]) or "none"
+            known = ", ".join([*self.relations, *self.common_tables]) or "none"
             raise self.source.error(node, f"unknown table {node.name!r}; there are: {known}")
-        return Derived(self.relations[names[0]])
+        return DerivedTable(self.relations[names[0]])
 
-    def _common(self, common: Common, ranks: Ranks) -> Derived:
+    def _plan_common_table(self, common: CommonTable, ranks: RankRanges) -> DerivedTable:
         key = tuple(sorted(ranks.items(), key=lambda item: item[0]))
         if common.recursive:
             key = ()
             if key not in common.plans:
-                common.plans[key] = self.queries.recursive(common)
+                common.plans[key] = self.queries.plan_recursive(common)
         elif key not in common.plans:
-            derived = self.queries.plan(common.environment, common.node.this, ranks)
+            derived = self.queries.plan_query(common.environment, common.node.this, ranks)
             names = common.node.args["alias"].args.get("columns") or []
-            check_ranks(self.source, common.node, derived, ranks)
-            common.plans[key] = renamed(self.source, derived, names)
+            check_rank_names(self.source, common.node, derived, ranks)
+            common.plans[key] = rename_columns(self.source, derived, names)
         return common.plans[key]
 
 
-def _names(node: exp.Expr, name: str) -> bool:
+def _is_named_in(node: exp.Expr, name: str) -> bool:
     """Whether a query names a table."""
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
-def check_ranks(source: SqlSource, node: exp.Expr, derived: Derived, ranks: Ranks) -> None:
+def check_rank_names(
+    source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
+) -> None:
     """Refuse a row_number() that is bounded from outside by a name that another column has too."""
     for name in ranks:
         if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
@@ -196,10 +200,10 @@ def check_ranks(source: SqlSource, node: exp.Expr, derived: Derived, ranks: Rank
             )
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _unique_names(names: list[str]) -> list[str]:
     """The names, each one new whatever the case.
 
-    >>> _distinct(["a", "A_1", "b", "A", "a"])
+    >>> _unique_names(["a", "A_1", "b", "A", "a"])
     ['a', 'A_1', 'b', 'A_2', 'a_3']
     """
     times: dict[str, int] = {}
@@ -214,7 +218,9 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-def renamed(source: SqlSource, derived: Derived, names: list[exp.Identifier]) -> Derived:
+def rename_columns(
+    source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
+) -> DerivedTable:
     """The columns under the names of an alias's list; it may be shorter than the columns.
 
     A name that is there before, in any case, gets the first number that makes it new, as in DuckDB:
@@ -226,7 +232,7 @@ def renamed(source: SqlSource, derived: Derived, names: list[exp.Identifier]) ->
         raise source.error(
             names[len(own)], f"{len(names)} names for the {len(own)} columns {', '.join(own)}"
         )
-    new = _distinct([*(name.name for name in names), *own[len(names) :]])
+    new = _unique_names([*(name.name for name in names), *own[len(names) :]])
     if new == own:
         return derived
-    return Derived(Map(plan, columns(plan), tuple(new)), derived.refusals)
+    return DerivedTable(Map(plan, columns(plan), tuple(new)), derived.refusals)

@@ -32,7 +32,7 @@ AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
 INT64: Final = range(-(2**63), 2**63)
 
 
-def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
+def _unsupported(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
     def refuse(clause: Clause, node: exp.Expr) -> Expression:
         raise clause.source.unsupported(node, f"{construct} in {clause.name}", way_out)
 
@@ -40,11 +40,11 @@ def _refused(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], 
 
 
 Hook = Callable[["Clause", Any], Expression]
-NO_AGGREGATE: Final = _refused(
+NO_AGGREGATE: Final = _unsupported(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
-NO_SCALAR: Final = _refused("a scalar subquery")
-NO_WINDOW: Final = _refused("a window function")
+NO_SCALAR: Final = _unsupported("a scalar subquery")
+NO_WINDOW: Final = _unsupported("a window function")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Clause:
     def unknown(self, node: exp.Expr) -> NoReturn:
         """Refuse a node that no reader understands."""
         word = str(node.meta.get(WRITTEN, ""))
-        raise self.source.unsupported(node, self._construct(node), _known_functions(node), word)
+        raise self.source.unsupported(node, self._describe(node), _known_functions(node), word)
 
     def predicate(self, node: exp.Expr) -> Expression:
         """A condition: an expression of type bool."""
@@ -109,9 +109,9 @@ class Clause:
         self.source.only(node, *names)
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
-    def _construct(self, node: exp.Expr) -> str:
-        if isinstance(node, exp.Func) and (WRITTEN in node.meta or not _is_sign(node)):
-            return f"function {self.source.word(node)}()"
+    def _describe(self, node: exp.Expr) -> str:
+        if isinstance(node, exp.Func) and (WRITTEN in node.meta or not _is_operator(node)):
+            return f"function {self.source.written_name(node)}()"
         if isinstance(node, exp.Query):
             return f"a subquery in {self.name}"
         return f"{self.source.construct(node)} in {self.name}"
@@ -123,13 +123,13 @@ def is_aggregate(node: exp.Expr) -> bool:
     return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
-def _is_sign(node: exp.Expr) -> bool:
+def _is_operator(node: exp.Expr) -> bool:
     """Is it written with signs, though it is a function to sqlglot?"""
     return isinstance(node, exp.Binary) or type(node) in SYMBOLS
 
 
 def _known_functions(node: exp.Expr) -> str:
-    if not isinstance(node, exp.Func) or (_is_sign(node) and WRITTEN not in node.meta):
+    if not isinstance(node, exp.Func) or (_is_operator(node) and WRITTEN not in node.meta):
         return ""
     names = {
         kind.sql_name().lower()
@@ -152,21 +152,21 @@ def text(value: str) -> Literal:
 Reader = Hook
 
 
-def _column(clause: Clause, node: exp.Column) -> Expression:
+def _read_column(clause: Clause, node: exp.Column) -> Expression:
     if isinstance(node.this, exp.Star):
         raise clause.source.unsupported(node, f"'*' in {clause.name}", "name the columns")
     return clause.column(clause, node)
 
 
-def _literal(clause: Clause, node: exp.Literal) -> Expression:
+def _read_literal(clause: Clause, node: exp.Literal) -> Expression:
     clause.source.only(node, "this", "is_string")
     written = node.this
     if node.is_string:
         return text(written)
-    return _number(clause, node, written)
+    return _parse_number(clause, node, written)
 
 
-def _number(clause: Clause, node: exp.Expr, written: str) -> Literal:
+def _parse_number(clause: Clause, node: exp.Expr, written: str) -> Literal:
     try:
         value = Decimal(written)
     except ArithmeticError:
@@ -187,35 +187,35 @@ def _number(clause: Clause, node: exp.Expr, written: str) -> Literal:
     return Literal(value, pa.decimal128(precision, scale))
 
 
-def _boolean(clause: Clause, node: exp.Boolean) -> Expression:
+def _read_boolean(clause: Clause, node: exp.Boolean) -> Expression:
     clause.source.only(node, "this")
     return Literal(bool(node.this), pa.bool_())
 
 
-def _null(clause: Clause, node: exp.Null) -> Expression:
+def _read_null(clause: Clause, node: exp.Null) -> Expression:
     return NULL
 
 
-def _paren(clause: Clause, node: exp.Paren) -> Expression:
+def _read_brackets(clause: Clause, node: exp.Paren) -> Expression:
     clause.source.only(node, "this")
     return clause.read(node.this)
 
 
-def _negative(clause: Clause, node: exp.Neg) -> Expression:
+def _read_negation(clause: Clause, node: exp.Neg) -> Expression:
     clause.source.only(node, "this")
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
-        return _number(clause, node, "-" + node.this.this)
+        return _parse_number(clause, node, "-" + node.this.this)
     return clause.call(node, "negate", clause.read(node.this))
 
 
-def _operator(function: str) -> Reader:
+def _read_operator(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         return clause.call(node, function, *clause.all(node, "this", "expression"))
 
     return read
 
 
-def _divide(clause: Clause, node: exp.Div) -> Expression:
+def _read_division(clause: Clause, node: exp.Div) -> Expression:
     """True division; "safe" dialects give NULL for a division by zero, as is done here always."""
     if node.args.get("typed"):
         raise clause.source.unsupported(
@@ -227,7 +227,7 @@ def _divide(clause: Clause, node: exp.Div) -> Expression:
     return clause.call(node, "divide", clause.read(node.left), clause.read(node.right))
 
 
-def _whole(clause: Clause, node: exp.IntDiv) -> Expression:
+def _integer_divide(clause: Clause, node: exp.IntDiv) -> Expression:
     value = clause.call(node, "int_divide", *clause.all(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction, others drop it.
@@ -237,7 +237,7 @@ def _whole(clause: Clause, node: exp.IntDiv) -> Expression:
     return value
 
 
-def _cast(clause: Clause, node: exp.Cast) -> Expression:
+def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     """CAST, TRY_CAST and ``::``; sqlglot makes a TryCast of Spark's CAST too."""
     lenient = isinstance(node, exp.TryCast)
     if lenient and clause.source.is_spark:
@@ -246,11 +246,11 @@ def _cast(clause: Clause, node: exp.Cast) -> Expression:
     target = arrow_type(clause.source, node.to)
     value = clause.read(node.this)
     if clause.source.is_spark:
-        value = _as_spark_casts(clause, node, value, target)
-        if lenient and _is_no_whole(value, target):
+        value = _apply_spark_cast_rules(clause, node, value, target)
+        if lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
     made = clause.call(node, "try_cast" if lenient else "cast", value, type=target)
-    if clause.source.is_spark and _is_no_whole(value, target):
+    if clause.source.is_spark and _is_invalid_spark_integer(value, target):
         raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
     if isinstance(value, Literal) and isinstance(made, Call):
         # A value that Python does not have stays a call; any other one has failed.
@@ -263,7 +263,7 @@ def _cast(clause: Clause, node: exp.Cast) -> Expression:
     return made
 
 
-def _as_spark_casts(
+def _apply_spark_cast_rules(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
 ) -> Expression:
     """A value that becomes in a cast what it becomes in Spark: fractions are cut off."""
@@ -276,7 +276,7 @@ def _as_spark_casts(
     return value
 
 
-def _is_no_whole(value: Expression, target: pa.DataType) -> bool:
+def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     """Is a literal text cast to an integer that it is not to Spark, as ``'1.5'`` or ``'1e3'``?"""
     written = value.value if isinstance(value, Literal) else None
     if not isinstance(written, str) or not pa.types.is_integer(target):
@@ -292,7 +292,7 @@ def check_spark_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
         )
 
 
-def _case(clause: Clause, node: exp.Case) -> Expression:
+def _read_case(clause: Clause, node: exp.Case) -> Expression:
     clause.source.only(node, "this", "ifs", "default")
     subject = clause.read(node.this) if node.this else None
     parts: list[Expression] = []
@@ -307,7 +307,7 @@ def _case(clause: Clause, node: exp.Case) -> Expression:
     return clause.call(node, "case", *parts, clause.read(default) if default else NULL)
 
 
-def _if(clause: Clause, node: exp.If) -> Expression:
+def _read_if(clause: Clause, node: exp.If) -> Expression:
     clause.source.only(node, "this", "true", "false")
     otherwise = node.args.get("false")
     return clause.call(
@@ -319,39 +319,39 @@ def _if(clause: Clause, node: exp.If) -> Expression:
     )
 
 
-def _subquery(clause: Clause, node: exp.Subquery) -> Expression:
+def _read_subquery(clause: Clause, node: exp.Subquery) -> Expression:
     return clause.scalar(clause, node)
 
 
-def _aggregate(clause: Clause, node: exp.Expr) -> Expression:
+def _read_aggregate(clause: Clause, node: exp.Expr) -> Expression:
     return clause.aggregate(clause, node)
 
 
-def _window(clause: Clause, node: exp.Expr) -> Expression:
+def _read_window(clause: Clause, node: exp.Expr) -> Expression:
     return clause.window(clause, node)
 
 
 # The readers of conditions, functions and dates are added by their modules.
 READERS: Final[dict[type[exp.Expr], Reader]] = {
-    exp.Add: _operator("add"),
-    exp.Boolean: _boolean,
-    exp.Case: _case,
-    exp.Cast: _cast,
-    exp.Column: _column,
-    exp.Div: _divide,
-    exp.Filter: _aggregate,
-    exp.If: _if,
-    exp.IgnoreNulls: _aggregate,
-    exp.IntDiv: _whole,
-    exp.Literal: _literal,
-    exp.Mod: _operator("modulo"),
-    exp.Mul: _operator("multiply"),
-    exp.Neg: _negative,
-    exp.Null: _null,
-    exp.Paren: _paren,
-    exp.RespectNulls: _aggregate,
-    exp.Sub: _operator("subtract"),
-    exp.Subquery: _subquery,
-    exp.TryCast: _cast,
-    exp.Window: _window,
+    exp.Add: _read_operator("add"),
+    exp.Boolean: _read_boolean,
+    exp.Case: _read_case,
+    exp.Cast: _read_cast,
+    exp.Column: _read_column,
+    exp.Div: _read_division,
+    exp.Filter: _read_aggregate,
+    exp.If: _read_if,
+    exp.IgnoreNulls: _read_aggregate,
+    exp.IntDiv: _integer_divide,
+    exp.Literal: _read_literal,
+    exp.Mod: _read_operator("modulo"),
+    exp.Mul: _read_operator("multiply"),
+    exp.Neg: _read_negation,
+    exp.Null: _read_null,
+    exp.Paren: _read_brackets,
+    exp.RespectNulls: _read_aggregate,
+    exp.Sub: _read_operator("subtract"),
+    exp.Subquery: _read_subquery,
+    exp.TryCast: _read_cast,
+    exp.Window: _read_window,
 }

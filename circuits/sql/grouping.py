@@ -2,8 +2,9 @@
 
 An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
 for each aggregate. When all are read, the plan is made: Map (keys, then arguments), Aggregate, and
-beside it the scalar subqueries of these clauses. ``over_groups`` then turns an expression into one
-over that plan: what equals a key becomes the key's column, from the top of the expression down.
+beside it the scalar subqueries of these clauses. ``rewrite_over_groups`` then rewrites each
+expression over that plan: from the top of the expression down, a part that equals a key becomes the
+column of the key.
 ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
 """
 
@@ -27,7 +28,7 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.expressions import NULL, Clause, integer, is_aggregate
 from circuits.sql.rows import Rows
-from circuits.sql.scope import OUTER, is_correlated, is_outer, shifted
+from circuits.sql.scope import OUTER, is_correlated, is_outer, shift_columns
 from circuits.types import functions
 
 __all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
@@ -50,10 +51,10 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
 def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of a tree without those of queries and window functions in it."""
 
-    def foreign(part: exp.Expr) -> bool:
+    def is_foreign(part: exp.Expr) -> bool:
         return isinstance(part, exp.Query | exp.Window)
 
-    yield from (part for part in node.walk(prune=foreign) if not foreign(part))
+    yield from (part for part in node.walk(prune=is_foreign) if not is_foreign(part))
 
 
 def has_aggregate(node: exp.Expr) -> bool:
@@ -85,8 +86,8 @@ class Grouping:
             self.source,
             name,
             self.rows.column,
-            aggregate=self._aggregate,
-            scalar=self._scalar,
+            aggregate=self._read_aggregate,
+            scalar=self._read_scalar,
         )
 
     def key(self, expression: Expression) -> Column:
@@ -123,7 +124,7 @@ class Grouping:
         number = index - len(self.keys)
         return 0 <= number < len(self._calls) and self._calls[number][0] == "count"
 
-    def over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
+    def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
         """An expression over the plan.
 
         Raises:
@@ -132,7 +133,7 @@ class Grouping:
         if not isinstance(expression, Literal) and expression in self.keys:
             return Column(self.keys.index(expression), expression.type)
         if isinstance(expression, Call):
-            parts = tuple(self.over_groups(node, part) for part in expression.arguments)
+            parts = tuple(self.rewrite_over_groups(node, part) for part in expression.arguments)
             return Call(expression.function, parts, expression.type)
         if not isinstance(expression, Column) or is_outer(expression.index):
             return expression
@@ -145,10 +146,10 @@ class Grouping:
             number = index - VALUE
             before = [len(plan.fields) for plan, _ in self._values[:number]]
             width = len(self.keys) + len(self._calls) + sum(before)
-            return shifted(self._values[number][1], width)
-        raise self._ungrouped(node, expression)
+            return shift_columns(self._values[number][1], width)
+        raise self._ungrouped_error(node, expression)
 
-    def _ungrouped(self, node: exp.Expr, column: Column) -> Exception:
+    def _ungrouped_error(self, node: exp.Expr, column: Column) -> Exception:
         name = self.rows.plan.fields[column.index].name
         place = node
         for part in node.find_all(exp.Column):
@@ -160,7 +161,7 @@ class Grouping:
             f"take max({name})",
         )
 
-    def _aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
+    def _read_aggregate(self, clause: Clause, node: exp.Expr) -> Expression:
         source, condition = self.source, None
         inner = self.rows.clause("an aggregate")
         if isinstance(node, exp.Filter):
@@ -168,7 +169,7 @@ class Grouping:
             source.only(node.expression, "this")
             condition = inner.predicate(node.expression.this)
             node = node.this
-        argument, distinct = self._argument(inner, node)
+        argument, distinct = self._read_argument(inner, node)
         function = "avg" if isinstance(node, exp.Anonymous) else AGGREGATES[type(node)]
         if condition is not None:
             counted = integer(1) if argument is None else argument
@@ -185,7 +186,7 @@ class Grouping:
             self._calls.append(call)
         return Column(CALL + self._calls.index(call), type_)
 
-    def _argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
+    def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
         """The argument of an aggregate (None: count of rows), and is it DISTINCT?"""
         source = self.source
         if isinstance(node, exp.Anonymous) and is_aggregate(node):
@@ -204,12 +205,13 @@ class Grouping:
                 if known_inside:
                     raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
                 node = node.this
-            word = source.word(node)
+            word = source.written_name(node)
             raise source.unsupported(node, f"aggregate {word}()", known, word)
         if argument is None or isinstance(argument, exp.Star):
             if not isinstance(node, exp.Count):
                 raise source.error(
-                    node, f"{source.word(node)}() needs a column; only count() can do without"
+                    node,
+                    f"{source.written_name(node)}() needs a column; only count() can do without",
                 )
             if argument is not None:
                 source.only(argument)
@@ -223,10 +225,10 @@ class Grouping:
             )
         return clause.read(argument.expressions[0]), True
 
-    def _scalar(self, clause: Clause, node: exp.Expr) -> Expression:
+    def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """A subquery of one value for all groups; it stands beside them."""
-        apart = self.rows.environment.behind(self.rows.scope)
+        apart = self.rows.environment.without_outer_columns(self.rows.scope)
         alone = Rows(apart, ONE_ROW)
-        value = alone.value(clause, node)
+        value = alone.join_scalar_subquery(clause, node)
         self._values.append((alone.plan, value))
         return Column(VALUE + len(self._values) - 1, value.type)

@@ -16,11 +16,11 @@ from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Order
 from circuits.sql.source import SqlSource
 
-__all__ = ["Limit", "Sorted", "orders", "read_limit", "read_order"]
+__all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order"]
 
 
 @dataclass(frozen=True)
-class Sorted:
+class SortKey:
     """An expression to order by."""
 
     expression: Expression
@@ -38,7 +38,7 @@ class Limit:
 
 def read_order(
     source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
-) -> tuple[Sorted, ...]:
+) -> tuple[SortKey, ...]:
     """The expressions of an ORDER BY."""
     source.only(node, "expressions")
     order = []
@@ -49,12 +49,12 @@ def read_order(
                 key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
             )
         order.append(
-            Sorted(read(key.this), bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
+            SortKey(read(key.this), bool(key.args.get("desc")), bool(key.args.get("nulls_first")))
         )
     return tuple(order)
 
 
-def orders(order: Sequence[Sorted], among: Sequence[Expression]) -> tuple[Order, ...]:
+def order_columns(order: Sequence[SortKey], among: Sequence[Expression]) -> tuple[Order, ...]:
     """The order by columns with these expressions; a second key on a column says nothing."""
     found: dict[int, Order] = {}
     for key in order:
@@ -74,10 +74,10 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
         if not isinstance(part, exp.Limit | exp.Offset):
             raise source.unsupported(part, name, "use LIMIT", word=name)
         source.only(part, "expression")
-    return Limit(_count(source, limit, "LIMIT"), _count(source, offset, "OFFSET") or 0)
+    return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
 
 
-def _count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:
+def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:
     if node is None:
         return None
     number = node.args["expression"]

@@ -19,7 +19,7 @@ from typing import Any
 from sqlglot import Dialect, exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["COMMA", "WRITTEN", "parse"]
+__all__ = ["COMMA", "WRITTEN", "parse_statements"]
 
 #: Keys of ``meta``.
 COMMA = "comma"
@@ -28,7 +28,7 @@ WRITTEN = "written"
 WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
 
-def parse(tokens: list[Token], text: str, dialect: str) -> list[exp.Expr | None]:
+def parse_statements(tokens: list[Token], text: str, dialect: str) -> list[exp.Expr | None]:
     """The syntax trees of the statements of a text.
 
     Raises:

@@ -1,7 +1,7 @@
 """Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
 
 Membership in a subquery is not read here: it is a join of a kind (`circuits.sql.subqueries`), so it
-is understood as a condition below AND, OR and NOT (`circuits.sql.alternatives`), not as a value.
+is understood as a condition below AND, OR and NOT (`circuits.sql.disjunctions`), not as a value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from circuits.sql.expressions import READERS, Clause, Reader
 __all__: list[str] = []
 
 
-def _compare(function: str) -> Reader:
+def _comparison_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
         clause.source.only(node, "this", "expression")
         for side in (node.left, node.right):
@@ -23,13 +23,13 @@ def _compare(function: str) -> Reader:
                     side, "a comparison of rows", "compare column by column"
                 )
             if isinstance(side, exp.Any | exp.All):
-                raise _misplaced(clause, side, side.key.upper())
+                raise _misplaced_error(clause, side, side.key.upper())
         return clause.call(node, function, clause.read(node.left), clause.read(node.right))
 
     return read
 
 
-def _connective(function: str) -> Reader:
+def _connective_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Connector) -> Expression:
         # A chain of a thousand conditions is a thousand levels deep in the syntax tree.
         parts: list[exp.Expr] = []
@@ -44,17 +44,17 @@ def _connective(function: str) -> Reader:
     return read
 
 
-def _not(clause: Clause, node: exp.Not) -> Expression:
+def _read_not(clause: Clause, node: exp.Not) -> Expression:
     clause.source.only(node, "this")
     return clause.call(node, "not", clause.predicate(node.this))
 
 
-def _different(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
+def _read_is_distinct(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
     sides = clause.all(node, "this", "expression")
     return clause.call(node, "not", clause.call(node, "same", *sides))
 
 
-def _is(clause: Clause, node: exp.Is) -> Expression:
+def _read_is(clause: Clause, node: exp.Is) -> Expression:
     clause.source.only(node, "this", "expression")
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
@@ -66,16 +66,16 @@ def _is(clause: Clause, node: exp.Is) -> Expression:
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
 
 
-def _between(clause: Clause, node: exp.Between) -> Expression:
+def _read_between(clause: Clause, node: exp.Between) -> Expression:
     value, low, high = clause.all(node, "this", "low", "high")
     return clause.call(
         node, "and", clause.call(node, "ge", value, low), clause.call(node, "le", value, high)
     )
 
 
-def _in(clause: Clause, node: exp.In) -> Expression:
+def _read_in(clause: Clause, node: exp.In) -> Expression:
     if node.args.get("query"):
-        raise _misplaced(clause, node, "IN (subquery)")
+        raise _misplaced_error(clause, node, "IN (subquery)")
     clause.source.only(node, "this", "expressions")
     if isinstance(node.this, exp.Tuple):
         raise clause.source.unsupported(
@@ -91,11 +91,11 @@ def _in(clause: Clause, node: exp.In) -> Expression:
     return equal[0] if len(equal) == 1 else clause.call(node, "or", *equal)
 
 
-def _exists(clause: Clause, node: exp.Exists) -> Expression:
-    raise _misplaced(clause, node, "EXISTS", "exists")
+def _refuse_exists(clause: Clause, node: exp.Exists) -> Expression:
+    raise _misplaced_error(clause, node, "EXISTS", "exists")
 
 
-def _misplaced(clause: Clause, node: exp.Expr, construct: str, word: str = "") -> Exception:
+def _misplaced_error(clause: Clause, node: exp.Expr, construct: str, word: str = "") -> Exception:
     return clause.source.unsupported(
         node,
         f"{construct} inside of an expression of {clause.name}",
@@ -104,7 +104,7 @@ def _misplaced(clause: Clause, node: exp.Expr, construct: str, word: str = "") -
     )
 
 
-def _like(function: str) -> Reader:
+def _like_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr, escape: tuple[Expression, ...] = ()) -> Expression:
         clause.source.only(node, "this", "expression", "negate")
         value, pattern = clause.read(node.this), clause.read(node.args["expression"])
@@ -114,7 +114,7 @@ def _like(function: str) -> Reader:
     return read
 
 
-def _escape(clause: Clause, node: exp.Escape) -> Expression:
+def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
     clause.source.only(node, "this", "expression")
     functions = {exp.Like: "like", exp.ILike: "ilike"}
     like, negated = node.this, isinstance(node.this, exp.Not)
@@ -130,23 +130,23 @@ def _escape(clause: Clause, node: exp.Escape) -> Expression:
 
 READERS.update(
     {
-        exp.And: _connective("and"),
-        exp.Between: _between,
-        exp.EQ: _compare("eq"),
-        exp.Escape: _escape,
-        exp.Exists: _exists,
-        exp.GT: _compare("gt"),
-        exp.GTE: _compare("ge"),
-        exp.ILike: _like("ilike"),
-        exp.In: _in,
-        exp.Is: _is,
-        exp.LT: _compare("lt"),
-        exp.LTE: _compare("le"),
-        exp.Like: _like("like"),
-        exp.NEQ: _compare("ne"),
-        exp.Not: _not,
-        exp.NullSafeEQ: _compare("same"),
-        exp.NullSafeNEQ: _different,
-        exp.Or: _connective("or"),
+        exp.And: _connective_reader("and"),
+        exp.Between: _read_between,
+        exp.EQ: _comparison_reader("eq"),
+        exp.Escape: _read_escape,
+        exp.Exists: _refuse_exists,
+        exp.GT: _comparison_reader("gt"),
+        exp.GTE: _comparison_reader("ge"),
+        exp.ILike: _like_reader("ilike"),
+        exp.In: _read_in,
+        exp.Is: _read_is,
+        exp.LT: _comparison_reader("lt"),
+        exp.LTE: _comparison_reader("le"),
+        exp.Like: _like_reader("like"),
+        exp.NEQ: _comparison_reader("ne"),
+        exp.Not: _read_not,
+        exp.NullSafeEQ: _comparison_reader("same"),
+        exp.NullSafeNEQ: _read_is_distinct,
+        exp.Or: _connective_reader("or"),
     }
 )

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks
-from circuits.sql.recursion import recursive
-from circuits.sql.select import finished, opened, selected
-from circuits.sql.setops import limited, set_operation
-from circuits.sql.subqueries import scalar
+from circuits.sql.environment import NO_RANK_RANGES, DerivedTable, Environment, RankRanges
+from circuits.sql.recursion import plan_recursive
+from circuits.sql.select import finish_selection, read_rows, read_selection
+from circuits.sql.set_operations import apply_limit, plan_set_operation
+from circuits.sql.subqueries import join_scalar
 from circuits.sql.values import read_values
 
-__all__ = ["finished", "opened", "plan", "recursive", "scalar", "selected"]
+__all__ = [
+    "finish_selection",
+    "join_scalar",
+    "plan_query",
+    "plan_recursive",
+    "read_rows",
+    "read_selection",
+]
 
 
-def plan(environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> Derived:
+def plan_query(
+    environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
+) -> DerivedTable:
     """The plan of a query that stands alone.
 
     Args:
@@ -28,18 +37,18 @@ def plan(environment: Environment, node: exp.Expr, ranks: Ranks = NO_RANKS) -> D
     """
     source = environment.source
     if isinstance(node, exp.Select):
-        return finished(selected(environment, node, None, ranks))
+        return finish_selection(read_selection(environment, node, None, ranks))
     if isinstance(node, exp.Subquery):
         source.only(node, "this", "with_", "order", "limit", "offset")
-        environment = environment.within(node)
-        derived = plan(environment, node.this, ranks)
+        environment = environment.with_common_tables(node)
+        derived = plan_query(environment, node.this, ranks)
         if not any(node.args.get(name) for name in ("order", "limit", "offset")):
             return derived
-        return Derived(limited(environment, node, derived.complete(source, node)))
+        return DerivedTable(apply_limit(environment, node, derived.complete(source, node)))
     if isinstance(node, exp.SetOperation):
-        return Derived(set_operation(environment, node))
+        return DerivedTable(plan_set_operation(environment, node))
     if isinstance(node, exp.Values):
         source.only(node, "expressions")
-        return Derived(read_values(environment, node))
+        return DerivedTable(read_values(environment, node))
     construct = source.construct(node)
     raise source.unsupported(node, f"{construct} as a query", "there is SELECT", node.key)

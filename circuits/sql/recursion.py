@@ -34,14 +34,14 @@ from circuits.plan.nodes import (
     Union,
 )
 from circuits.plan.rewrite.nullability import with_nullability
-from circuits.sql.environment import Common, Derived, renamed
-from circuits.sql.setops import alike
+from circuits.sql.environment import CommonTable, DerivedTable, rename_columns
+from circuits.sql.set_operations import unify_columns
 from circuits.sql.source import SqlSource
 
-__all__ = ["recursive"]
+__all__ = ["plan_recursive"]
 
-ROUNDS: Final = 12
-REASONS: Final = {
+MAX_TYPE_ITERATIONS: Final = 12
+DESCRIPTIONS: Final = {
     "Aggregate": "an aggregate over",
     "Distinct": "DISTINCT, below UNION ALL, of",
     "Fixpoint": "another recursion over",
@@ -53,7 +53,7 @@ REASONS: Final = {
 }
 
 
-def recursive(common: Common) -> Derived:
+def plan_recursive(common: CommonTable) -> DerivedTable:
     """The plan of a WITH query that names itself.
 
     Raises:
@@ -61,68 +61,74 @@ def recursive(common: Common) -> Derived:
     """
     environment, node = common.environment, common.node
     source, name = environment.source, node.alias
-    start, nexts, distinct = _members(source, node, name.casefold())
+    base_query, steps, distinct = _split_union(source, node, name.casefold())
     names = node.args["alias"].args.get("columns") or []
-    first = renamed(source, environment.queries.plan(environment, start), names)
-    begin = first.complete(source, start)
-    cut = SET if distinct else DistinctMode("bag")
-    fields = with_nullability(begin)
-    for _ in range(ROUNDS):
-        plans: list[Plan] = [begin]
+    first = rename_columns(source, environment.queries.plan_query(environment, base_query), names)
+    base = first.complete(source, base_query)
+    mode = SET if distinct else DistinctMode("bag")
+    fields = with_nullability(base)
+    for _ in range(MAX_TYPE_ITERATIONS):
+        plans: list[Plan] = [base]
         inner = replace(
-            common, recursive=False, plans={(): Derived(RecursiveReference(name, fields))}
+            common, recursive=False, plans={(): DerivedTable(RecursiveReference(name, fields))}
         )
-        within = replace(environment, commons={**environment.commons, name.casefold(): inner})
-        for one in nexts:
-            plan = within.queries.plan(within, one).complete(source, one)
-            _check(source, plan, one, name, cut)
+        within = replace(
+            environment, common_tables={**environment.common_tables, name.casefold(): inner}
+        )
+        for step in steps:
+            plan = within.queries.plan_query(within, step).complete(source, step)
+            _check_linear(source, plan, step, name, mode)
             plans.append(plan)
-        body = Union(tuple(alike(environment, nexts[-1], plans)))
+        body = Union(tuple(unify_columns(environment, steps[-1], plans)))
         after = with_nullability(body)
         if after == fields:
-            return Derived(Fixpoint((name,), (body,), (cut,)))
+            return DerivedTable(Fixpoint((name,), (body,), (mode,)))
         fields = after
     raise source.error(
         node, f"the types of the columns of {name!r} grow with every round; cast them to one type"
     )
 
 
-def _members(source: SqlSource, node: exp.CTE, name: str) -> tuple[exp.Expr, list[exp.Expr], bool]:
+def _split_union(
+    source: SqlSource, node: exp.CTE, name: str
+) -> tuple[exp.Expr, list[exp.Expr], bool]:
     """What begins, what goes on, and whether rows are kept once."""
     query = node.this
     way_out = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
     if not isinstance(query, exp.Union):
         raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", way_out)
     distinct = bool(query.args.get("distinct"))
-    nexts: list[exp.Expr] = []
-    while _names(query, name):
+    steps: list[exp.Expr] = []
+    while _is_named_in(query, name):
         if not isinstance(query, exp.Union) or bool(query.args.get("distinct")) != distinct:
             raise source.unsupported(
                 query, f"the recursive {node.alias!r} without a query that begins", way_out
             )
         source.only(query, "this", "expression", "distinct")
-        if not _names(query.expression, name):
+        if not _is_named_in(query.expression, name):
             raise source.unsupported(
                 query.expression, "a query that begins after one that goes on", way_out
             )
-        nexts.insert(0, query.expression)
+        steps.insert(0, query.expression)
         query = query.this
-    return query, nexts, distinct
+    return query, steps, distinct
 
 
-def _names(node: exp.Expr, name: str) -> bool:
+def _is_named_in(node: exp.Expr, name: str) -> bool:
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
-def _check(source: SqlSource, plan: Plan, node: exp.Expr, name: str, cut: DistinctMode) -> None:
+def _check_linear(
+    source: SqlSource, plan: Plan, node: exp.Expr, name: str, mode: DistinctMode
+) -> None:
     """Refuse a query that does more with rows of the recursion than to go on from each."""
     at = next(t for t in node.find_all(exp.Table) if t.name.casefold() == name.casefold())
-    found = _Reading(name, cut)
+    found = _ReferenceCounter(name, mode)
     count = found.count(plan)
-    if found.why is not None:
+    if found.forbidden_by is not None:
         raise source.unsupported(
             at,
-            f"{REASONS.get(found.why, found.why)} the recursive {name!r}",
+            f"{DESCRIPTIONS.get(found.forbidden_by, found.forbidden_by)} the recursive {name!r}",
             "only each of its rows may lead on; do it outside of the recursion",
         )
     if count > 1:
@@ -133,27 +139,31 @@ def _check(source: SqlSource, plan: Plan, node: exp.Expr, name: str, cut: Distin
         )
 
 
-class _Reading:
+class _ReferenceCounter:
     """How a plan reads the rows of a recursion; each node is looked at once."""
 
-    def __init__(self, name: str, cut: DistinctMode) -> None:
-        self.why: str | None = None
+    def __init__(self, name: str, mode: DistinctMode) -> None:
+        self.forbidden_by: str | None = None
         self._name = name
-        self._cut = cut
+        self._cut = mode
         self._known: dict[int, int] = {}
 
     def count(self, plan: Plan) -> int:
-        """How many references there are; sets ``why`` if something stands between."""
+        """How many references there are; sets ``forbidden_by`` if something stands between."""
         if id(plan) not in self._known:
-            self._known[id(plan)] = self._counted(plan)
+            self._known[id(plan)] = self._count_node(plan)
         return self._known[id(plan)]
 
-    def _counted(self, plan: Plan) -> int:
+    def _count_node(self, plan: Plan) -> int:
         match plan:
             case RecursiveReference(name):
                 return int(name == self._name)
             case Fixpoint(names, bodies):
-                return 0 if self._name in names else sum(self._never(b, plan) for b in bodies)
+                return (
+                    0
+                    if self._name in names
+                    else sum(self._count_forbidden(b, plan) for b in bodies)
+                )
             case CrossJoin(inputs) | Union(inputs):
                 return sum(map(self.count, inputs))
             case Map(below) | Filter(below):
@@ -161,16 +171,16 @@ class _Reading:
             case Distinct(below) if self._cut == SET:
                 return self.count(below)
             case Semijoin(left, right):
-                return self.count(left) + self._never(right, plan)
+                return self.count(left) + self._count_forbidden(right, plan)
             case OuterJoin(left, right, _, "left"):
-                return self.count(left) + self._never(right, plan)
+                return self.count(left) + self._count_forbidden(right, plan)
             case OuterJoin(left, right):
-                return self._never(left, plan) + self._never(right, plan)
+                return self._count_forbidden(left, plan) + self._count_forbidden(right, plan)
         inner: Plan | None = getattr(plan, "input", None)
-        return 0 if inner is None else self._never(inner, plan)
+        return 0 if inner is None else self._count_forbidden(inner, plan)
 
-    def _never(self, plan: Plan, above: Plan) -> int:
+    def _count_forbidden(self, plan: Plan, above: Plan) -> int:
         count = self.count(plan)
-        if count and self.why is None:
-            self.why = type(above).__name__
+        if count and self.forbidden_by is None:
+            self.forbidden_by = type(above).__name__
         return count

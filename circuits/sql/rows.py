@@ -18,32 +18,32 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, conjuncts, substitute
 from circuits.plan.nodes import Filter, Plan
-from circuits.sql.environment import Derived, Environment, QueryPlanner
+from circuits.sql.environment import DerivedTable, Environment, QueryPlanner
 from circuits.sql.expressions import Clause
-from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shifted
+from circuits.sql.scope import Scope, Slot, is_correlated, is_outer, shift_columns
 from circuits.sql.selection import Selection
 from circuits.types import functions
 
-__all__ = ["QueryReader", "Rows", "add_alias", "factored", "parts_of"]
+__all__ = ["QueryReader", "Rows", "add_alias", "conjuncts_of", "factor_out_common"]
 
 
 class QueryReader(QueryPlanner, Protocol):
     """The module `circuits.sql.query`: reads the subqueries of the query that some rows are of."""
 
-    def opened(
+    def read_rows(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
     ) -> Rows:
         """FROM and WHERE of a SELECT that may name the columns of the scope around it."""
 
-    def selected(
+    def read_selection(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
     ) -> Selection:
         """All of such a SELECT up to its list."""
 
-    def finished(self, selection: Selection) -> Derived:
+    def finish_selection(self, selection: Selection) -> DerivedTable:
         """Everything after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
-    def scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+    def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
         """The rows with a scalar subquery beside them, and its value there."""
 
 
@@ -71,7 +71,7 @@ class Rows:
         self.parent = parent
         self.correlated: list[tuple[exp.Expr, Expression]] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
-        self._open: set[int] = set()  # aliases that are being read: none is made of itself
+        self._being_read: set[int] = set()  # aliases that are being read: none is made of itself
 
     @property
     def queries(self) -> QueryReader:
@@ -88,7 +88,7 @@ class Rows:
 
     def clause(self, name: str) -> Clause:
         """The place of expressions over these rows; subqueries in it are joined to them."""
-        return Clause(self.source, name, self.column, scalar=self.value)
+        return Clause(self.source, name, self.column, scalar=self.join_scalar_subquery)
 
     def column(self, clause: Clause, node: exp.Column) -> Expression:
         """A column of FROM, or an expression of the SELECT list by its alias, or from outside."""
@@ -101,36 +101,38 @@ class Rows:
             raise self.source.error(
                 node, f"{node.name!r} is the alias of several expressions; give each its own"
             )
-        if alias is None or id(alias) in self._open:
+        if alias is None or id(alias) in self._being_read:
             return self.scope.resolve(node)
-        self._open.add(id(alias))
+        self._being_read.add(id(alias))
         try:
             return clause.read(alias)
         finally:
-            self._open.remove(id(alias))
+            self._being_read.remove(id(alias))
 
-    def keep(self, node: exp.Expr, condition: Expression) -> None:
+    def filter_by(self, node: exp.Expr, condition: Expression) -> None:
         """Keep the rows for which a condition that has been read is true."""
-        for part in conjuncts([factored(condition)]):
+        for part in conjuncts([factor_out_common(condition)]):
             if is_correlated(part):
                 self.correlated.append((node, part))
             else:
                 self.plan = Filter(self.plan, part)
 
-    def beside(self, right: Rows) -> None:
+    def append_columns_of(self, right: Rows) -> None:
         """Take over the names of rows that stand to the right of these in a new plan."""
         width = self.width
 
         def shift(expression: Expression) -> Expression:
-            return shifted(expression, width)
+            return shift_columns(expression, width)
 
-        self.slots += tuple(slot.mapped(shift) for slot in right.slots)
-        self.correlated += [(node, _inside(part, width)) for node, part in right.correlated]
+        self.slots += tuple(slot.map_values(shift) for slot in right.slots)
+        self.correlated += [
+            (node, _shift_own_columns(part, width)) for node, part in right.correlated
+        ]
 
-    def value(self, clause: Clause, node: exp.Expr) -> Expression:
+    def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
         """The value of a scalar subquery, which is joined to the rows."""
-        self.plan, value = self.queries.scalar(self, node)
-        return value
+        self.plan, join_scalar_subquery = self.queries.join_scalar(self, node)
+        return join_scalar_subquery
 
 
 def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:
@@ -140,7 +142,7 @@ def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:
     aliases[name] = item.this if known == item.this else None
 
 
-def _inside(expression: Expression, width: int) -> Expression:
+def _shift_own_columns(expression: Expression, width: int) -> Expression:
     """The expression with its own columns shifted, those of the enclosing query as they are."""
 
     def shift(column: Column) -> Column:
@@ -149,7 +151,7 @@ def _inside(expression: Expression, width: int) -> Expression:
     return substitute(expression, shift)
 
 
-def parts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
+def conjuncts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a conjunction in the text."""
     todo = [condition]
     while todo:
@@ -162,7 +164,7 @@ def parts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
             yield part
 
 
-def factored(condition: Expression) -> Expression:
+def factor_out_common(condition: Expression) -> Expression:
     """What all branches of an OR have in common, taken out of it.
 
     ``(a and b) or (a and c)`` is ``a and (b or c)``, so that a join condition that is repeated in
@@ -171,10 +173,10 @@ def factored(condition: Expression) -> Expression:
     if not isinstance(condition, Call):
         return condition
     if condition.function == "and":
-        return functions.call("and", *map(factored, condition.arguments))
+        return functions.call("and", *map(factor_out_common, condition.arguments))
     if condition.function != "or":
         return condition
-    branches = [list(conjuncts([factored(branch)])) for branch in condition.arguments]
+    branches = [list(conjuncts([factor_out_common(branch)])) for branch in condition.arguments]
     common = [part for part in branches[0] if all(part in branch for branch in branches)]
     if not common:
         return condition

@@ -21,7 +21,7 @@ from circuits.plan.expressions import Column, Expression, columns_of, substitute
 from circuits.plan.nodes import Plan
 from circuits.sql.source import SqlSource
 
-__all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shifted", "slots_of"]
+__all__ = ["OUTER", "Scope", "Slot", "is_correlated", "is_outer", "shift_columns", "slots_of"]
 
 OUTER: Final = 1 << 32
 
@@ -55,7 +55,7 @@ class Slot:
     def unqualified(self) -> Expression:
         return self.value if self.merged is None else self.merged
 
-    def mapped(self, change: Callable[[Expression], Expression]) -> Slot:
+    def map_values(self, change: Callable[[Expression], Expression]) -> Slot:
         merged = None if self.merged is None else change(self.merged)
         return replace(self, value=change(self.value), merged=merged)
 
@@ -68,7 +68,7 @@ def slots_of(plan: Plan, table: str, refusals: dict[int, str]) -> tuple[Slot, ..
     )
 
 
-def shifted(expression: Expression, by: int) -> Expression:
+def shift_columns(expression: Expression, by: int) -> Expression:
     """The expression over the columns ``by`` places to the right."""
     return substitute(expression, lambda column: Column(column.index + by, column.type))
 
@@ -78,7 +78,7 @@ def is_correlated(expression: Expression) -> bool:
     return any(map(is_outer, columns_of(expression)))
 
 
-def _same(left: str, right: str) -> bool:
+def _is_same_name(left: str, right: str) -> bool:
     return left.casefold() == right.casefold()
 
 
@@ -107,7 +107,7 @@ class Scope:
         """
         found = self.find(node)
         if found is None:
-            raise self._unknown(node)
+            raise self._unknown_column_error(node)
         return found
 
     def find(self, node: exp.Column) -> Expression | None:
@@ -117,8 +117,8 @@ class Scope:
             if matches[0].refusal:
                 raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
             return matches[0].value if table else matches[0].unqualified
-        if self.parent is None or (table and self.has(table)):
-            beyond = None if table and self.has(table) else self.hidden
+        if self.parent is None or (table and self.has_table(table)):
+            beyond = None if table and self.has_table(table) else self.hidden
             if beyond is not None and beyond.find(node) is not None:
                 raise self.source.unsupported(
                     node,
@@ -134,7 +134,7 @@ class Scope:
                 f"column {node.sql()!r} of a query two levels further out",
                 "pass it through the subquery in between",
             )
-        return None if outside is None else shifted(outside, OUTER)
+        return None if outside is None else shift_columns(outside, OUTER)
 
     def matches(self, node: exp.Column) -> list[Slot]:
         """The slot that a column names, in a list that is empty if there is none."""
@@ -143,23 +143,24 @@ class Scope:
         matches = [
             slot
             for slot in self.slots
-            if _same(slot.name, name) and (_same(slot.table, table) if table else not slot.shadowed)
+            if _is_same_name(slot.name, name)
+            and (_is_same_name(slot.table, table) if table else not slot.shadowed)
         ]
         if len(matches) > 1:
-            places = _listed(f"{slot.table}.{slot.name}".removeprefix(".") for slot in matches)
+            places = _list_names(f"{slot.table}.{slot.name}".removeprefix(".") for slot in matches)
             raise self.source.error(
                 node, f"column {node.sql()!r} is ambiguous: {places}; name the table or an alias"
             )
         return matches
 
-    def has(self, table: str) -> bool:
+    def has_table(self, table: str) -> bool:
         """Is there a table of this alias in the clause itself?"""
-        return any(_same(slot.table, table) for slot in self.slots)
+        return any(_is_same_name(slot.table, table) for slot in self.slots)
 
-    def star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
+    def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
         """Names and values of the columns of ``*`` or ``table.*``."""
         self.source.only(node, "except_")
-        if table and not self.has(table):
+        if table and not self.has_table(table):
             known = ", ".join(dict.fromkeys(slot.table for slot in self.slots)) or "none"
             raise self.source.error(
                 node.parent or node, f"unknown table {table!r} before '.*'; in FROM: {known}"
@@ -175,7 +176,7 @@ class Scope:
             excluded[name.name.casefold()] = name
         seen = set()
         for slot in self.slots:
-            if (table and not _same(slot.table, table)) or (not table and slot.shadowed):
+            if (table and not _is_same_name(slot.table, table)) or (not table and slot.shadowed):
                 continue
             if slot.name.casefold() in excluded:
                 seen.add(slot.name.casefold())
@@ -191,30 +192,30 @@ class Scope:
         """How a column is called where it was made, if it is there; else as written."""
         table, name = node.table, node.name
         for slot in self.slots:
-            if _same(slot.name, name) and (not table or _same(slot.table, table)):
+            if _is_same_name(slot.name, name) and (not table or _is_same_name(slot.table, table)):
                 return slot.name
         return self.parent.name(node) if self.parent else name
 
-    def _unknown(self, node: exp.Column) -> Exception:
+    def _unknown_column_error(self, node: exp.Column) -> Exception:
         table = node.table
-        scopes = list(self._outwards())
+        scopes = list(self._enclosing_scopes())
         slots = [slot for scope in scopes for slot in scope.slots]
-        if table and not any(_same(slot.table, table) for slot in slots):
-            known = _listed(slot.table for slot in slots)
+        if table and not any(_is_same_name(slot.table, table) for slot in slots):
+            known = _list_names(slot.table for slot in slots)
             return self.source.error(node, f"unknown table {table!r}; in FROM: {known}")
         if table:
-            known = _listed(slot.name for slot in slots if _same(slot.table, table))
+            known = _list_names(slot.name for slot in slots if _is_same_name(slot.table, table))
             return self.source.error(
                 node, f"unknown column {node.name!r} of {table!r}; it has: {known}"
             )
-        known = _listed(f"{slot.table}.{slot.name}".removeprefix(".") for slot in slots)
+        known = _list_names(f"{slot.table}.{slot.name}".removeprefix(".") for slot in slots)
         return self.source.error(node, f"unknown column {node.name!r}; in FROM: {known}")
 
-    def _outwards(self) -> Iterator[Scope]:
+    def _enclosing_scopes(self) -> Iterator[Scope]:
         yield self
         if self.parent is not None:
-            yield from self.parent._outwards()
+            yield from self.parent._enclosing_scopes()
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "none"

@@ -20,25 +20,31 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal, conjuncts
 from circuits.plan.nodes import Distinct, Field, Filter, Map, Plan, TopK, Values, columns
-from circuits.sql import ranks
+from circuits.sql import row_number
 from circuits.sql.conditions import restrict
-from circuits.sql.environment import NO_RANKS, Bounds, Derived, Environment, Ranks
+from circuits.sql.environment import (
+    NO_RANK_RANGES,
+    DerivedTable,
+    Environment,
+    RankRange,
+    RankRanges,
+)
 from circuits.sql.expressions import Clause, integer, is_aggregate
 from circuits.sql.grouping import ONE_ROW, Grouping, has_aggregate, is_grouped
-from circuits.sql.ordering import Limit, Sorted, orders, read_limit, read_order
-from circuits.sql.rows import Rows, add_alias, factored, parts_of
+from circuits.sql.ordering import Limit, SortKey, order_columns, read_limit, read_order
+from circuits.sql.rows import Rows, add_alias, conjuncts_of, factor_out_common
 from circuits.sql.scope import Scope, is_correlated
 from circuits.sql.selection import Rank, Selection
-from circuits.sql.subqueries import is_membership, keyed
-from circuits.sql.tables import read_from
+from circuits.sql.subqueries import add_condition_keys, is_membership
+from circuits.sql.tables import read_from_clause
 
-__all__ = ["finished", "opened", "selected"]
+__all__ = ["finish_selection", "read_rows", "read_selection"]
 
-PARTS: Final = (
+SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
     *("order", "limit", "offset", "with_"),
 )
-CORRELATED: Final = "name the columns of the enclosing query in WHERE only"
+USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,10 @@ class _Item:
     refusal: str = ""
 
 
-def opened(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
+def read_rows(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
     """FROM and WHERE."""
-    wanted, done = ranks.wanted(environment, node)
-    rows = read_from(environment, node, parent, wanted)
+    rank_ranges, done = row_number.find_bounded_ranks(environment, node)
+    rows = read_from_clause(environment, node, parent, rank_ranges)
     aliases: dict[str, exp.Expr | None] = {}
     rows.aliases = aliases
     for item in node.expressions:
@@ -70,117 +76,120 @@ def opened(environment: Environment, node: exp.Select, parent: Scope | None = No
     return rows
 
 
-def selected(
+def read_selection(
     environment: Environment,
     node: exp.Select,
     parent: Scope | None = None,
-    wanted: Ranks = NO_RANKS,
+    rank_ranges: RankRanges = NO_RANK_RANGES,
 ) -> Selection:
-    """All up to the list; ``wanted`` are the ranks of its row_number()s, by their aliases."""
-    environment.source.only(node, *PARTS)
-    environment = environment.within(node, parent)
-    return _Select(node, opened(environment, node, parent), wanted).selection()
+    """All up to the list; ``rank_ranges`` are the ranks of its row_number()s, by their aliases."""
+    environment.source.only(node, *SELECT_ARGUMENTS)
+    environment = environment.with_common_tables(node, parent)
+    return _SelectReader(node, read_rows(environment, node, parent), rank_ranges).selection()
 
 
-class _Select:
+class _SelectReader:
     """The reader of what follows WHERE.
 
     Everything is read before the groups are made, because all of it may call aggregates.
     """
 
-    def __init__(self, node: exp.Select, rows: Rows, wanted: Ranks) -> None:
+    def __init__(self, node: exp.Select, rows: Rows, rank_ranges: RankRanges) -> None:
         self.node = node
         self.rows = rows
         self.source = rows.source
         self.aliases = dict(rows.aliases)
         self.grouping = Grouping(rows) if is_grouped(node) else None
-        self.rank, self.bounds = self._qualify(wanted)
-        self.items = self._items()
+        self.rank, self.bounds = self._read_qualify(rank_ranges)
+        self.items = self._read_items()
 
     def selection(self) -> Selection:
         self.rows.aliases = self.aliases
-        self._keys()
-        having = self._having()
+        self._read_keys()
+        having = self._read_having()
         rank = None
         if self.rank is not None:
-            rank = ranks.rank_of(self._clause("QUALIFY"), self.rank, self.bounds)
+            rank = row_number.read_rank(self._expression_clause("QUALIFY"), self.rank, self.bounds)
         order = self.node.args.get("order")
-        sorted_ = read_order(self.source, order, self._order_key) if order else ()
-        conditions = self._conditions()
+        sorted_ = read_order(self.source, order, self._read_order_key) if order else ()
+        conditions = self._read_conditions()
         plan = self.grouping.plan() if self.grouping else self.rows.plan
         for part, condition in having:
-            placed = self._placed(part, condition)
+            placed = self._over_groups(part, condition)
             if is_correlated(placed):
-                raise self.source.unsupported(part, "a correlated HAVING", CORRELATED)
-            for each in conjuncts([factored(placed)]):
+                raise self.source.unsupported(part, "a correlated HAVING", USE_WHERE)
+            for each in conjuncts([factor_out_common(placed)]):
                 plan = Filter(plan, each)
         return Selection(
             self.node,
             self.source,
             plan,
             tuple(item.name for item in self.items),
-            tuple(self._placed(item.node, item.value) for item in self.items),
-            tuple(self._placed(self.node, condition) for condition in conditions),
-            rank and self._placed_rank(rank),
-            tuple(self._placed_sorted(key) for key in sorted_),
+            tuple(self._over_groups(item.node, item.value) for item in self.items),
+            tuple(self._over_groups(self.node, condition) for condition in conditions),
+            rank and self._rank_over_groups(rank),
+            tuple(self._sort_key_over_groups(key) for key in sorted_),
             {index: item.refusal for index, item in enumerate(self.items) if item.refusal},
         )
 
-    def _clause(self, name: str) -> Clause:
+    def _expression_clause(self, name: str) -> Clause:
         clause = self.grouping.clause(name) if self.grouping else self.rows.clause(name)
-        return replace(clause, window=_no_window)
+        return replace(clause, window=_refuse_window)
 
-    def _qualify(self, wanted: Ranks) -> tuple[exp.Expr | None, Bounds]:
+    def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
         """The row_number() that is bounded, by QUALIFY or by the query around."""
         found = [
             (value, bounds)
-            for name, bounds in wanted.items()
+            for name, bounds in rank_ranges.items()
             if (value := self.aliases.get(name)) is not None
         ]
         qualify = self.node.args.get("qualify")
         if qualify is not None:
             self.source.only(qualify, "this")
-            for part in parts_of(qualify.this):
-                value, bounds = ranks.bounded(part) or (part, None)
+            for part in conjuncts_of(qualify.this):
+                value, bounds = row_number.read_bound(part) or (part, None)
                 if isinstance(value, exp.Column) and not value.table:
                     self.source.only(value, "this")
                     value = self.aliases.get(value.name.casefold(), value) or value
-                if bounds is None or not ranks.is_rank(value):
+                if bounds is None or not row_number.is_rank(value):
                     raise self.source.unsupported(
-                        part, "this condition of QUALIFY", f"{ranks.UNBOUNDED}", word="qualify"
+                        part,
+                        "this condition of QUALIFY",
+                        f"{row_number.HOW_TO_BOUND}",
+                        word="qualify",
                     )
                 self.source.only(part, "this", "expression", "low", "high")
                 found.append((value, bounds))
         if len(found) > 1:
             raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
-        return found[0] if found else (None, Bounds(1, 1))
+        return found[0] if found else (None, RankRange(1, 1))
 
-    def _items(self) -> list[_Item]:
+    def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
         visible: dict[str, exp.Expr | None] = {}
         self.rows.aliases = visible
-        clause = self._clause("SELECT")
+        clause = self._expression_clause("SELECT")
         for node in self.node.expressions:
             if isinstance(node, exp.Star):
-                stars = self.rows.scope.star(node)
+                stars = self.rows.scope.expand_star(node)
                 items += [_Item(name, node, value) for name, value in stars]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
                 self.source.only(node, "this", "table")
-                stars = self.rows.scope.star(node.this, node.table)
+                stars = self.rows.scope.expand_star(node.this, node.table)
                 items += [_Item(name, node, value) for name, value in stars]
             elif isinstance(node, exp.Alias):
                 self.source.only(node, "this", "alias")
-                items.append(self._item(clause, node.alias, node.this))
+                items.append(self._read_item(clause, node.alias, node.this))
                 add_alias(visible, node)
             elif isinstance(node, exp.Column):
-                items.append(self._item(clause, self.rows.scope.name(node), node))
+                items.append(self._read_item(clause, self.rows.scope.name(node), node))
             else:
-                items.append(self._item(clause, node.sql(dialect=self.source.dialect), node))
+                items.append(self._read_item(clause, node.sql(dialect=self.source.dialect), node))
         if not items:
             raise self.source.error(self.node, "SELECT without columns; name at least one")
         return items
 
-    def _item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
+    def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self.rank is None or node != self.rank:
             return _Item(name, node, clause.read(node))
         if node is not self.rank:
@@ -193,7 +202,7 @@ class _Select:
         )
         return _Item(name, node, Literal(None, pa.int64()), refusal)
 
-    def _keys(self) -> None:
+    def _read_keys(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
@@ -205,23 +214,23 @@ class _Select:
                     grouping.key(item.value)
         for node in group.expressions:
             if isinstance(node, exp.Literal) and not node.is_string:
-                item = self._position(node)
+                item = self._item_at_position(node)
                 if has_aggregate(item.node):
                     raise self.source.error(node, f"GROUP BY {node.this} is an aggregate")
                 value = item.value
             else:
                 value = clause.read(node)
             if is_correlated(value):
-                raise self.source.unsupported(node, "a correlated GROUP BY", CORRELATED)
+                raise self.source.unsupported(node, "a correlated GROUP BY", USE_WHERE)
             grouping.key(value)
 
-    def _having(self) -> list[tuple[exp.Expr, Expression]]:
+    def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")
         if having is None:
             return []
         self.source.only(having, "this")
-        clause, read = self._clause("HAVING"), []
-        for part in parts_of(having.this):
+        clause, read = self._expression_clause("HAVING"), []
+        for part in conjuncts_of(having.this):
             if is_membership(part):
                 raise self.source.unsupported(
                     part,
@@ -232,7 +241,7 @@ class _Select:
             read.append((part, clause.predicate(part)))
         return read
 
-    def _conditions(self) -> list[Expression]:
+    def _read_conditions(self) -> list[Expression]:
         correlated = self.rows.correlated
         if self.grouping is None:
             return [condition for _, condition in correlated]
@@ -242,12 +251,12 @@ class _Select:
                 "a correlated aggregate in EXISTS or IN",
                 "compare with it as a scalar subquery, as x = (SELECT max(y) ...)",
             )
-        return [keyed(self.grouping, *condition) for condition in correlated]
+        return [add_condition_keys(self.grouping, *condition) for condition in correlated]
 
-    def _order_key(self, node: exp.Expr) -> Expression:
+    def _read_order_key(self, node: exp.Expr) -> Expression:
         matches: list[_Item] = []
         if isinstance(node, exp.Literal) and not node.is_string:
-            matches = [self._position(node)]
+            matches = [self._item_at_position(node)]
         elif isinstance(node, exp.Column) and not node.table:
             self.source.only(node, "this", "table")
             name = node.name.casefold()
@@ -261,12 +270,12 @@ class _Select:
                 raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
             return matches[0].value
         self._check_names(node, "ORDER BY")
-        value = self._clause("ORDER BY").read(node)
+        value = self._expression_clause("ORDER BY").read(node)
         if isinstance(value, Literal):
             raise self.source.error(node, "ORDER BY a constant orders nothing; name a column")
         return value
 
-    def _position(self, node: exp.Literal) -> _Item:
+    def _item_at_position(self, node: exp.Literal) -> _Item:
         count = len(self.items)
         if not node.this.isdecimal() or not 1 <= int(node.this) <= count:
             raise self.source.error(node, f"no column {node.this}; the list has 1 to {count}")
@@ -286,24 +295,26 @@ class _Select:
                     "expression; put the table before it, or choose another alias",
                 )
 
-    def _placed(self, node: exp.Expr, value: Expression) -> Expression:
-        return self.grouping.over_groups(node, value) if self.grouping else value
+    def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
+        return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
-    def _placed_sorted(self, key: Sorted) -> Sorted:
-        return replace(key, expression=self._placed(self.node, key.expression))
+    def _sort_key_over_groups(self, key: SortKey) -> SortKey:
+        return replace(key, expression=self._over_groups(self.node, key.expression))
 
-    def _placed_rank(self, rank: Rank) -> Rank:
-        keys = tuple(self._placed(self.node, key) for key in rank.keys)
-        return replace(rank, keys=keys, order=tuple(map(self._placed_sorted, rank.order)))
+    def _rank_over_groups(self, rank: Rank) -> Rank:
+        keys = tuple(self._over_groups(self.node, key) for key in rank.keys)
+        return replace(rank, keys=keys, order=tuple(map(self._sort_key_over_groups, rank.order)))
 
 
-def _no_window(clause: Clause, node: exp.Expr) -> Expression:
+def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
     inner = node.this
-    word = clause.source.word(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
-    raise clause.source.unsupported(node, "a window function", ranks.UNBOUNDED, word=word)
+    word = (
+        clause.source.written_name(inner) if isinstance(inner, exp.Func | exp.IgnoreNulls) else ""
+    )
+    raise clause.source.unsupported(node, "a window function", row_number.HOW_TO_BOUND, word=word)
 
 
-def finished(selection: Selection) -> Derived:
+def finish_selection(selection: Selection) -> DerivedTable:
     """The list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, rank = selection.source, selection.node, selection.rank
     limit, distinct = read_limit(source, node), node.args.get("distinct")
@@ -316,18 +327,20 @@ def finished(selection: Selection) -> Derived:
     if limit is not None:
         wide += [key.expression for key in selection.order]
     if any(map(is_correlated, [*wide, *(key.expression for key in selection.order)])):
-        raise source.unsupported(node, "a correlated subquery of this form", CORRELATED)
+        raise source.unsupported(node, "a correlated subquery of this form", USE_WHERE)
     wide = shown + [value for value in dict.fromkeys(wide[len(shown) :]) if value not in shown]
-    plan = _map(selection.plan, wide, selection.names)
+    plan = _map_rows(selection.plan, wide, selection.names)
     if rank is not None:
         keys = tuple(dict.fromkeys(map(wide.index, rank.keys)))
         first, last = rank.bounds.first, rank.bounds.last
-        plan = TopK(plan, keys, orders(rank.order, wide), max(0, last - first + 1), first - 1)
+        plan = TopK(
+            plan, keys, order_columns(rank.order, wide), max(0, last - first + 1), first - 1
+        )
     if distinct is not None:
-        plan = Distinct(_first(plan, len(shown)))
+        plan = Distinct(_keep_first_columns(plan, len(shown)))
     if limit is not None:
-        plan = TopK(plan, (), orders(selection.order, wide), limit.limit, limit.offset)
-    return Derived(_first(plan, len(shown)), selection.refusals)
+        plan = TopK(plan, (), order_columns(selection.order, wide), limit.limit, limit.offset)
+    return DerivedTable(_keep_first_columns(plan, len(shown)), selection.refusals)
 
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
@@ -347,12 +360,12 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
             )
 
 
-def _map(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> Plan:
+def _map_rows(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> Plan:
     """The expressions of each row; those without a name are hidden."""
     hidden = range(len(expressions) - len(names))
     every = (*names, *(f"hidden_{number}" for number in hidden))
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
-        fields = tuple(Field(*pair) for pair in zip(every, _types(expressions), strict=True))
+        fields = tuple(Field(*pair) for pair in zip(every, _types_of(expressions), strict=True))
         return Values(fields, (tuple(e.value for e in expressions if isinstance(e, Literal)),))
     same = tuple(expressions) == columns(plan)
     if same and every == tuple(field.name for field in plan.fields):
@@ -360,11 +373,11 @@ def _map(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> P
     return Map(plan, tuple(expressions), every)
 
 
-def _types(expressions: list[Expression]) -> list[pa.DataType]:
+def _types_of(expressions: list[Expression]) -> list[pa.DataType]:
     return [expression.type for expression in expressions]
 
 
-def _first(plan: Plan, count: int) -> Plan:
+def _keep_first_columns(plan: Plan, count: int) -> Plan:
     """Without the columns from ``count`` on."""
     if len(plan.fields) == count:
         return plan

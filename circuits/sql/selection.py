@@ -8,8 +8,8 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Plan
-from circuits.sql.environment import Bounds
-from circuits.sql.ordering import Sorted
+from circuits.sql.environment import RankRange
+from circuits.sql.ordering import SortKey
 from circuits.sql.source import SqlSource
 
 __all__ = ["Rank", "Selection"]
@@ -20,8 +20,8 @@ class Rank:
     """A bounded row_number(): the keys of the groups, the order in them, and the bounds."""
 
     keys: tuple[Expression, ...]
-    order: tuple[Sorted, ...]
-    bounds: Bounds
+    order: tuple[SortKey, ...]
+    bounds: RankRange
 
 
 @dataclass
@@ -39,5 +39,5 @@ class Selection:
     outputs: tuple[Expression, ...]
     conditions: tuple[Expression, ...]
     rank: Rank | None
-    order: tuple[Sorted, ...]
+    order: tuple[SortKey, ...]
     refusals: dict[int, str]

@@ -22,7 +22,7 @@ from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import FunctionError, SqlError, UnsupportedSqlError
-from circuits.sql.parsing import WRITTEN, parse
+from circuits.sql.parsing import WRITTEN, parse_statements
 from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
@@ -103,7 +103,7 @@ class SqlSource:
         self.text = text
         self.dialect = dialect
         self.tokens: list[Token] = []
-        self._read: set[int] = set()
+        self._nodes_read: set[int] = set()
 
     @property
     def is_spark(self) -> bool:
@@ -122,13 +122,15 @@ class SqlSource:
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
-            trees = parse(self.tokens, self.text, self.dialect)
+            trees = parse_statements(self.tokens, self.text, self.dialect)
         except SqlError:
             raise
         except ParseError as error:
             raise self._syntax_error(error) from None
         except SqlglotError as error:
-            raise self.at(0, f"the text cannot be read: {_plain(str(error))}") from None
+            raise self.at(
+                0, f"the text cannot be read: {_without_control_characters(str(error))}"
+            ) from None
         except RecursionError:
             raise self.at(0, "the text is nested too deeply; put parts of it in views") from None
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
@@ -146,26 +148,28 @@ class SqlSource:
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
         """An error at a node, or at the last ``word`` before it."""
-        return self.at(self._place(node, word), message)
+        return self.at(self._offset_of(node, word), message)
 
     def unsupported(
         self, node: exp.Expr, construct: str, way_out: str = "", word: str = ""
     ) -> UnsupportedSqlError:
         """The error for a construct that is SQL but not ours."""
         message = f"{construct} is not supported" + (f"; {way_out}" if way_out else "")
-        return self._at(self._place(node, word), message, UnsupportedSqlError)
+        return self._make_error(self._offset_of(node, word), message, UnsupportedSqlError)
 
     def unsupported_at(self, offset: int, construct: str, way_out: str) -> UnsupportedSqlError:
         """The same at an offset of the text."""
-        return self._at(offset, f"{construct} is not supported; {way_out}", UnsupportedSqlError)
+        return self._make_error(
+            offset, f"{construct} is not supported; {way_out}", UnsupportedSqlError
+        )
 
     def at(self, offset: int, message: str) -> SqlError:
         """An error at an offset of the text."""
-        return self._at(offset, message, SqlError)
+        return self._make_error(offset, message, SqlError)
 
     def only(self, node: exp.Expr, *understood: str) -> None:
         """Note that a node is read; UnsupportedSqlError if another argument of it is set."""
-        self._read.add(id(node))
+        self._nodes_read.add(id(node))
         for name, value in node.args.items():
             if name in understood or value is None or value is False or value == []:
                 continue
@@ -175,11 +179,11 @@ class SqlSource:
             if isinstance(value, str):
                 construct = f"{construct} {value}"
             of = self.construct(node)
-            raise self.unsupported(place, f"{construct} in {of}", word=_keyword(name, value))
+            raise self.unsupported(place, f"{construct} in {of}", word=_keyword_of(name, value))
 
     def mark_read(self, tree: exp.Expr) -> None:
         """Note that all of a tree is read, because it is equal to one that is."""
-        self._read.update(id(node) for node in tree.walk())
+        self._nodes_read.update(id(node) for node in tree.walk())
 
     def check_read(self, tree: exp.Expr) -> None:
         """Raise UnsupportedSqlError if a part of a planned statement was not read.
@@ -188,10 +192,10 @@ class SqlSource:
         """
 
         def unused(node: exp.Expr) -> bool:
-            return isinstance(node, exp.CTE) and id(node.this) not in self._read
+            return isinstance(node, exp.CTE) and id(node.this) not in self._nodes_read
 
         for node in tree.walk(prune=unused):
-            if id(node) in self._read or unused(node):
+            if id(node) in self._nodes_read or unused(node):
                 continue
             known = PLAIN.get(type(node))
             if known is None:
@@ -206,12 +210,12 @@ class SqlSource:
         except FunctionError as error:
             raise self.error(node, str(error)) from None
 
-    def word(self, node: exp.Expr) -> str:
+    def written_name(self, node: exp.Expr) -> str:
         """The name of a function as it is written in the text, else sqlglot's."""
         if WRITTEN in node.meta:
             return str(node.meta[WRITTEN])
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
-            return self.word(node.this)
+            return self.written_name(node.this)
         start, end = node.meta.get("start"), node.meta.get("end")
         if start is not None and end is not None:
             return self.text[start : end + 1]
@@ -227,17 +231,17 @@ class SqlSource:
             return str(node.this).upper()
         if type(node) in SYMBOLS:
             return SYMBOLS[type(node)]
-        operator = self._operator(node) if isinstance(node, exp.Binary) else ""
+        operator = self._written_operator(node) if isinstance(node, exp.Binary) else ""
         if operator:
             return f"operator {operator}"
         # AtTimeZone is AT TIME ZONE, WithinGroup is WITHIN GROUP.
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
-    def _operator(self, node: exp.Binary) -> str:
+    def _written_operator(self, node: exp.Binary) -> str:
         """The words between the sides of a binary expression, if these have places."""
         ends = (part.meta.get("end") for part in node.left.walk())
         end = max((end for end in ends if end is not None), default=None)
-        start = self._start(node.right)
+        start = self._first_offset(node.right)
         if end is None or start is None:
             return ""
         brackets = (TokenType.L_PAREN, TokenType.R_PAREN)
@@ -247,7 +251,7 @@ class SqlSource:
             return ""
         return self.text[words[0].start : words[-1].end + 1]
 
-    def opening(self, statement: int) -> tuple[int, str]:
+    def first_word(self, statement: int) -> tuple[int, str]:
         """The place and the text of the first word of a statement, by its number from 0."""
         firsts: list[Token] = []
         after = True
@@ -290,15 +294,15 @@ class SqlSource:
         if len(whens) != len(thens):
             raise self.at((whens or thens)[-1].start, "syntax error: as many THEN as WHEN needed")
 
-    def _start(self, node: exp.Expr) -> int | None:
+    def _first_offset(self, node: exp.Expr) -> int | None:
         starts = (part.meta.get("start") for part in node.walk())
         return min((start for start in starts if start is not None), default=None)
 
-    def _place(self, node: exp.Expr, word: str) -> int:
+    def _offset_of(self, node: exp.Expr, word: str) -> int:
         at: exp.Expr | None = node
         start = None
         while at is not None and start is None:
-            start, at = self._start(at), at.parent
+            start, at = self._first_offset(at), at.parent
         start = start or 0
         if word:
             pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
@@ -311,7 +315,9 @@ class SqlSource:
 
     def _syntax_error(self, error: ParseError) -> SqlError:
         details: dict[str, Any] = dict(error.errors[0]) if error.errors else {}
-        message = _plain(str(details.get("description") or error).split("\n")[0])
+        message = _without_control_characters(
+            str(details.get("description") or error).split("\n")[0]
+        )
         message = re.sub(r" but got <Token.*", "", message, flags=re.DOTALL)
         message = re.sub(
             r"Required keyword: .* missing for <class.*", "something is missing", message
@@ -326,16 +332,16 @@ class SqlSource:
         found = f" near {self.text[token.start : token.end + 1]!r}" if token else ""
         return self.at(token.start if token else end, f"syntax error{found}: {message}")
 
-    def _at(self, offset: int, message: str, error: type[Error]) -> Error:
+    def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
         return error(*point_at(self.text, offset, message))
 
 
-def _keyword(name: str, value: object) -> str:
+def _keyword_of(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
     return KEYWORDS.get(name, name.strip("_") if isinstance(value, exp.Expr) else "")
 
 
-def _plain(message: str) -> str:
+def _without_control_characters(message: str) -> str:
     """A message of sqlglot without terminal colours and control characters."""
     return re.sub(r"\x1b\[[0-9;]*m", "", message).strip()

@@ -8,14 +8,14 @@ from typing import Final
 from sqlglot import exp
 
 from circuits.plan.nodes import Field, Plan, Scan
-from circuits.sql import dates, predicates, query, scalars
-from circuits.sql.environment import Environment, renamed
+from circuits.sql import dates, predicates, query, scalar_functions
+from circuits.sql.environment import Environment, rename_columns
 from circuits.sql.rows import QueryReader
 from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]
 
-_READERS: Final = (predicates, scalars, dates)  # imported for the readers that they add
+_READERS: Final = (predicates, scalar_functions, dates)  # imported for the readers that they add
 
 
 def plan_sql(
@@ -63,13 +63,13 @@ def plan_sql(
             raise source.at(0, "the text has no statement; write a SELECT")
         for number, tree in enumerate(trees):
             environment = Environment(source, scans, queries)
-            view, plan = _statement(environment, tree, name, number)
+            view, plan_query = _plan_statement(environment, tree, name, number)
             source.check_read(tree)
             if isinstance(tree, exp.Create) or number + 1 == len(trees):
                 _check_name(source, tree, view, scans)
-                _check_columns(source, tree, view, plan)
-                plans[view] = plan
-                scans[view] = Scan(view, plan.fields)
+                _check_columns(source, tree, view, plan_query)
+                plans[view] = plan_query
+                scans[view] = Scan(view, plan_query.fields)
                 continue
             raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
     except RecursionError:
@@ -77,19 +77,19 @@ def plan_sql(
     return plans
 
 
-def _statement(
+def _plan_statement(
     environment: Environment, tree: exp.Expr, name: str, number: int
 ) -> tuple[str, Plan]:
     source = environment.source
     if not isinstance(tree, exp.Create):
         if not isinstance(tree, exp.Query | exp.Values):
-            place, word = source.opening(number)
+            place, word = source.first_word(number)
             if isinstance(tree, exp.Command) and word.upper() == "CREATE":
                 word = "this CREATE"
             raise source.unsupported_at(place, word.upper(), "there are SELECT and CREATE VIEW")
-        derived = query.plan(environment, tree)
+        derived = query.plan_query(environment, tree)
         derived.complete(source, tree)
-        return name, renamed(source, derived, []).plan
+        return name, rename_columns(source, derived, []).plan
     if tree.kind != "VIEW":
         raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
     source.only(tree, "this", "kind", "replace", "expression", "exists", "properties")
@@ -112,9 +112,9 @@ def _statement(
     source.only(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT")
-    derived = query.plan(environment, tree.expression)
+    derived = query.plan_query(environment, tree.expression)
     derived.complete(source, tree.expression)
-    return target.name, renamed(source, derived, names).plan
+    return target.name, rename_columns(source, derived, names).plan
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
@@ -126,10 +126,10 @@ def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str
         )
 
 
-def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan: Plan) -> None:
+def _check_columns(source: SqlSource, tree: exp.Expr, view: str, plan_query: Plan) -> None:
     query_ = tree.expression if isinstance(tree, exp.Create) else tree
     items = {item.alias_or_name.casefold(): item for item in query_.expressions}
-    for field in plan.fields:
+    for field in plan_query.fields:
         key = field.name.casefold()
         tree = items.get(key, query_)
         if key == "weight":

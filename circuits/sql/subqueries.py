@@ -42,7 +42,7 @@ from circuits.sql.grouping import Grouping, is_grouped
 from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer
 
-__all__ = ["is_membership", "keyed", "scalar", "semi", "single_row"]
+__all__ = ["add_condition_keys", "at_most_one_row", "is_membership", "join_scalar", "plan_semijoin"]
 
 COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
     exp.EQ: ("eq", "ne"),
@@ -52,11 +52,11 @@ COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
     exp.LTE: ("le", "gt"),
     exp.NEQ: ("ne", "eq"),
 }
-WAY_OUT: Final = "correlate it by conditions of its WHERE, joined by AND"
+HOW_TO_CORRELATE: Final = "correlate it by conditions of its WHERE, joined by AND"
 
 
 @dataclass(frozen=True)
-class _Inner:
+class _Subquery:
     """A subquery: its rows, its outputs and the conditions that tie it to the query around.
 
     The expressions are over the columns of ``plan`` and, from ``OUTER`` on, those around.
@@ -69,17 +69,17 @@ class _Inner:
 
 def is_membership(node: exp.Expr) -> bool:
     """Is the condition EXISTS, IN or a comparison with ANY or ALL of a subquery?"""
-    node = _unwrapped(node)
+    node = _without_brackets(node)
     if isinstance(node, exp.Not):
         return is_membership(node.this)
     if isinstance(node, exp.Exists):
         return True
     if isinstance(node, exp.In):
-        return _queried(node) is not None
+        return _subquery_of_in(node) is not None
     return type(node) in COMPARISONS and isinstance(node.args["expression"], exp.Any | exp.All)
 
 
-def _queried(node: exp.In) -> exp.Expr | None:
+def _subquery_of_in(node: exp.In) -> exp.Expr | None:
     """The subquery of IN; VALUES stands where a list of values would."""
     query, items = node.args.get("query"), node.expressions
     if query is not None:
@@ -87,29 +87,29 @@ def _queried(node: exp.In) -> exp.Expr | None:
     return items[0] if len(items) == 1 and isinstance(items[0], exp.Values) else None
 
 
-def semi(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
+def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
     """The rows for which a membership condition is true."""
-    node = _unwrapped(node)
+    node = _without_brackets(node)
     source = rows.source
     if isinstance(node, exp.Not):
         source.only(node, "this")
-        return semi(rows, clause, node.this, not negated)
+        return plan_semijoin(rows, clause, node.this, not negated)
     if isinstance(node, exp.Exists):
         source.only(node, "this")
-        inner = _read(rows, node.this, exists=True)
-        return _semi(rows, clause, node, inner, (), negated)
-    if isinstance(node, exp.In) and (query := _queried(node)) is not None:
+        inner = _read_subquery(rows, node.this, exists=True)
+        return _plan_semijoin(rows, clause, node, inner, (), negated)
+    if isinstance(node, exp.In) and (query := _subquery_of_in(node)) is not None:
         source.only(node, "this", "query", "expressions")
-        return _compared(rows, clause, node, query, "eq", every=False, negated=negated)
+        return _plan_comparison(rows, clause, node, query, "eq", every=False, negated=negated)
     source.only(node, "this", "expression")
     quantifier = node.args["expression"]
     source.only(quantifier, "this")
     every = isinstance(quantifier, exp.All)
     function = COMPARISONS[type(node)][every]
-    return _compared(rows, clause, node, quantifier.this, function, every, negated)
+    return _plan_comparison(rows, clause, node, quantifier.this, function, every, negated)
 
 
-def _compared(
+def _plan_comparison(
     rows: Rows,
     clause: Clause,
     node: exp.Expr,
@@ -123,9 +123,9 @@ def _compared(
     ``x < ALL`` is that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` that some row has
     ``x >= y`` true.
     """
-    if not isinstance(_unwrapped(query), exp.Query | exp.Values):
+    if not isinstance(_without_brackets(query), exp.Query | exp.Values):
         raise rows.source.unsupported(query, "ANY or ALL of a list", "use IN")
-    inner = _read(rows, query)
+    inner = _read_subquery(rows, query)
     left = node.this
     tuple_ = isinstance(left, exp.Tuple)
     if tuple_:
@@ -143,33 +143,33 @@ def _compared(
     width = rows.width
     conditions = []
     for value, output in zip(values, inner.outputs, strict=True):
-        other = _beside(output, width)
+        other = _columns_beside(output, width)
         condition = clause.call(node, function, value, other)
         if every != negated:
             nulls = [clause.call(node, "is_null", side) for side in (value, other)]
             condition = clause.call(node, "or", condition, *nulls)
         conditions.append(condition)
-    return _semi(rows, clause, node, inner, conditions, every != negated)
+    return _plan_semijoin(rows, clause, node, inner, conditions, every != negated)
 
 
-def _semi(
+def _plan_semijoin(
     rows: Rows,
     clause: Clause,
     node: exp.Expr,
-    inner: _Inner,
+    inner: _Subquery,
     conditions: Sequence[Expression],
     anti: bool,
 ) -> Plan:
     width = rows.width
-    parts = [*(_beside(condition, width) for condition in inner.conditions), *conditions]
+    parts = [*(_columns_beside(condition, width) for condition in inner.conditions), *conditions]
     if any(is_correlated(part) for part in parts):
         raise rows.source.unsupported(
             node, "a condition that spans three queries", "compare columns of the two nearest"
         )
-    return Semijoin(rows.plan, inner.plan, _all(clause, node, parts), anti)
+    return Semijoin(rows.plan, inner.plan, _conjoin(clause, node, parts), anti)
 
 
-def scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
+def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
     """The rows with a scalar subquery beside them, and its value there.
 
     Raises:
@@ -177,65 +177,67 @@ def scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
             equalities below a single aggregate.
     """
     source = rows.source
-    query = _unwrapped(node)
+    query = _without_brackets(node)
     clause = rows.clause("a scalar subquery")
     if isinstance(query, exp.Select) and is_grouped(query) and len(query.expressions) == 1:
         rest = ("group", "having", "distinct", "qualify", "limit", "offset", "order", "with_")
         if not any(query.args.get(name) for name in rest):
-            return _aggregated(rows, clause, query)
+            return _join_aggregate(rows, clause, query)
     if not isinstance(query, exp.Query):
         raise source.unsupported(node, f"{query.key.upper()} as a value")
-    inner = _read(rows, query)
+    inner = _read_subquery(rows, query)
     if inner.conditions or any(map(is_correlated, inner.outputs)):
         raise source.unsupported(
-            node, "a correlated scalar subquery that is no single aggregate", _SCALAR_WAY_OUT
+            node,
+            "a correlated scalar subquery that is no single aggregate",
+            _HOW_TO_SELECT_ONE_VALUE,
         )
     if len(inner.outputs) != 1:
         raise source.error(node, f"a scalar subquery has one column, not {len(inner.outputs)}")
-    rows_at_most = single_row(inner.plan)
+    rows_at_most = at_most_one_row(inner.plan)
     if rows_at_most is None:
         raise source.unsupported(
-            node, "a scalar subquery that can have several rows", _SCALAR_WAY_OUT
+            node, "a scalar subquery that can have several rows", _HOW_TO_SELECT_ONE_VALUE
         )
-    value = _beside(inner.outputs[0], rows.width)
+    value = _columns_beside(inner.outputs[0], rows.width)
     if rows_at_most == "one":
         return CrossJoin((rows.plan, inner.plan)), value
     return OuterJoin(rows.plan, inner.plan, Literal(True, pa.bool_())), value
 
 
-_SCALAR_WAY_OUT: Final = "select one aggregate, as max(x), or join the subquery in FROM"
+_HOW_TO_SELECT_ONE_VALUE: Final = "select one aggregate, as max(x), or join the subquery in FROM"
 
 
-def single_row(plan: Plan) -> str | None:
+def at_most_one_row(plan: Plan) -> str | None:
     """Has a plan always ``one`` row, ``at most`` one, or (None) perhaps more?"""
     if isinstance(plan, Map):
-        return single_row(plan.input)
+        return at_most_one_row(plan.input)
     if isinstance(plan, Filter):
-        return single_row(plan.input) and "at most"
+        return at_most_one_row(plan.input) and "at most"
     if isinstance(plan, Aggregate):
         return None if plan.keys else "one"
     if isinstance(plan, TopK):
         few = not plan.keys and plan.limit is not None and plan.limit <= 1
-        return "at most" if few else single_row(plan.input) and "at most"
+        return "at most" if few else at_most_one_row(plan.input) and "at most"
     if isinstance(plan, Values) and len(plan.rows) == 1:
         return "one"
     return None
 
 
-def _aggregated(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
+def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
     """A single aggregate, grouped by what ties it to the rows around."""
     source = rows.source
     source.only(query, "expressions", "from_", "joins", "where")
-    inner = rows.queries.opened(rows.environment, query, rows.scope)
+    inner = rows.queries.read_rows(rows.environment, query, rows.scope)
     item = query.expressions[0]
     if isinstance(item, exp.Alias):
         source.only(item, "this", "alias")
         item = item.this
     grouping = Grouping(inner)
     value = grouping.clause("SELECT").read(item)
-    conditions = [keyed(grouping, *condition) for condition in inner.correlated]
-    plan, value = grouping.plan(), grouping.over_groups(item, value)
-    conditions = [grouping.over_groups(query, condition) for condition in conditions]
+    conditions = [add_condition_keys(grouping, *condition) for condition in inner.correlated]
+    plan, value = grouping.plan(), grouping.rewrite_over_groups(item, value)
+    conditions = [grouping.rewrite_over_groups(query, condition) for condition in conditions]
     width, outer = rows.width, bool(conditions)
 
     def place(column: Column) -> Expression:
@@ -249,13 +251,13 @@ def _aggregated(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Ex
     value = substitute(value, place)
     if not outer:
         return CrossJoin((rows.plan, plan)), value
-    parts = [_beside(condition, width) for condition in conditions]
+    parts = [_columns_beside(condition, width) for condition in conditions]
     if any(map(is_correlated, parts)):
-        raise source.unsupported(query, "a condition that spans three queries", WAY_OUT)
-    return OuterJoin(rows.plan, plan, _all(clause, query, parts)), value
+        raise source.unsupported(query, "a condition that spans three queries", HOW_TO_CORRELATE)
+    return OuterJoin(rows.plan, plan, _conjoin(clause, query, parts)), value
 
 
-def keyed(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expression:
+def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expression:
     """A correlated condition below an aggregate, over keys that are added for it."""
     if all(map(is_outer, columns_of(condition))):
         return condition
@@ -272,38 +274,38 @@ def keyed(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expressi
     )
 
 
-def _read(rows: Rows, query: exp.Expr, exists: bool = False) -> _Inner:
-    query = _unwrapped(query)
+def _read_subquery(rows: Rows, query: exp.Expr, exists: bool = False) -> _Subquery:
+    query = _without_brackets(query)
     environment = rows.environment
     if not isinstance(query, exp.Select):
-        apart = environment.behind(rows.scope)
-        plan = apart.queries.plan(apart, query).complete(rows.source, query)
-        return _Inner(plan, columns(plan))
-    selection = rows.queries.selected(environment, query, rows.scope)
+        apart = environment.without_outer_columns(rows.scope)
+        plan = apart.queries.plan_query(apart, query).complete(rows.source, query)
+        return _Subquery(plan, columns(plan))
+    selection = rows.queries.read_selection(environment, query, rows.scope)
     if not selection.conditions and not any(map(is_correlated, selection.outputs)):
-        plan = rows.queries.finished(selection).complete(rows.source, query)
-        return _Inner(plan, columns(plan))
+        plan = rows.queries.finish_selection(selection).complete(rows.source, query)
+        return _Subquery(plan, columns(plan))
     for name in ("qualify", "limit", "offset"):
         part = query.args.get(name)
-        some = exists and name == "limit" and isinstance(part, exp.Limit) and _positive(part)
+        some = exists and name == "limit" and isinstance(part, exp.Limit) and _is_positive(part)
         if part is not None and not some:
             raise rows.source.unsupported(
-                part, f"{name.upper()} in a correlated subquery", WAY_OUT, word=name
+                part, f"{name.upper()} in a correlated subquery", HOW_TO_CORRELATE, word=name
             )
     distinct = query.args.get("distinct")
     if distinct is not None:
         rows.source.only(distinct)
     # DISTINCT and ORDER BY change nothing of whether there is a row.
-    return _Inner(selection.plan, selection.outputs, selection.conditions)
+    return _Subquery(selection.plan, selection.outputs, selection.conditions)
 
 
-def _positive(limit: exp.Limit) -> bool:
+def _is_positive(limit: exp.Limit) -> bool:
     plain = [name for name, value in limit.args.items() if value not in (None, False, [])]
     number = limit.expression
     return plain == ["expression"] and isinstance(number, exp.Literal) and number.this > "0"
 
 
-def _beside(expression: Expression, width: int) -> Expression:
+def _columns_beside(expression: Expression, width: int) -> Expression:
     """From (inner, outer) columns to those of the two plans side by side, outer first."""
 
     def place(column: Column) -> Column:
@@ -314,13 +316,13 @@ def _beside(expression: Expression, width: int) -> Expression:
     return substitute(expression, place)
 
 
-def _all(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
+def _conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
     if not parts:
         return Literal(True, pa.bool_())
     return parts[0] if len(parts) == 1 else clause.call(node, "and", *parts)
 
 
-def _unwrapped(node: exp.Expr) -> exp.Expr:
+def _without_brackets(node: exp.Expr) -> exp.Expr:
     """What stands in the brackets, if there is nothing beside it."""
     while True:
         plain = [name for name, value in node.args.items() if value not in (None, False, [])]

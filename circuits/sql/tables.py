@@ -15,7 +15,14 @@ from sqlglot import exp
 from circuits.plan.expressions import Column, Expression, Literal, substitute
 from circuits.plan.nodes import CrossJoin, Filter, Map, OuterJoin, Plan, Semijoin, columns
 from circuits.sql.conditions import restrict
-from circuits.sql.environment import NO_RANKS, Derived, Environment, Ranks, check_ranks, renamed
+from circuits.sql.environment import (
+    NO_RANK_RANGES,
+    DerivedTable,
+    Environment,
+    RankRanges,
+    check_rank_names,
+    rename_columns,
+)
 from circuits.sql.expressions import Clause
 from circuits.sql.grouping import ONE_ROW
 from circuits.sql.parsing import COMMA, WRITTEN
@@ -24,12 +31,12 @@ from circuits.sql.scope import Scope, Slot, is_correlated, slots_of
 from circuits.sql.values import read_values
 from circuits.types import functions
 
-__all__ = ["read_from"]
+__all__ = ["read_from_clause"]
 
 TRUE: Final = Literal(True, pa.bool_())
-JOIN: Final = ("on", "side", "kind", "using", "method")
+JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method")
 # Side and kind of a join in the text, and what it is here.
-KINDS: Final = {
+JOIN_KINDS: Final = {
     ("", ""): "inner",
     ("", "INNER"): "inner",
     ("", "CROSS"): "cross",
@@ -46,8 +53,11 @@ KINDS: Final = {
 }
 
 
-def read_from(
-    environment: Environment, node: exp.Select, parent: Scope | None, ranks: Mapping[int, Ranks]
+def read_from_clause(
+    environment: Environment,
+    node: exp.Select,
+    parent: Scope | None,
+    ranks: Mapping[int, RankRanges],
 ) -> Rows:
     """The rows of FROM; ``ranks`` are wanted of the derived tables by the ``id`` of their node."""
     source = environment.source
@@ -58,14 +68,14 @@ def read_from(
             raise source.error(joins[0], "a join without FROM")
         return Rows(environment, ONE_ROW, (), parent)
     source.only(clause, "this")
-    return _Tables(environment, parent, ranks).read(clause.this, joins)
+    return _FromReader(environment, parent, ranks).read(clause.this, joins)
 
 
-class _Tables:
+class _FromReader:
     """The reader of one FROM clause."""
 
     def __init__(
-        self, environment: Environment, parent: Scope | None, ranks: Mapping[int, Ranks]
+        self, environment: Environment, parent: Scope | None, ranks: Mapping[int, RankRanges]
     ) -> None:
         self.environment = environment
         self.source = environment.source
@@ -74,32 +84,32 @@ class _Tables:
 
     def read(self, first: exp.Expr, joins: list[exp.Join]) -> Rows:
         """The tables of a list with commas and joins, side by side."""
-        groups = [self._item(first)]
+        groups = [self._read_item(first)]
         for join in joins:
             self.source.only(join, "this", "on", "side", "kind", "using", "method")
             bare = not any(
                 join.args.get(name) for name in ("on", "side", "kind", "using", "method")
             )
             if not bare:
-                groups[-1] = self._joined(groups[-1], join)
+                groups[-1] = self._join(groups[-1], join)
             elif join.meta.get(COMMA):
-                groups.append(self._item(join.this))
+                groups.append(self._read_item(join.this))
             else:
                 raise self.source.error(
                     join.this, "JOIN without ON or USING; write CROSS JOIN for all combinations"
                 )
         rows = groups[0]
         for right in groups[1:]:
-            self._distinct_names(rows, right, first)
+            self._check_distinct_names(rows, right, first)
             plan = CrossJoin((rows.plan, right.plan))
-            rows.beside(right)
+            rows.append_columns_of(right)
             rows.plan = plan
         return rows
 
     def _is_comma(self, join: exp.Join) -> bool:
         """Is it a comma? sqlglot makes the same of one and of a JOIN without a condition."""
-        self.source.only(join, "this", *JOIN)
-        if any(join.args.get(name) for name in JOIN):
+        self.source.only(join, "this", *JOIN_ARGUMENTS)
+        if any(join.args.get(name) for name in JOIN_ARGUMENTS):
             return False
         if not join.meta.get(COMMA):
             raise self.source.error(
@@ -107,19 +117,19 @@ class _Tables:
             )
         return True
 
-    def _item(self, node: exp.Expr) -> Rows:
+    def _read_item(self, node: exp.Expr) -> Rows:
         """A table, and what is joined to it within brackets."""
-        rows = self._table(node)
+        rows = self._read_table(node)
         for join in node.args.get("joins") or []:
             if self._is_comma(join):
                 raise self.source.unsupported(
                     join.this, "a comma in a bracketed join", "write CROSS JOIN"
                 )
-            rows = self._joined(rows, join)
+            rows = self._join(rows, join)
         return rows
 
-    def _table(self, node: exp.Expr) -> Rows:
-        source, ranks = self.source, self.ranks.get(id(node), NO_RANKS)
+    def _read_table(self, node: exp.Expr) -> Rows:
+        source, ranks = self.source, self.ranks.get(id(node), NO_RANK_RANGES)
         alias = node.args.get("alias")
         names: list[exp.Identifier] = []
         if alias is not None:
@@ -131,19 +141,19 @@ class _Tables:
                 raise source.unsupported(
                     node, f"the schema in table name {node.sql()!r}", "name the table alone"
                 )
-            derived = self.environment.table(node, ranks)
+            derived = self.environment.plan_table(node, ranks)
             name = node.alias or node.name
         elif isinstance(node, exp.Subquery):
             if isinstance(node.this, exp.Table | exp.Subquery) and not _is_query(node.this):
-                return self._bracketed(node)
+                return self._read_bracketed(node)
             source.only(node, "this", "alias", "joins")
-            apart = self.environment.behind(self.parent)
-            derived = apart.queries.plan(apart, node.this, ranks)
-            check_ranks(source, node, derived, ranks)
+            apart = self.environment.without_outer_columns(self.parent)
+            derived = apart.queries.plan_query(apart, node.this, ranks)
+            check_rank_names(source, node, derived, ranks)
             name = node.alias
         elif isinstance(node, exp.Values):
             source.only(node, "expressions", "alias", "joins")
-            derived = Derived(read_values(self.environment, node))
+            derived = DerivedTable(read_values(self.environment, node))
             name = node.alias
         else:
             raise source.unsupported(
@@ -152,23 +162,25 @@ class _Tables:
                 "there are tables, queries and VALUES",
                 word=str(node.meta.get(WRITTEN, node.key)),
             )
-        derived = renamed(source, derived, names)
+        derived = rename_columns(source, derived, names)
         slots = slots_of(derived.plan, name, derived.refusals)
         return Rows(self.environment, derived.plan, slots, self.parent)
 
-    def _bracketed(self, node: exp.Subquery) -> Rows:
+    def _read_bracketed(self, node: exp.Subquery) -> Rows:
         """``(a JOIN b ON ...)``, whose tables keep their names unless there is an alias."""
         self.source.only(node, "this", "alias", "joins")
-        rows = self._item(node.this)
+        rows = self._read_item(node.this)
         alias = node.args.get("alias")
         if alias is None:
             return rows
         self.source.only(alias, "this")
         scope = Scope(self.source, rows.slots)
-        rows.slots = tuple(Slot(node.alias, name, value) for name, value in scope.star(exp.Star()))
+        rows.slots = tuple(
+            Slot(node.alias, name, value) for name, value in scope.expand_star(exp.Star())
+        )
         return rows
 
-    def _distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
+    def _check_distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
         taken = {slot.table.casefold() for slot in left.slots}
         for slot in right.slots:
             if slot.table and slot.table.casefold() in taken:
@@ -176,29 +188,29 @@ class _Tables:
                     node, f"two tables in FROM are called {slot.table!r}; give one an alias"
                 )
 
-    def _joined(self, left: Rows, join: exp.Join) -> Rows:
+    def _join(self, left: Rows, join: exp.Join) -> Rows:
         source = self.source
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
-        what = KINDS.get((side, kind))
-        if what is None or method not in ("", "NATURAL"):
+        join_kind = JOIN_KINDS.get((side, kind))
+        if join_kind is None or method not in ("", "NATURAL"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
             raise source.unsupported(join.this, words, word=method or kind or side)
-        right = self._item(join.this)
-        self._distinct_names(left, right, join.this)
+        right = self._read_item(join.this)
+        self._check_distinct_names(left, right, join.this)
         width, left_slots = left.width, left.slots
         joined = Rows(self.environment, left.plan, left_slots, self.parent)
         joined.correlated = list(left.correlated)
-        joined.beside(right)
+        joined.append_columns_of(right)
         right_slots = joined.slots[len(left_slots) :]
-        equal, slots = self._using(join, what, method, left_slots, right_slots)
+        equal, slots = self._read_using(join, join_kind, method, left_slots, right_slots)
         on = join.args.get("on")
-        if what == "cross" and (on or equal):
+        if join_kind == "cross" and (on or equal):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
-        if what != "cross" and not on and not equal:
-            raise source.error(join.this, f"{what.upper()} JOIN without ON or USING")
-        if what in ("inner", "cross"):
+        if join_kind != "cross" and not on and not equal:
+            raise source.error(join.this, f"{join_kind.upper()} JOIN without ON or USING")
+        if join_kind in ("inner", "cross"):
             joined.plan = CrossJoin((left.plan, right.plan))
             for condition in equal:
                 joined.plan = Filter(joined.plan, condition)
@@ -206,27 +218,29 @@ class _Tables:
                 restrict(joined, on, "JOIN ... ON")
             joined.slots = slots
             return joined
-        if joined.correlated and (what in ("right", "full") or right.correlated):
+        if joined.correlated and (join_kind in ("right", "full") or right.correlated):
             raise source.unsupported(
-                join.this, f"a correlated condition inside of a {what} join", "use it in WHERE"
+                join.this,
+                f"a correlated condition inside of a {join_kind} join",
+                "use it in WHERE",
             )
-        clause = Clause(source, f"{what.upper()} JOIN ... ON", joined.column)
+        clause = Clause(source, f"{join_kind.upper()} JOIN ... ON", joined.column)
         parts = [*equal, *([clause.predicate(on)] if on is not None else [])]
         predicate = parts[0] if len(parts) == 1 else functions.call("and", *parts)
         if is_correlated(predicate):
             raise source.unsupported(
                 on or join.this,
-                f"a column of the enclosing query in a {what} join's condition",
+                f"a column of the enclosing query in a {join_kind} join's condition",
                 "use it in WHERE",
             )
-        joined.plan = _outer(what, left.plan, right.plan, predicate, width)
-        joined.slots = left_slots if what in ("semi", "anti") else slots
+        joined.plan = _outer_join(join_kind, left.plan, right.plan, predicate, width)
+        joined.slots = left_slots if join_kind in ("semi", "anti") else slots
         return joined
 
-    def _using(
+    def _read_using(
         self,
         join: exp.Join,
-        what: str,
+        join_kind: str,
         method: str,
         left: tuple[Slot, ...],
         right: tuple[Slot, ...],
@@ -270,19 +284,19 @@ class _Tables:
             ours, theirs = places[0].unqualified, places[1].unqualified
             equal.append(clause.call(place, "eq", ours, theirs))
             merged = ours
-            if what == "right":
+            if join_kind == "right":
                 merged = theirs
-            elif what == "full":
+            elif join_kind == "full":
                 merged = clause.call(place, "coalesce", ours, theirs)
             for old, new in (
-                (places[0], _changed(places[0], merged=merged)),
-                (places[1], _changed(places[1], shadowed=True)),
+                (places[0], _replace_slot(places[0], merged=merged)),
+                (places[1], _replace_slot(places[1], shadowed=True)),
             ):
                 slots[next(i for i, slot in enumerate(slots) if slot is old)] = new
         return equal, tuple(slots)
 
 
-def _changed(slot: Slot, merged: Expression | None = None, shadowed: bool = False) -> Slot:
+def _replace_slot(slot: Slot, merged: Expression | None = None, shadowed: bool = False) -> Slot:
     return Slot(slot.table, slot.name, slot.value, merged, shadowed, slot.refusal)
 
 
@@ -290,20 +304,20 @@ def _no_column(clause: Clause, node: exp.Column) -> Expression:
     raise AssertionError("USING has no expressions")
 
 
-def _outer(what: str, left: Plan, right: Plan, predicate: Expression, width: int) -> Plan:
-    if what in ("semi", "anti"):
-        return Semijoin(left, right, predicate, anti=what == "anti")
-    if what == "left":
+def _outer_join(join_kind: str, left: Plan, right: Plan, predicate: Expression, width: int) -> Plan:
+    if join_kind in ("semi", "anti"):
+        return Semijoin(left, right, predicate, anti=join_kind == "anti")
+    if join_kind == "left":
         return OuterJoin(left, right, predicate)
-    if what == "full":
+    if join_kind == "full":
         return OuterJoin(left, right, predicate, "full")
     other = len(right.fields)
 
-    def exchanged(column: Column) -> Column:
+    def exchange(column: Column) -> Column:
         moved = column.index + other if column.index < width else column.index - width
         return Column(moved, column.type)
 
-    plan = OuterJoin(right, left, substitute(predicate, exchanged))
+    plan = OuterJoin(right, left, substitute(predicate, exchange))
     order = [*range(other, other + width), *range(other)]
     kept = tuple(columns(plan)[index] for index in order)
     return Map(plan, kept, tuple(plan.fields[index].name for index in order))

@@ -16,7 +16,7 @@ __all__ = ["read_values"]
 def read_values(environment: Environment, node: exp.Values) -> Values:
     """The rows of VALUES; the columns are called col0, col1, ... as in DuckDB."""
     source = environment.source
-    clause = Clause(source, "VALUES", _no_column)
+    clause = Clause(source, "VALUES", _refuse_column)
     rows: list[list[Expression]] = []
     for row in node.expressions:
         source.only(row, "expressions")
@@ -42,5 +42,5 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
     return Values(tuple(fields), tuple(zip(*constants, strict=True)))
 
 
-def _no_column(clause: Clause, node: exp.Column) -> Expression:
+def _refuse_column(clause: Clause, node: exp.Column) -> Expression:
     raise clause.source.error(node, f"column {node.sql()!r} in VALUES; write constants")

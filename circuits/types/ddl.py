@@ -1,6 +1,6 @@
 """DDL: parse a schema that is given as text, such as ``nr BIGINT NOT NULL, item STRING``.
 
-This module has the only table of type names for schemas. The names are those of Spark's DDL, parsed
+The type names are in `circuits.types.arrow_types`. They are those of Spark's DDL, parsed
 without a JVM: ``TIMESTAMP`` is a timestamp in UTC, ``TIMESTAMP_NTZ`` has no time zone, and
 ``DECIMAL`` without numbers is ``DECIMAL(10, 0)``. Arrow's own names (``int64``, ``uint8``,
 ``float64``) and DuckDB's names of unsigned integers are accepted as well. The length in
@@ -18,32 +18,10 @@ from typing import Final
 import pyarrow as pa
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import DDL_TYPES
 
 __all__ = ["field_of", "schema_of_ddl"]
 
-_TYPES: Final = {
-    **dict.fromkeys(("tinyint", "byte", "int8"), pa.int8()),
-    **dict.fromkeys(("smallint", "short", "int16"), pa.int16()),
-    **dict.fromkeys(("int", "integer", "int32"), pa.int32()),
-    **dict.fromkeys(("bigint", "long", "int64"), pa.int64()),
-    **dict.fromkeys(("utinyint", "uint8"), pa.uint8()),
-    **dict.fromkeys(("usmallint", "uint16"), pa.uint16()),
-    **dict.fromkeys(("uinteger", "uint32"), pa.uint32()),
-    **dict.fromkeys(("ubigint", "uint64"), pa.uint64()),
-    **dict.fromkeys(("float", "real", "float32"), pa.float32()),
-    **dict.fromkeys(("double", "float64"), pa.float64()),
-    **dict.fromkeys(("string", "text", "varchar"), pa.string()),
-    "large_string": pa.large_string(),
-    **dict.fromkeys(("binary", "blob"), pa.binary()),
-    **dict.fromkeys(("boolean", "bool"), pa.bool_()),
-    **dict.fromkeys(("date", "date32"), pa.date32()),
-    "time": pa.time64("us"),
-    **dict.fromkeys(("timestamp", "timestamp_ltz", "timestamptz"), pa.timestamp("us", "UTC")),
-    "timestamp_ntz": pa.timestamp("us"),
-    "timestamp_s": pa.timestamp("s"),
-    "timestamp_ms": pa.timestamp("ms"),
-    "timestamp_ns": pa.timestamp("ns"),
-}
 _DECIMALS: Final = ("decimal", "dec", "numeric")
 # Arrow's decimal128 has at most this many digits.
 _MAX_PRECISION: Final = 38
@@ -116,14 +94,14 @@ def _type(text: str, found: re.Match[str]) -> pa.DataType:
                 f"1 to {_MAX_PRECISION}, the scale 0 to the precision"
             )
         return pa.decimal128(precision, scale)
-    if name not in _TYPES:
+    if name not in DDL_TYPES:
         raise SchemaError(
             f"schema {text!r}: there is no type {found['type']!r}; there are "
-            f"{', '.join(_TYPES)} and decimal(p, s)"
+            f"{', '.join(DDL_TYPES)} and decimal(p, s)"
         )
     if found["precision"] is not None and (name != "varchar" or found["scale"] is not None):
         raise SchemaError(
             f"schema {text!r}: the type {found['type']} takes no numbers in parentheses: leave "
             "them out"
         )
-    return _TYPES[name]
+    return DDL_TYPES[name]

@@ -27,12 +27,28 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import NUMBERS, Family, family_of, value_type
 from circuits.types.codecs.arrow_buffers import plain
 
 __all__ = ["lossless"]
 
-_TEXTS: Final = frozenset({pa.string(), pa.large_string(), pa.string_view()})
-_BINARIES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
+# The families that a family is cast to; the width, unit and zone can still exclude a type.
+_TARGETS: Final[dict[Family, frozenset[Family]]] = {
+    Family.INTEGER: NUMBERS,
+    Family.DATE: frozenset({Family.DATE, Family.TIMESTAMP}),
+    **{
+        family: frozenset({family})
+        for family in (
+            Family.FLOAT,
+            Family.DECIMAL,
+            Family.STRING,
+            Family.BINARY,
+            Family.TIME,
+            Family.TIMESTAMP,
+            Family.DURATION,
+        )
+    },
+}
 
 
 def lossless(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
@@ -54,7 +70,7 @@ values: cast it yourself, or declare string
     given = column.type
     if given == type:
         return column
-    if not _allowed(_plain(given), _plain(type)):
+    if not _is_allowed(value_type(given), value_type(type)):
         raise SchemaError(
             f"the type is {given}, declared is {type}, and a cast may change values: "
             f"cast it yourself, or declare {given}"
@@ -68,31 +84,29 @@ values: cast it yourself, or declare string
         ) from error
 
 
-def _allowed(given: pa.DataType, type: pa.DataType) -> bool:
-    if given == type or types.is_null(given):
+def _is_allowed(given: pa.DataType, type: pa.DataType) -> bool:
+    source, target = family_of(given), family_of(type)
+    if given == type or source is Family.NULL:
         return True
-    if types.is_integer(given):
-        # Arrow does not check what becomes a float16.
-        floats = types.is_floating(type) and not types.is_float16(type)
-        return bool(types.is_integer(type) or types.is_decimal(type) or floats)
-    if types.is_floating(given):
-        return bool(types.is_floating(type) and given.bit_width <= type.bit_width)
-    if types.is_timestamp(type):
-        if types.is_timestamp(given):
-            return (given.tz is None) == (type.tz is None)
-        return bool(types.is_date(given)) and type.tz is None
-    if _is_binary(given):
-        return _is_binary(type)
-    families = (types.is_decimal, types.is_date, types.is_time, types.is_duration)
-    return (given in _TEXTS and type in _TEXTS) or any(f(given) and f(type) for f in families)
+    if target not in _TARGETS.get(source, ()):
+        return False
+    if target is Family.FLOAT:
+        # Arrow does not check integers that become a float16.
+        return bool(
+            type != pa.float16() if source is Family.INTEGER else given.bit_width <= type.bit_width
+        )
+    if target is Family.TIMESTAMP:
+        zone = given.tz if source is Family.TIMESTAMP else None
+        return (zone is None) == (type.tz is None)
+    return True
 
 
 def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Arrow's safe cast, by way of types that it has casts for."""
-    target = _plain(type)
+    target = value_type(type)
     if types.is_dictionary(column.type):
         pieces = [plain(chunk) for chunk in column.chunks]
-        column = pa.chunked_array(pieces or [pa.array([], _plain(column.type))])
+        column = pa.chunked_array(pieces or [pa.array([], value_type(column.type))])
     if types.is_integer(column.type) and types.is_decimal(target):
         # Arrow asks for room for all values of the type; whether these fit is decided next.
         column = column.cast(pa.decimal256(76, max(target.scale, 0)))
@@ -108,11 +122,3 @@ def _of_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if pc.any(pc.not_equal(lengths, type.byte_width)).as_py():
         raise pa.ArrowInvalid(f"a value has from {pc.min(lengths)} to {pc.max(lengths)} bytes")
     return column
-
-
-def _plain(type: pa.DataType) -> pa.DataType:
-    return type.value_type if types.is_dictionary(type) else type
-
-
-def _is_binary(type: pa.DataType) -> bool:
-    return type in _BINARIES or bool(types.is_fixed_size_binary(type))

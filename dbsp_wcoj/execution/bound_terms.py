@@ -16,7 +16,9 @@ import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.formulas import Term
+from dbsp_wcoj.formulas import DeltaTerm
+from dbsp_wcoj.kernels.compiled import address_of as kernel_address
+from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.small_batch import join_totals
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.storage.run import Run
@@ -58,7 +60,7 @@ class BoundTerm:
         split: Relation and column order of the delta by which the work can be split.
     """
 
-    term: Term
+    term: DeltaTerm
     physical: PhysicalTerm
     target: int
     joins: int
@@ -102,8 +104,12 @@ class BoundTerms:
         self.terms = tuple(terms)
         self.is_sum = not any(term.partial is not None or term.physical.plan.head for term in terms)
         self.is_sum &= len({term.target for term in terms}) <= 1
-        words = [len(terms), address_of(deltas)]
+        # Where no kernel reads the words, none is compiled for them.
+        join_address = kernel_address(join) if self.is_sum else 0
+        words = [len(terms), address_of(deltas), join_address]
         for term in terms:
+            if self.is_sum:
+                term.physical.link()
             words += [*term.physical.addresses[:2], len(term.physical.plan.factors), term.joins]
             words += term.physical.addresses[2:]
         # The kernel reads the array by its address; this reference keeps it alive.

@@ -20,7 +20,7 @@ import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
-from dbsp_wcoj.execution.program_compiler import compile_program
+from dbsp_wcoj.execution.program_compiler import compile_program, link
 from dbsp_wcoj.kernels.join import program as words
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.packed_lists import pack, packed_words
@@ -53,6 +53,7 @@ class PhysicalTerm:
         "_arguments",
         "_call",
         "_count",
+        "_is_linked",
         "_program",
         "_runs",
         "buffers",
@@ -84,6 +85,7 @@ class PhysicalTerm:
         self.counters: Int64Array = _zero_counters(plan)
         self._runs: Int64Array = np.zeros(1, np.int64)
         self._program = compile_program(plan, driven_by)
+        self._is_linked = False
         flat: list[int] = []
         for spine, delta in sources:
             flat += [spine.table_address if spine is not None else 0, int(delta >= 0), delta]
@@ -115,6 +117,12 @@ class PhysicalTerm:
             return None
         (moving,) = self._factors(block) & self._factors(inner)
         return moving
+
+    def link(self) -> None:
+        """Compile or load the kernels that the program calls, before it runs for the first time."""
+        if not self._is_linked:
+            link(self._program)
+            self._is_linked = True
 
     def pack_closing_run(self, run: Run) -> None:
         """Pack the run of `closing_factor`, which pays off in a join of whole relations.
@@ -162,6 +170,7 @@ class PhysicalTerm:
                 return self._check_total(result)
             ((low, high),) = WHOLE
             return self._total(low, high, self.buffers, self._count, budget, resumed=1)
+        self.link()
         total = 0
         if executor is None:
             for low, high in ranges:
@@ -187,6 +196,7 @@ class PhysicalTerm:
             WeightOverflowError: A weight of the result leaves int64.
             LimitError: The result is larger, or takes longer, than the budget allows.
         """
+        self.link()
         self._runs[0] += 1
         if executor is None:
             for low, high in ranges:
@@ -227,6 +237,7 @@ class PhysicalTerm:
         """The kernel arguments for all values, the same in every step until the buffers grow."""
         addresses, arguments = self._call
         if addresses is not self.buffers.arguments:
+            self.link()
             addresses = state, out, marks, sums = self.buffers.arguments
             ((low, high),) = WHOLE
             room = (state, out, CHUNK_ROWS, marks, sums, self._count, words.PAUSE_AFTER)

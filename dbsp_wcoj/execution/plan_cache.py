@@ -1,14 +1,14 @@
-"""The terms of a view: planned, bound to the arrangements that they read, and put in order.
+"""The plan cache: the terms of a view, planned and bound to the arrangements that they read.
 
-A schedule asks for the arrangements of the relations' traces that its terms need, and has the
-places where a step puts the addresses of its delta runs. For each set of changed relations it keeps
+The cache requests the arrangements of the relations' traces that its terms need, and owns the slots
+into which a step writes the addresses of its delta runs. For each set of changed relations it keeps
 the list of terms to run, so that a step decides nothing that does not depend on its data.
 
-Terms are planned before anything is known of the relations, and again, with statistics, whenever so
-many rows have come that the last time there was an eighth of them: O(log rows) times. Arrangements
-that no plan reads any more are dropped. Results do not depend on it. Where relations are loaded as
-they were stored, terms are planned as they were then (`PlanCache.plans`, `PlanCache.resume`), so
-that they need the arrangements that were stored and no others.
+Terms are planned before anything is known of the relations, and planned again with statistics each
+time the number of changed rows has grown eightfold: O(log rows) times. Arrangements that no plan
+reads any more are dropped. Results do not depend on the plans. Where relations are loaded from
+storage, terms are planned as they were when the relations were stored (`PlanCache.plans`,
+`PlanCache.resume`), so that they need exactly the arrangements that were stored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dbsp_wcoj.errors import FormulaError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
-from dbsp_wcoj.formulas import PARTIAL, CustomFormula, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import PARTIAL, CustomFormula, DeltaTerm, Formula, View, joins, terms
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
@@ -36,104 +36,111 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["PlanCache"]
 
-# Formulas with more joins per atom (expanded over many atoms) are planned as their terms come up.
-PLANNED_AHEAD: Final = 512
-MOST_DELTAS: Final = 4096
-# Changed rows before the first plan by statistics, and how many times more before the next.
-PLANNED_AGAIN: Final = 1024
-PLANNED_AFTER_GROWTH: Final = 8
-# Two atoms leave nothing to choose, and planning many terms again takes too long.
-MOST_TERMS_AGAIN: Final = 128
+# The terms of formulas with more joins per atom (expanded over many) are planned on first use.
+MAX_JOINS_PER_ATOM_AHEAD: Final = 512
+MAX_DELTA_SLOTS: Final = 4096
+# Changed rows before the first plan with statistics, and the growth before the next one.
+FIRST_REPLAN_ROWS: Final = 1024
+REPLAN_GROWTH_FACTOR: Final = 8
+# More terms are not planned again, because it takes too long. Two atoms leave no choice.
+MAX_REPLAN_TERMS: Final = 128
 NEVER: Final = 1 << 62
 
 
 class PlanCache:
-    """All terms of a query under a formula, or under those that a step may choose."""
+    """All terms of a query under one formula, or under the candidates of ``auto``.
+
+    Attributes:
+        deltas: The addresses of the delta runs of the current step, by slot.
+        traces: The trace of each relation of the query.
+        retired_counters: Proposals and intersections of terms that have been planned again.
+    """
 
     def __init__(
         self, query: Query, body: Body, formula: FormulaName, relations: Relations
     ) -> None:
-        """Plan the terms, and with them decide on the arrangements."""
+        """Plan the terms, and request the arrangements that they read."""
         self._query = query
         self._body = body
         self._formula = formula
         self._planner = planner = TermPlanner(query, body)
-        self._formulas, self._reason = formula_candidates(formula, body.columns, planner.kept)
-        self._bound: dict[Term, BoundTerm] = {}
+        self._formulas, self._reason = formula_candidates(
+            formula, body.columns, planner.partial_columns
+        )
+        self._bound: dict[DeltaTerm, BoundTerm] = {}
         self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
-        # What is to learn from the step that runs.
-        self._counting: AdaptiveFormula | None = None
-        # The place of each (relation or partial delta, order) among the addresses.
-        self._places: dict[tuple[str | int, ColumnOrder], int] = {}
-        self._places_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
+        # The selection that measures the running step.
+        self._measuring: AdaptiveFormula | None = None
+        # The slot of each (relation or partial delta, order) in `deltas`.
+        self._slots: dict[tuple[str | int, ColumnOrder], int] = {}
+        self._slots_of: dict[str | int, list[tuple[ColumnOrder, int]]] = {}
         self._buffers = JoinBuffers()
-        # The relations whose deltas have their addresses in their places.
-        self._placed: tuple[str, ...] = ()
-        self.deltas: Int64Array = np.zeros(MOST_DELTAS, np.int64)
+        # The relations whose delta addresses are in their slots.
+        self._filled: tuple[str, ...] = ()
+        self.deltas: Int64Array = np.zeros(MAX_DELTA_SLOTS, np.int64)
         atoms = len(query.body)
-        planned_ahead = joins(self._formulas[0], atoms) <= PLANNED_AHEAD * atoms
-        # With every term planned the arrangements are known; else rows are kept to build them.
+        is_planned_ahead = joins(self._formulas[0], atoms) <= MAX_JOINS_PER_ATOM_AHEAD * atoms
+        # If every term is planned, the arrangements are known; else rows are kept to build them.
         self.traces = {
-            name: relations.declare(name, arity, keep_rows=not planned_ahead)
+            name: relations.declare(name, arity, keep_rows=not is_planned_ahead)
             for name, arity in query.relations.items()
         }
         self._statistics: Statistics | None = None
         self._changes = 0
-        self._planned_again = PLANNED_AGAIN if atoms > 2 else NEVER
-        self._planned_ahead = planned_ahead
-        # What `plans` gave, and whether there is something to tell.
+        self._replan_at = FIRST_REPLAN_ROWS if atoms > 2 else NEVER
+        self._is_planned_ahead = is_planned_ahead
+        # The value of `plans`, and whether the plans differ from those of a new cache.
         self._plans: dict[str, Any] | None = None
-        self._telling = False
-        # Variable orders that were decided elsewhere, while terms are bound by them.
-        self._decided: dict[Term, tuple[str, ...]] = {}
-        # What terms that were planned again had counted until then.
+        self._has_own_plans = False
+        # Variable orders that `resume` prescribes while it binds the terms.
+        self._prescribed_orders: dict[DeltaTerm, tuple[str, ...]] = {}
         self.retired_counters: Int64Array = np.zeros(2, np.int64)
-        relations.add_reader(self._orders)
+        relations.add_reader(self._column_orders)
         self._relations = relations
         for one in self._formulas:
-            for term in self._ahead(one):
+            for term in self._terms_ahead(one):
                 self._bind(term)
-        # The terms when planning last ended, for other threads.
-        self._shown: tuple[BoundTerm, ...] = tuple(self._bound.values())
+        # The terms after the last planning, for other threads.
+        self._published_terms: tuple[BoundTerm, ...] = tuple(self._bound.values())
 
     @property
     def terms(self) -> tuple[BoundTerm, ...]:
         """The terms planned so far; any thread may ask, while another one plans."""
-        return self._shown
+        return self._published_terms
 
     @property
     def formula(self) -> str:
-        """The formula, or which ones steps choose from and why; for `explain`."""
+        """The formula, or the candidates and the reason for them; for `explain`."""
         chosen = tuple(self._by_change.items())  # at once: another thread may be planning
         return describe_choice(self._formula, self._formulas, self._reason, chosen)
 
     @property
     def plans(self) -> dict[str, Any] | None:
-        """How the terms are planned, of plain lists, dicts, numbers and texts; for `resume`.
+        """The variable orders of the terms as lists, dicts, numbers and strings; for `resume`.
 
-        None while they are all planned as those of a new schedule are. The same object until a
-        term is planned anew.
+        None while all terms are planned as in a new cache. The same object until a term is planned
+        again.
         """
-        if self._plans is None and self._telling:
-            places = {name: place for place, name in enumerate(self._variables)}
+        if self._plans is None and self._has_own_plans:
+            positions = {name: position for position, name in enumerate(self._variables)}
             orders = {
-                str(term): [places[name] for name in order]
-                for term, order in self._planned_orders().items()
+                str(term): [positions[name] for name in order]
+                for term, order in self._variable_orders().items()
             }
-            self._plans = {"again": self._planned_again, "orders": orders}
+            self._plans = {"again": self._replan_at, "orders": orders}
         return self._plans
 
     def resume(self, plans: Mapping[str, Any] | None) -> None:
-        """Go on after the relations' traces have been loaded.
+        """Plan the terms again after the relations' traces have been loaded.
 
         Args:
-            plans: What `plans` of the schedule was that they come from, which has the same query
-                and formula; or None.
+            plans: The `plans` of the cache whose relations were stored, of the same query and
+                formula; or None.
 
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
         """
-        if not self._planned_ahead:
+        if not self._is_planned_ahead:
             for trace in self.traces.values():
                 trace.arrange(tuple(range(trace.arity)))
         self._changes = sum(
@@ -141,154 +148,156 @@ class PlanCache:
             for trace in self.traces.values()
             for arrangement in trace.arrangements[:1]
         )
-        again = list(self._bound)
-        self._plans, self._telling = None, plans is not None
+        replanned = list(self._bound)
+        self._plans, self._has_own_plans = None, plans is not None
         if plans is not None:
-            self._planned_again = plans["again"]
+            self._replan_at = plans["again"]
             names = self._variables
             found = {
-                Term.parse(text): tuple(names[place] for place in order)
+                DeltaTerm.parse(text): tuple(names[position] for position in order)
                 for text, order in plans["orders"].items()
             }
-            again += [term for term in found if term not in self._bound]
-            self._decided = self._planned_orders() | found
-        elif self._changes < self._planned_again:
-            self._decided = self._planned_orders()
-        elif len(again) <= MOST_TERMS_AGAIN:
-            self._planned_again = PLANNED_AFTER_GROWTH * self._changes
-            self._look_at({})
-            self._telling = True
-        self._bind_again(again)
-        self._decided = {}
+            replanned += [term for term in found if term not in self._bound]
+            self._prescribed_orders = self._variable_orders() | found
+        elif self._changes < self._replan_at:
+            self._prescribed_orders = self._variable_orders()
+        elif len(replanned) <= MAX_REPLAN_TERMS:
+            self._replan_at = REPLAN_GROWTH_FACTOR * self._changes
+            self._collect_statistics({})
+            self._has_own_plans = True
+        self._rebind(replanned)
+        self._prescribed_orders = {}
 
-    def ready(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
-        """The terms of a step, in the order to run them in; they read the step's deltas from now.
+    def bind_step(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
+        """Return the terms of a step in the order in which they run, bound to the step's deltas.
 
         Args:
-            steps: The staged deltas of the relations that change, none empty.
+            steps: The staged deltas of the changed relations, none empty.
         """
-        self._counting = None
+        self._measuring = None
         changed = tuple([name for name in self.traces if name in steps])
         rows = 0
         for name in changed:
             rows += len(steps[name].delta)
         self._changes += rows
-        if self._changes >= self._planned_again:
-            self._plan_again(steps)
+        if self._changes >= self._replan_at:
+            self._replan(steps)
         found = self._by_change.get(changed)
         if found is None:
-            found = self._by_change[changed] = self._alternatives(changed)
+            found = self._by_change[changed] = self._adaptive_formula(changed)
         deltas = self.deltas
-        if changed != self._placed:
-            self._place_for(changed)
+        if changed != self._filled:
+            self._switch_slots(changed)
         for name in changed:
             run = steps[name].run
-            for order, place in self._places_of.get(name, ()):
-                deltas[place] = run(order).address
+            for order, slot in self._slots_of.get(name, ()):
+                deltas[slot] = run(order).address
         if found.only is not None:
             return found.only
         chosen = found.choose(rows, steps)
-        if found.counting:
-            self._counting = found
+        if found.is_measuring:
+            self._measuring = found
         return chosen
 
-    def only(self, name: str, rows: int) -> BoundTerms | None:
-        """The terms to run when so many rows of one relation change, for who places their runs.
+    def bind_single(self, name: str, rows: int) -> BoundTerms | None:
+        """Return the terms of a step of ``rows`` rows of one relation; the caller fills the slots.
 
-        None if the step is to be made `ready`: terms are to be planned, or chosen.
+        None if the step needs `bind_step`, because terms have to be planned or chosen.
         """
         found = self._by_change.get((name,))
-        if found is None or found.only is None or self._changes + rows >= self._planned_again:
+        if found is None or found.only is None or self._changes + rows >= self._replan_at:
             return None
-        if self._placed != (name,):
-            self._place_for((name,))
+        if self._filled != (name,):
+            self._switch_slots((name,))
         return found.only
 
-    def count(self, rows: int) -> None:
-        """Take up that a step of so many rows has happened whose terms were the `only` ones."""
+    def record_rows(self, rows: int) -> None:
+        """Record that a step of ``rows`` rows has run with the terms of `bind_single`."""
         self._changes += rows
 
-    def places_of(self, name: str) -> Mapping[ColumnOrder, int]:
-        """The place of the address of a relation's delta, by column order."""
-        return dict(self._places_of.get(name, ()))
+    def slots_of(self, name: str) -> Mapping[ColumnOrder, int]:
+        """The slot of a relation's delta, by column order."""
+        return dict(self._slots_of.get(name, ()))
 
-    def learn(self) -> None:
-        """Learn from the step that `ready` gave the terms of, when all of them have run."""
-        if self._counting is not None:
-            self._counting.learn()
-            self._counting = None
+    def record_cost(self) -> None:
+        """Record the cost of the step of `bind_step`, after all of its terms have run."""
+        if self._measuring is not None:
+            self._measuring.record_cost()
+            self._measuring = None
 
-    def _ahead(self, formula: Formula | CustomFormula) -> Iterator[Term]:
-        """The terms to plan before anything changes: all of them; and those of steps in which one
-        relation changes that one atom reads, where these are others or all are too many.
+    def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
+        """The terms to plan before the first step.
+
+        All terms, unless there are too many; and the terms of steps that change one relation which
+        only one atom reads, if these differ or not all terms are planned.
         """
         readers = [atom.relation for atom in self._query.body]
-        if self._planned_ahead:
+        if self._is_planned_ahead:
             yield from terms(formula, len(readers))
-        if self._planner.ring or not self._planned_ahead:
+        if self._planner.is_ring or not self._is_planned_ahead:
             for i, name in enumerate(readers):
                 if readers.count(name) == 1:
                     for term in terms(formula, len(readers), changed=[i]):
                         yield term.when([i])
 
-    def _place_for(self, changed: tuple[str, ...]) -> None:
-        """Clear the places of other relations than those that change now."""
-        for name in self._placed:
-            for _, place in self._places_of.get(name, ()):
-                self.deltas[place] = 0
-        self._placed = changed
+    def _switch_slots(self, changed: tuple[str, ...]) -> None:
+        """Clear the slots of the last step, because other relations change in this one."""
+        for name in self._filled:
+            for _, slot in self._slots_of.get(name, ()):
+                self.deltas[slot] = 0
+        self._filled = changed
 
-    def _alternatives(self, changed: tuple[str, ...]) -> AdaptiveFormula:
-        """The terms of each candidate when these relations change."""
+    def _adaptive_formula(self, changed: tuple[str, ...]) -> AdaptiveFormula:
+        """Bind the terms of each candidate for steps that change these relations."""
         body = self._query.body
         atoms = [i for i, atom in enumerate(body) if atom.relation in changed]
-        batches = []
+        candidates = []
         known = len(self._bound)
         for formula in self._formulas:
             own = terms(formula, len(body), changed=atoms)
-            if self._planner.ring:
+            if self._planner.is_ring:
                 own = tuple(term.when(atoms) for term in own)
             bound = [self._bind(term) for term in own]
-            batches.append(BoundTerms(bound, self.deltas, self._buffers))
+            candidates.append(BoundTerms(bound, self.deltas, self._buffers))
         if len(self._bound) > known:
-            self._plans, self._telling = None, True
-            self._shown = tuple(self._bound.values())
-        return AdaptiveFormula(batches)
+            self._plans, self._has_own_plans = None, True
+            self._published_terms = tuple(self._bound.values())
+        return AdaptiveFormula(candidates)
 
-    def _plan_again(self, steps: Mapping[str, TraceStep]) -> None:
-        """Plan all terms by what is known of the relations now."""
-        self._planned_again = PLANNED_AFTER_GROWTH * self._changes
-        if len(self._bound) <= MOST_TERMS_AGAIN:
-            self._look_at(steps)
-            plans = {term: self._planned(term) for term in self._bound}
-            orders = self._planned_orders()
+    def _replan(self, steps: Mapping[str, TraceStep]) -> None:
+        """Plan all terms with current statistics."""
+        self._replan_at = REPLAN_GROWTH_FACTOR * self._changes
+        if len(self._bound) <= MAX_REPLAN_TERMS:
+            self._collect_statistics(steps)
+            plans = {term: self._term_plan(term) for term in self._bound}
+            orders = self._variable_orders()
             if any(plan.order != orders[term] for term, plan in plans.items()):
-                self._bind_again(list(self._bound))
+                self._rebind(list(self._bound))
                 self._relations.drop_unread()
-        self._plans, self._telling = None, True
+        self._plans, self._has_own_plans = None, True
 
-    def _look_at(self, steps: Mapping[str, TraceStep]) -> None:
-        """Take statistics of the relations."""
+    def _collect_statistics(self, steps: Mapping[str, TraceStep]) -> None:
+        """Collect statistics of the relations."""
         self._statistics = Statistics(
             {name: sample_of_largest(trace, steps.get(name)) for name, trace in self.traces.items()}
         )
 
-    def _bind_again(self, terms: Sequence[Term]) -> None:
-        """Plan and bind these terms, and no others."""
-        self._counting = None
+    def _rebind(self, terms: Sequence[DeltaTerm]) -> None:
+        """Plan and bind these terms and forget all others."""
+        self._measuring = None
         for bound in self._bound.values():
             self.retired_counters += bound.physical.counters.sum(axis=0)
-        self.deltas[: len(self._places)] = 0
-        self._placed = ()
-        self._places.clear()
-        self._places_of.clear()
+        self.deltas[: len(self._slots)] = 0
+        self._filled = ()
+        self._slots.clear()
+        self._slots_of.clear()
         self._by_change.clear()
         self._bound.clear()
         for term in terms:
             self._bind(term)
-        self._shown = tuple(self._bound.values())
+        self._published_terms = tuple(self._bound.values())
 
-    def _planned_orders(self) -> dict[Term, tuple[str, ...]]:
+    def _variable_orders(self) -> dict[DeltaTerm, tuple[str, ...]]:
         """The variable orders of the terms planned so far."""
         return {term: bound.physical.plan.order for term, bound in self._bound.items()}
 
@@ -296,8 +305,8 @@ class PlanCache:
     def _variables(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for columns in self._body.columns for name in columns))
 
-    def _orders(self) -> dict[str, set[ColumnOrder]]:
-        """The arrangements that the terms read."""
+    def _column_orders(self) -> dict[str, set[ColumnOrder]]:
+        """The column orders that the terms read, by relation."""
         orders: dict[str, set[ColumnOrder]] = {name: set() for name in self.traces}
         for term, bound in self._bound.items():
             for factor, planned in zip(term.factors, bound.physical.plan.factors, strict=True):
@@ -305,24 +314,24 @@ class PlanCache:
                     orders[self._query.body[factor.atom].relation].add(planned.order)
         return orders
 
-    def _bind(self, term: Term) -> BoundTerm:
-        """Plan a term and bind it, the first time."""
+    def _bind(self, term: DeltaTerm) -> BoundTerm:
+        """Return a bound term; plan and bind it on the first call."""
         bound = self._bound.get(term)
         if bound is None:
-            bound = self._bound[term] = self._plan(term)
+            bound = self._bound[term] = self._bind_new(term)
         return bound
 
-    def _planned(self, term: Term) -> TermPlan:
+    def _term_plan(self, term: DeltaTerm) -> TermPlan:
         return self._planner.plan(
             term,
             arranged=self._is_arranged,
-            order=self._decided.get(term),
+            order=self._prescribed_orders.get(term),
             statistics=self._statistics,
         )
 
-    def _plan(self, term: Term) -> BoundTerm:
-        names, _ = self._planner.factors(term)
-        plan = self._planned(term)
+    def _bind_new(self, term: DeltaTerm) -> BoundTerm:
+        names, _ = self._planner.resolve_factors(term)
+        plan = self._term_plan(term)
         sources: list[Source] = []
         old: list[Spine] = []
         new: list[tuple[Spine, str]] = []
@@ -330,14 +339,14 @@ class PlanCache:
         split = None
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
             spine = None
-            place = -1
+            slot = -1
             if isinstance(name, str) and factor.view is not View.delta:
                 spine = self.traces[name].arrange(planned.order).spine
             if factor.view is not View.old:
-                place = self._place(name, planned.order)
-            sources.append((spine, place))
+                slot = self._slot(name, planned.order)
+            sources.append((spine, slot))
             if isinstance(name, int):
-                partial = place
+                partial = slot
             elif factor.view is View.old and spine is not None:
                 old.append(spine)
             elif factor.view is View.new and spine is not None:
@@ -351,18 +360,18 @@ class PlanCache:
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
-        return (name, order) in self._places or (
+        return (name, order) in self._slots or (
             isinstance(name, str) and self.traces[name].has(order)
         )
 
-    def _place(self, name: str | int, order: ColumnOrder) -> int:
-        place = self._places.get((name, order))
-        if place is None:
-            place = len(self._places)
-            if place == MOST_DELTAS:
+    def _slot(self, name: str | int, order: ColumnOrder) -> int:
+        slot = self._slots.get((name, order))
+        if slot is None:
+            slot = len(self._slots)
+            if slot == MAX_DELTA_SLOTS:
                 raise FormulaError(
-                    f"the terms need more than {MOST_DELTAS} arranged deltas; use 'collapsed'"
+                    f"the terms need more than {MAX_DELTA_SLOTS} arranged deltas; use 'collapsed'"
                 )
-            self._places[name, order] = place
-            self._places_of.setdefault(name, []).append((order, place))
-        return place
+            self._slots[name, order] = slot
+            self._slots_of.setdefault(name, []).append((order, slot))
+        return slot

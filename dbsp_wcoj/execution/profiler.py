@@ -107,7 +107,7 @@ HOOKS: Final = (
     Hook(delta_query, "accumulate", COLLECT),
     Hook(Run, "of", "build runs", lambda arguments, _: len(arguments[0])),
     Hook(Arena, "build_runs", "build runs", lambda _, runs: sum(run.rows for run in runs.values())),
-    Hook(PlanCache, "ready", PLAN),
+    Hook(PlanCache, "bind_step", PLAN),
     Hook(Arena, "add", MERGE, lambda arena, done: arena[0].tail_rows if done else 0),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),

@@ -1,4 +1,4 @@
-"""From a term's plan to the program that the join kernel runs."""
+"""The program compiler: compiles a term's plan to the program that the join kernel runs, and the kernels that this calls."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.kernels.compiled import address_of
 from dbsp_wcoj.kernels.join import program as words
+from dbsp_wcoj.kernels.join.clique_sums import sum_shared
+from dbsp_wcoj.kernels.join.cycle_sums import sum_closing
+from dbsp_wcoj.kernels.join.sums import sum_last, sum_pairs
 from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Term, Variable
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["compile_program"]
+__all__ = ["SUM_KERNELS", "compile_program", "link"]
 
 NONE: Final = -1
+NOT_LINKED: Final = 0
 
 OPERATORS: Final = {
     "<": words.LESS,
@@ -26,6 +31,28 @@ OPERATORS: Final = {
     "==": words.EQUAL,
     "!=": words.UNEQUAL,
 }
+
+#: The kernels that sum a level and those after it; a level with one atom is summed without any.
+SUM_KERNELS: Final = {
+    words.SUM_LAST: sum_last,
+    words.SUM_PAIRS: sum_pairs,
+    words.SUM_CLOSING: sum_closing,
+    words.SUM_SHARED: sum_shared,
+}
+
+
+def link(program: Int64Array) -> None:
+    """Write to a program the addresses of the kernels that it calls; it runs only then.
+
+    They are compiled, or loaded from the cache: so this is left until a program runs.
+    """
+    starts = int(program[words.BLOCKS])
+    for block in program[starts : starts + int(program[words.LEVELS])].tolist():
+        summed = int(program[block + words.SUMMED])
+        if summed == words.NOT_SUMMED:
+            continue
+        if summed != words.SUM_LAST or program[block + words.PARTICIPANTS] > 1:
+            program[block + words.SUM_KERNEL] = address_of(SUM_KERNELS[summed])
 
 
 def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
@@ -48,7 +75,7 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
         shape.split,
         0,
         0,
-        *_driver(plan, deltas),
+        *_driving_delta(plan, deltas),
     ]
     head_start = words.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
@@ -59,14 +86,14 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
     position = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
-    summed = _sums_two(shape)
-    separators = shape.separators
+    summed = _sum_of_last_two(shape)
+    memoization_keys = shape.memoization_keys
     for level in range(levels):
         block = _block(shape, level)
         if summed and level == levels - 2:
             block[words.SUMMED] = summed
         if not (summed and level == levels - 1):
-            block[words.SEPARATOR] = separators[level]
+            block[words.SEPARATOR] = memoization_keys[level]
         starts.append(position + len(blocks))
         blocks += block
     starts.append(position + len(blocks))
@@ -83,13 +110,13 @@ def compile_program(plan: TermPlan, deltas: Sequence[int] = ()) -> Int64Array:
 
 
 class _Shape:
-    """A plan's variables by level, looked up once for all levels.
+    """A plan's variables by level, computed once for all levels.
 
     Attributes:
         plan: The plan.
         level: The level of each variable.
         bound: The variables that each factor binds, in its order.
-        holders: By level, the factors that bind its variable, and at which depth.
+        holders: By level, the factors that bind its variable, each with the depth.
         compared: By level, the comparisons that read its variable.
         emitted: As `TermPlan.emitted`.
         split: As `TermPlan.split`.
@@ -111,16 +138,17 @@ class _Shape:
         self.split = plan.split
 
     @cached_property
-    def separators(self) -> list[int]:
-        """Per level, the level of the one variable that the sum from there on depends on.
+    def memoization_keys(self) -> list[int]:
+        """For each level, the level of the one variable that the sum from there on depends on.
 
-        None where there are several, where rows are still made, where the work is split, and where
-        values come once: the first variable's do, and so does a sum after it alone.
+        `NONE` where the sum depends on several variables, where rows are still emitted, where the
+        work is split, and where each value occurs once, so that memoization is useless: this holds
+        for the first variable, and for a sum that depends on it alone.
 
         The sum from a level on depends on the earlier variables that share a factor or a comparison
         with a variable from there on. A variable at level p whose last such partner is at level q
-        counts for the levels p + 1 to q, so differences at these ends add up to the number of such
-        variables and the sum of their levels.
+        counts for the levels p + 1 to q. So running sums of differences at these two ends give, for
+        each level, the number of such variables and the sum of their levels.
 
         Complexity:
             O(levels + columns of the factors).
@@ -145,10 +173,10 @@ class _Shape:
         ]
 
 
-def _driver(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
-    """The delta whose rows bind the first variables, and how many; none where they bind others.
+def _driving_delta(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
+    """The delta whose rows bind the first variables, and their number; (0, 0) if there is none.
 
-    Rows are not driven where several of them add up to one row of the head.
+    No delta drives the join if several of its rows contribute to one row of the head.
     """
     for index in deltas:
         factor = plan.factors[index]
@@ -158,16 +186,17 @@ def _driver(plan: TermPlan, deltas: Sequence[int]) -> tuple[int, int]:
     return 0, 0
 
 
-def _sums_two(shape: _Shape) -> int:
-    """How the last two variables are summed together, if they are; else `NOT_SUMMED`.
+def _sum_of_last_two(shape: _Shape) -> int:
+    """The method that sums the last two variables together; `NOT_SUMMED` if none applies.
 
-    ``SUM_PAIRS`` where the last is a sum over two atoms. ``SUM_CLOSING`` where of these two one
-    comes from the variable before, at which it meets one atom more, and nothing is compared.
-    ``SUM_SHARED`` where one comes from there and meets several that do not.
+    ``SUM_PAIRS`` if two atoms contain the last variable. ``SUM_CLOSING`` if one of these two also
+    contains the variable before, together with one other atom, and there are no comparisons.
+    ``SUM_SHARED`` if more than two atoms contain the last variable and exactly one of them also
+    contains the variable before.
     """
     plan = shape.plan
     last = len(plan.order) - 1
-    # The innermost variable is not walked by itself then, so it cannot be the one that is split.
+    # The join then does not iterate over the last variable, so it cannot be the split one.
     if last < 1 or last - 1 < shape.emitted or shape.split == last:
         return words.NOT_SUMMED
     before = plan.order[-2]
@@ -188,7 +217,7 @@ def _sums_two(shape: _Shape) -> int:
 
 
 def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int]:
-    """The block of a level; of its atoms those that do not bind ``without``."""
+    """The program block of a level, without the atoms that bind ``without``."""
     plan = shape.plan
     name = plan.order[level]
     participants: list[int] = []
@@ -223,6 +252,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     return [
         NONE,
         words.SUM_LAST if summed else words.NOT_SUMMED,
+        NOT_LINKED,
         count,
         *participants,
         len(comparisons) // words.COMPARISON_WORDS,

@@ -1,7 +1,8 @@
-"""Small steps: a few rows of one relation, where all that is asked for is a weight.
+"""Small steps: a few rows of one relation, in a view whose result is a single weight.
 
-What such a step costs is calls, so one call does all of it: the delta's runs, the terms, and the
-way into the spines. Any other step is left to the general way, and so is one that may overflow.
+The cost of such a step is the number of calls, so one kernel call does all of it: it builds the
+delta's runs, runs the terms, and appends the runs to the spines. All other steps take the general
+path, and so does a step that may overflow.
 """
 
 from __future__ import annotations
@@ -23,40 +24,40 @@ __all__ = ["SmallSteps"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Bound:
-    """What the steps of a relation run with, as long as it is what it was.
+class _KernelArguments:
+    """Cached kernel arguments of one relation, valid until its terms or arrangements change.
 
     Attributes:
-        batch: The terms.
-        arena: Where the relation's runs lie.
-        arguments: What the terms run with.
-        words: What the kernel reads; None where the general way has to be gone.
-        address: Of the words.
+        terms: The terms.
+        arena: The memory of the relation's runs.
+        buffers: The addresses of the join buffers.
+        words: The words that the kernel reads; None if the steps take the general path.
+        address: The address of the words.
     """
 
-    batch: BoundTerms
+    terms: BoundTerms
     arena: Arena
-    arguments: tuple[int, ...]
+    buffers: tuple[int, ...]
     words: Int64Array | None
     address: int
 
 
 class SmallSteps:
-    """The small steps of a view that owns its relations."""
+    """The fast path for small steps of a view that owns its relations."""
 
     __slots__ = ("_bound", "_plan_cache", "_relations")
 
     def __init__(self, plan_cache: PlanCache, relations: Relations) -> None:
-        """Steps of the plan_cache's view."""
+        """Run the terms of ``plan_cache`` on ``relations``."""
         self._plan_cache = plan_cache
         self._relations = relations
-        self._bound: dict[str, _Bound] = {}
+        self._bound: dict[str, _KernelArguments] = {}
 
     def step(self, deltas: Mapping[str, ZSet]) -> tuple[int, int] | None:
-        """Apply the deltas if it is such a step.
+        """Apply the deltas if they are a small step.
 
         Returns:
-            The weight of the empty row and the number of joins; None if nothing has happened.
+            The weight of the empty row and the number of joins; None if the step was not applied.
         """
         if not isinstance(deltas, Mapping) or len(deltas) != 1:
             return None
@@ -67,42 +68,42 @@ class SmallSteps:
         trace = self._relations.traces.get(name)
         if trace is None or not 0 < rows <= FEW or len(delta._rows) != trace.arity:
             return None
-        batch = self._plan_cache.only(name, rows)
+        terms = self._plan_cache.bind_single(name, rows)
         arena = trace.arena
-        if batch is None or arena is None:
+        if terms is None or arena is None:
             return None
         bound = self._bound.get(name)
         if (
             bound is None
-            or bound.batch is not batch
+            or bound.terms is not terms
             or bound.arena is not arena
-            or bound.arguments is not batch.arguments
+            or bound.buffers is not terms.arguments
         ):
-            bound = self._bound[name] = self._bind(name, batch, arena)
+            bound = self._bound[name] = self._bind(name, terms, arena)
         if bound.words is None:
             return None
         status, total, joins = small_step(bound.address, delta._rows, delta._weights)
         if status == NO_ROOM:
-            arena.renew(rows)
+            arena.start_buffer(rows)
             status, total, joins = small_step(bound.address, delta._rows, delta._weights)
         if status == BEYOND:
             return None
         trace.version += 1
         self._relations.version += 1
-        self._plan_cache.count(rows)
+        self._plan_cache.record_rows(rows)
         if status == SETTLE:
-            arena.settle()
+            arena.close_full_tails()
         return total, joins
 
-    def _bind(self, name: str, batch: BoundTerms, arena: Arena) -> _Bound:
-        """Write down what the kernel has to know."""
-        places = self._plan_cache.places_of(name)
-        arguments = batch.arguments
-        if not batch.is_sum or not places.keys() <= set(arena.orders):
-            return _Bound(batch, arena, arguments, None, 0)
+    def _bind(self, name: str, terms: BoundTerms, arena: Arena) -> _KernelArguments:
+        """Build the kernel arguments of a relation."""
+        slots = self._plan_cache.slots_of(name)
+        arguments = terms.arguments
+        if not terms.is_sum or not slots.keys() <= set(arena.orders):
+            return _KernelArguments(terms, arena, arguments, None, 0)
         state, _, marks, sums = arguments
         deltas = address_of(self._plan_cache.deltas)
-        wanted = [places.get(order, -1) for order in arena.orders]
-        addresses = [arena.address, batch.address, deltas, state, marks, sums]
+        wanted = [slots.get(order, -1) for order in arena.orders]
+        addresses = [arena.address, terms.address, deltas, state, marks, sums]
         words = np.array([*addresses, *wanted], np.int64)
-        return _Bound(batch, arena, arguments, words, address_of(words))
+        return _KernelArguments(terms, arena, arguments, words, address_of(words))

@@ -1,23 +1,39 @@
-"""The decorator of the kernels that Python calls: compiled once, without the GIL, kept on disk.
+"""The decorators of kernels: compiled once, without the GIL, those that Python calls kept on disk.
 
 numba invalidates a cached kernel when the file that it stands in changes, not when a file that it
 calls into does. So the stamp of every cached kernel is made of all kernel sources.
 
-Compiling takes from seconds to half a minute per kernel, and only happens where the cache has no
-kernel of that name. An observer is told before each and after it (`observe_compilation`); the
-default one writes one line to the log, because a minute of silence looks like a hang.
+Compiling takes seconds per kernel, and only happens where the cache has no kernel of that name. An
+observer is told before each and after it (`observe_compilation`); the default one writes one line
+to the log, and on a terminal shows the kernel that is compiled now, because half a minute of
+silence looks like a hang.
+
+Most of these seconds go to functions that kernels call: numba compiles each to machine code, and
+again within each function that calls it. So they have no way in from Python (`subroutine`), are
+called with few kinds of arguments (numba compiles a function anew for a literal), and the large
+parts of a join are kernels that are called by their address (`address_of`).
 """
 
+import sys
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from logging import getLogger
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from numba import njit
+from numba import njit, types
 from numba.core import event
+from numba.core.registry import CPUDispatcher
 
-__all__ = ["CompilationObserver", "compiled", "observe_compilation"]
+__all__ = [
+    "CompilationObserver",
+    "address_of",
+    "compiled",
+    "inlined",
+    "observe_compilation",
+    "subroutine",
+]
 
 
 class CompilationObserver(Protocol):
@@ -31,21 +47,34 @@ class CompilationObserver(Protocol):
 
 
 class LoggedCompilation:
-    """Writes one line to the log ``dbsp_wcoj`` when the first kernel of a process is compiled."""
+    """Writes one line to the log ``dbsp_wcoj`` when the first kernel of a process is compiled.
+
+    Where standard error is a terminal, a line there names each kernel while it is compiled.
+    """
 
     def __init__(self) -> None:
-        self._told = False
+        self._kernels = 0
+        self._width = 0
 
     def started(self, kernel: str) -> None:
-        if not self._told:
-            self._told = True
+        self._kernels += 1
+        if self._kernels == 1:
             getLogger("dbsp_wcoj").warning(
-                "compiling the kernels of the join for this machine: once, up to about a minute; "
-                "they are kept on disk. dbsp_wcoj.warm_up() does it ahead of time"
+                "compiling the kernels of the join for this machine: once, up to about half a "
+                "minute; they are kept on disk. dbsp_wcoj.warm_up() does it ahead of time"
             )
+        line = f"compiling kernel {self._kernels}: {kernel}"
+        self._width = len(line)
+        self._show(line)
 
     def finished(self, kernel: str) -> None:
-        return
+        self._show(" " * self._width + "\r")
+
+    def _show(self, line: str) -> None:
+        terminal = sys.stderr  # None where a program has no console
+        if terminal is not None and terminal.isatty():
+            terminal.write("\r" + line)
+            terminal.flush()
 
 
 class _Listener(event.Listener):  # type: ignore[misc]  # numba has no types
@@ -94,6 +123,37 @@ def observe_compilation(observer: CompilationObserver) -> CompilationObserver:
     """Tell this observer of kernels that are compiled from now on; return the one before."""
     before, _LISTENER.observer = _LISTENER.observer, observer
     return before
+
+
+class _Subroutine(CPUDispatcher):  # type: ignore[misc]  # numba has no types
+    """A function for kernels only: numba compiles no way into it from Python, which takes time."""
+
+    def __call__(self, *args: Any) -> Any:
+        raise TypeError(f"{self.py_func.__qualname__} is called by kernels only")
+
+
+def subroutine(function: Callable[..., Any], **options: Any) -> Any:
+    """Let kernels call ``function``, which is compiled with each kernel that does."""
+    options |= {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _Subroutine(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """As `subroutine`, for a small function that is called for every value."""
+    return subroutine(function, forceinline=True)
+
+
+@cache
+def address_of(kernel: Any) -> int:
+    """Return the address at which a kernel of int64 arguments is called by another one.
+
+    The kernel is compiled, or loaded from the cache. A kernel that is called so is compiled once
+    and not with each that calls it, and only where a plan needs it.
+    """
+    arguments = (types.int64,) * kernel.py_func.__code__.co_argcount
+    kernel.compile(arguments)
+    address: int = types.CompileResultWAP(kernel.overloads[arguments]).address
+    return address
 
 
 def compiled(function: Callable[..., Any]) -> Any:

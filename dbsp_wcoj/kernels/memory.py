@@ -52,6 +52,18 @@ def store(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def count_up(typingctx: Any, counters: Any, counter: Any, amount: Any) -> Any:
+    """Add to word ``counter`` after address ``counters``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        word = _address(builder, args[0], args[1], _WORD)
+        builder.store(builder.add(builder.load(word), args[2]), word)
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def words_at(typingctx: Any, address: Any) -> Any:
     """Return a pointer to the words at an address, for `numba.carray`."""
 

@@ -1,23 +1,24 @@
-"""Alternatives: the terms of the formulas that a step may run, and which of them cost less.
+"""Adaptive formula selection: measure the work of two delta formulas and run the cheaper one.
 
-The first alternative is `collapsed`, the second a recursion over partial deltas. What a step will
-walk cannot be told well from numbers of different values when data is skewed, but it is counted as
-it runs. So for each magnitude of the delta the average of what each alternative counted per changed
-row is kept, and the lesser one runs; the other one is tried where that could pay and is safe. The
-recursion always is, its work is bounded (`dbsp_wcoj.planning.formula_candidates`). The work of
-`collapsed` has no bound but the number of walks: where a delta has more than a few rows, a sample
-of it is joined first.
+The first candidate is `collapsed`, the second a recursion over partial deltas. Numbers of distinct
+values predict the work of a step poorly when the data is skewed, but the engine counts the work as
+it runs. So for each magnitude of the delta the selection keeps the average work per changed row of
+each candidate, and runs the candidate with the lower average. It tries the other candidate where
+that could pay and is safe. The recursion is always safe, because its work is bounded
+(`dbsp_wcoj.planning.formula_candidates`). The work of `collapsed` is bounded only by the number of
+walks: where a delta has more than a few rows, a sample of it is joined first.
 
     run the recursion  where  (collapsed - recursion) * rows
-                              > partial deltas * (PER_PARTIAL + PER_ROW * rows)
+                              > partial deltas * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
 
-because a partial delta has to be summed up, sorted and made a run, which is not counted. To count
-takes a microsecond for each term. So where both are known the better one runs without further ado,
-and one step in `OFTEN` is counted; where all that `collapsed` does is less than that overhead, one
-in `REST`.
+because a partial delta has to be summed, sorted and built into a run, which is not counted. A
+measurement takes a microsecond per term. So where both averages are known, the cheaper candidate
+runs without measurement, and one step in `MEASURE_EVERY_N` is measured; where all the work of
+`collapsed` is less than the overhead of the recursion, one in `MEASURE_CHEAP_EVERY_N`.
 
-Deterministic: the same steps lead to the same choices; there is no clock. When what an alternative
-counts drifts by `DRIFT`, the other one's figure is old, and it is tried again.
+The selection is deterministic: the same steps lead to the same choices; there is no clock. When the
+average of a candidate drifts by `DRIFT_FACTOR`, the average of the other one is out of date, and
+the selection tries it again.
 """
 
 from __future__ import annotations
@@ -33,124 +34,128 @@ from dbsp_wcoj.storage.trace import TraceStep
 
 __all__ = ["AdaptiveFormula"]
 
-# Proposals and intersections that take as long as a partial delta does, and a changed row in it.
-PER_PARTIAL: Final = 1000
-PER_ROW: Final = 0.75
-# The weight of a step in the averages, and how much they may change before the other's is old.
-WEIGHT: Final = 1 / 8
-DRIFT: Final = 4.0
-OFTEN: Final = 4
-REST: Final = 16
-# `collapsed` is tried where a sample says that it does less than so many times the recursion's
-# work: a sample shares less of what is remembered than all rows do.
-WORTH_TRYING: Final = 4
-# The sample: so many ranges of about so many rows; no more after so much work (some 0.03 s).
-RANGES: Final = 8
-ROWS: Final = 4
-ENOUGH: Final = 1 << 20
+# Proposals and intersections that take as long as one partial delta, and as one changed row of it.
+WORK_PER_PARTIAL: Final = 1000
+WORK_PER_ROW: Final = 0.75
+# The weight of one step in the averages, and the change after which the other average is old.
+STEP_WEIGHT: Final = 1 / 8
+DRIFT_FACTOR: Final = 4.0
+MEASURE_EVERY_N: Final = 4
+MEASURE_CHEAP_EVERY_N: Final = 16
+# `collapsed` is tried where the sample predicts less than this multiple of the recursion's work: a
+# sample memoizes less than all rows do.
+TRY_FACTOR: Final = 4
+# The sample: this many ranges of about this many rows; it ends after this much work (about 0.03 s).
+SAMPLE_RANGES: Final = 8
+SAMPLE_ROWS: Final = 4
+WORK_LIMIT: Final = 1 << 20
 
 
 @dataclass(slots=True)
 class MeasuredCost:
-    """What is known of steps of one magnitude.
+    """The measurements of steps of one magnitude.
 
     Attributes:
-        expected: What a sample says that `collapsed` counts, per changed row.
-        average: What each alternative counted per changed row; None: it is to be tried.
-        first: The averages when they were new.
-        resting: Steps to go that run the `chosen` alternative and are not counted.
-        chosen: The alternative that is known to cost less.
-        ran: Steps of each alternative.
+        sampled_work: The work of `collapsed` per changed row, predicted by a sample.
+        averages: The measured work of each candidate per changed row; None if it has to be tried.
+        first_averages: The averages when they were new.
+        skip_count: The number of following steps that run `cheaper` without measurement.
+        cheaper: The candidate with the lower cost.
+        step_counts: The number of steps of each candidate.
     """
 
-    expected: float
-    average: list[float | None] = field(default_factory=lambda: [None, None])
-    first: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    resting: int = 0
-    chosen: int = 0
-    ran: list[int] = field(default_factory=lambda: [0, 0])
+    sampled_work: float
+    averages: list[float | None] = field(default_factory=lambda: [None, None])
+    first_averages: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    skip_count: int = 0
+    cheaper: int = 0
+    step_counts: list[int] = field(default_factory=lambda: [0, 0])
 
 
 class AdaptiveFormula:
-    """What may run when certain relations change.
+    """The candidates for steps that change certain relations, and their measured costs.
 
     Args:
-        batches: The terms of each formula; of two or of one.
+        candidates: The terms of each formula; one or two formulas.
+
+    Attributes:
+        is_measuring: Whether `record_cost` has to be called after the current step.
+        only: The terms of every step, if there is no choice; else None.
+        costs: The measurements, by the number of binary digits of the number of changed rows.
     """
 
-    __slots__ = ("_partials", "_running", "batches", "counting", "known", "only")
+    __slots__ = ("_candidates", "_partials", "_running", "costs", "is_measuring", "only")
 
-    def __init__(self, batches: Sequence[BoundTerms]) -> None:
-        self.batches = batches
-        # Whether the step that was chosen for is to be learned from.
-        self.counting = False
-        # The terms to run where there is nothing to choose.
-        alike = len(batches) == 1 or batches[0].terms == batches[1].terms
-        self.only = batches[0] if alike else None
-        self._partials = sum(term.partial is not None for term in batches[-1].terms)
-        # By the number of binary digits of the number of changed rows.
-        self.known: dict[int, MeasuredCost] = {}
-        # The step that is counted: what it adds to, rows, alternative, work before.
+    def __init__(self, candidates: Sequence[BoundTerms]) -> None:
+        self._candidates = candidates
+        self.is_measuring = False
+        is_fixed = len(candidates) == 1 or candidates[0].terms == candidates[1].terms
+        self.only = candidates[0] if is_fixed else None
+        self._partials = sum(term.partial is not None for term in candidates[-1].terms)
+        self.costs: dict[int, MeasuredCost] = {}
+        # The measured step: its costs, rows, candidate, and the work before it.
         self._running: tuple[MeasuredCost, int, int, int] | None = None
 
     def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> BoundTerms:
-        """The terms for a step of so many rows, whose deltas are in their places.
+        """Choose the terms for a step of ``rows`` rows, whose deltas are in their slots.
 
-        Where `counting`, `learn` has to be called when the step has run; not if it failed.
+        If `is_measuring`, call `record_cost` after the step, unless the step fails.
         """
-        self.counting = False
-        counted = self.known.get(rows.bit_length())
-        if counted is None:
-            sampled = _sampled(self.batches[0].terms, steps) if rows > RANGES * ROWS else 0.0
-            counted = self.known[rows.bit_length()] = MeasuredCost(sampled / rows)
-        elif counted.resting:
-            counted.resting -= 1
-            counted.ran[counted.chosen] += 1
-            return self.batches[counted.chosen]
-        best = self._best(counted, rows)
-        batch = self.batches[best]
-        counted.ran[best] += 1
-        self._running = (counted, rows, best, _work(batch.terms))
-        self.counting = True
-        return batch
+        self.is_measuring = False
+        cost = self.costs.get(rows.bit_length())
+        if cost is None:
+            is_large = rows > SAMPLE_RANGES * SAMPLE_ROWS
+            sampled = _sample_work(self._candidates[0].terms, steps) if is_large else 0.0
+            cost = self.costs[rows.bit_length()] = MeasuredCost(sampled / rows)
+        elif cost.skip_count:
+            cost.skip_count -= 1
+            cost.step_counts[cost.cheaper] += 1
+            return self._candidates[cost.cheaper]
+        chosen = self._cheaper(cost, rows)
+        bound_terms = self._candidates[chosen]
+        cost.step_counts[chosen] += 1
+        self._running = (cost, rows, chosen, _work(bound_terms.terms))
+        self.is_measuring = True
+        return bound_terms
 
-    def learn(self) -> None:
-        """Take up what the step has counted that was chosen for."""
+    def record_cost(self) -> None:
+        """Record the measured cost of the step that was just run."""
         if self._running is None:
             return
-        counted, rows, ran, before = self._running
-        self._running, self.counting = None, False
-        rate = (_work(self.batches[ran].terms) - before) / rows
-        average = counted.average[ran]
+        cost, rows, ran, before = self._running
+        self._running, self.is_measuring = None, False
+        rate = (_work(self._candidates[ran].terms) - before) / rows
+        average = cost.averages[ran]
         if average is None:
-            counted.average[ran] = counted.first[ran] = rate
+            cost.averages[ran] = cost.first_averages[ran] = rate
         else:
-            rate = average + WEIGHT * (rate - average)
-            counted.average[ran] = rate
-            first = counted.first[ran]
-            if not first / DRIFT <= rate <= first * DRIFT:
-                counted.first[ran] = rate
-                counted.expected *= rate / first if first else 1.0
-                counted.average[1 - ran] = None
-        plain, recursive = counted.average
-        if plain is not None:
-            cheap = plain * rows <= self._overhead(rows)
-            if cheap or recursive is not None:
-                counted.chosen = self._best(counted, rows)
-                counted.resting = (REST if cheap else OFTEN) - 1
+            rate = average + STEP_WEIGHT * (rate - average)
+            cost.averages[ran] = rate
+            first = cost.first_averages[ran]
+            if not first / DRIFT_FACTOR <= rate <= first * DRIFT_FACTOR:
+                cost.first_averages[ran] = rate
+                cost.sampled_work *= rate / first if first else 1.0
+                cost.averages[1 - ran] = None
+        collapsed, recursive = cost.averages
+        if collapsed is not None:
+            is_cheap = collapsed * rows <= self._overhead(rows)
+            if is_cheap or recursive is not None:
+                cost.cheaper = self._cheaper(cost, rows)
+                cost.skip_count = (MEASURE_CHEAP_EVERY_N if is_cheap else MEASURE_EVERY_N) - 1
 
-    def _best(self, counted: MeasuredCost, rows: int) -> int:
-        plain, recursive = counted.average
-        if plain is None:
+    def _cheaper(self, cost: MeasuredCost, rows: int) -> int:
+        """The candidate to run: the cheaper one, as far as known."""
+        collapsed, recursive = cost.averages
+        if collapsed is None:
             limit = self._overhead(rows)
             if recursive is not None:
-                limit = WORTH_TRYING * (recursive * rows + limit)
-            return int(counted.expected * rows > limit)
-        return int((plain - (recursive or 0.0)) * rows > self._overhead(rows))
+                limit = TRY_FACTOR * (recursive * rows + limit)
+            return int(cost.sampled_work * rows > limit)
+        return int((collapsed - (recursive or 0.0)) * rows > self._overhead(rows))
 
     def _overhead(self, rows: int) -> float:
-        """What partial deltas cost, in proposals and intersections."""
-        return self._partials * (PER_PARTIAL + PER_ROW * rows)
+        """The cost of the partial deltas, in proposals and intersections."""
+        return self._partials * (WORK_PER_PARTIAL + WORK_PER_ROW * rows)
 
 
 def _work(terms: Sequence[BoundTerm]) -> int:
@@ -158,20 +163,18 @@ def _work(terms: Sequence[BoundTerm]) -> int:
     return sum([sum(map(sum, term.physical.counters.tolist())) for term in terms])
 
 
-def _sampled(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> float:
-    """About what terms will count that read no partial delta; the least that it may be where that
-    is much.
-    """
-    work = 0.0
-    counted = 0
+def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> float:
+    """Estimate the work of terms that read no partial delta; a lower bound if the work is large."""
+    estimate = 0.0
+    measured = 0
     for term in terms:
         if term.split is None or term.is_zero(steps, None):
             continue
         name, order = term.split
         run = steps[name].run(order)
-        ranges = value_ranges(run, max(1, run.rows // ROWS))
-        every = -(-len(ranges) // RANGES)
-        for one in ranges[every // 2 :: every]:
+        ranges = value_ranges(run, max(1, run.rows // SAMPLE_ROWS))
+        stride = -(-len(ranges) // SAMPLE_RANGES)
+        for one in ranges[stride // 2 :: stride]:
             before = _work([term])
             try:
                 if term.physical.plan.head:
@@ -180,11 +183,11 @@ def _sampled(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> floa
                 else:
                     term.physical.total([one])
             except WeightOverflowError:
-                # The step itself will say so, or not have this sum.
-                return float(ENOUGH * len(ranges))
-            more = _work([term]) - before
-            work += every * more
-            counted += more
-            if counted > ENOUGH:
-                return work
-    return work
+                # The step itself raises the error, or does not compute this sum.
+                return float(WORK_LIMIT * len(ranges))
+            work = _work([term]) - before
+            estimate += stride * work
+            measured += work
+            if measured > WORK_LIMIT:
+                return estimate
+    return estimate

@@ -1,14 +1,15 @@
-"""The AGM bound: how many rows a join can have, whatever the data.
+"""The AGM bound: the maximum number of rows of a join, for given relation sizes.
 
-Give each atom ``i`` a weight ``x_i >= 0`` such that the atoms of every variable weigh at least 1
-together, a fractional edge cover. Then a join of relations of sizes ``N_i`` has at most
-``Π N_i^x_i`` rows [1], and the best cover is a linear program::
+Give each atom ``i`` a weight ``x_i >= 0`` such that for each variable the weights of its atoms sum
+to at least 1: a fractional edge cover. Then a join of relations of sizes ``N_i`` has at most
+``Π N_i^x_i`` rows [1]. A linear program finds the best cover::
 
     minimize    Σ_i  x_i log N_i
     subject to  Σ_{i: v in atom i}  x_i >= 1     for each variable v,   0 <= x_i <= 1
 
-An upper limit of 1 loses nothing, since more than 1 covers no variable better. The bound is tight:
-some relations of these sizes reach it up to a constant. A generic join does that much work at most.
+The upper limit of 1 loses nothing, because a larger weight covers no variable better. The bound is
+tight: some relations of these sizes reach it up to a constant. It also bounds the work of a generic
+join.
 
 References:
     [1] Atserias, Grohe, Marx. Size bounds and query plans for relational joins. SIAM Journal on
@@ -37,8 +38,8 @@ class AgmBound:
     """The bound, and the edge cover that proves it.
 
     Args:
-        bound: Most rows that the query can have before projection; infinite beyond floats.
-        cover: Weight of each atom, in body order.
+        bound: The maximum number of rows before projection; infinite if too large for a float.
+        cover: The weight of each atom, in body order.
     """
 
     bound: float
@@ -48,17 +49,17 @@ class AgmBound:
 def agm_bound(query: Query, sizes: Sequence[int]) -> AgmBound:
     """The AGM bound of a query for relations of these sizes.
 
-    Constants, repeated variables and comparisons are not counted in, so the bound holds with them
-    but need not be tight; it is over all variables, so it holds for any head. Give the sizes after
-    the constants have selected to have them counted.
+    The bound ignores constants, repeated variables and comparisons, so with them it holds but may
+    not be tight; it is over all variables, so it holds for any head. To include constants, pass the
+    sizes after the selection.
 
     Args:
         query: The query.
         sizes: Distinct rows of each atom, in body order.
 
     Returns:
-        The bound and its cover. An empty relation makes the bound 0. Atoms without variables weigh
-        0; a query of such atoms only has bound 1, the empty row.
+        The bound and its cover. An empty relation makes the bound 0. Atoms without variables
+        have weight 0; a query of only such atoms has bound 1, the empty row.
 
     Raises:
         ArityError: Not one size per atom.

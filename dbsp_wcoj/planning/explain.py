@@ -1,4 +1,4 @@
-"""The text of ``DeltaQuery.explain``: the plan that runs, and what it has done so far."""
+"""The text of ``DeltaQuery.explain``: the plan that runs, and the work that it has counted."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def explain(
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
 
-    The first line of ``formula`` names it, the others tell of the steps that chose one.
+    The first line of ``formula`` names it; further lines describe the choices of ``auto``.
 
-    In a variable order the variables after ``|`` are summed, not listed. ``e[1,0]:2`` is relation
-    ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
+    In a variable order, the join sums over the variables after ``|`` and does not list them.
+    ``e[1,0]:2`` is relation ``e`` arranged by column 1, then 0, of which the join binds 2 columns.
     """
     sizes = [_rows(traces, atom.relation) for atom in query.body]
     agm = agm_bound(query, sizes)

@@ -1,25 +1,26 @@
-"""The candidates: the formulas that the steps of a view may run, and why these.
+"""The candidates: the formulas that the steps of a view may run.
 
-A formula that is named is the only one. With ``auto`` the formula_candidates are `collapsed` and,
-if its work is bounded, `recursive_collapsed`; each step runs the one that costs less, by what was
-counted (`dbsp_wcoj.planning.adaptive_formula`).
+A formula that the user names is the only candidate. With ``auto`` the candidates are `collapsed`
+and, if its work is bounded, `recursive_collapsed`; each step runs the cheaper one by measured work
+(`dbsp_wcoj.planning.adaptive_formula`).
 
-`collapsed` is one generic join per changed atom, each worst-case optimal. The recursions pass
-partial deltas ``D_i`` on instead: joins of the first i atoms, as large as these are. So a recursion
-is a candidate only where atom i + 1 holds all variables that ``D_i`` keeps, for each i. Each row of
-that atom then meets one row of ``D_i`` at most, and the work is bounded by the rows of the
-relations. Counts and sums over paths and stars are so. Cycles, cliques, and joins whose rows are
-listed are not, and always run `collapsed`. Measured (`benchmarks.formulas`), the four other
-formulas are nowhere better than the better one of these two, but for noise.
+`collapsed` is one generic join per changed atom, each worst-case optimal. The recursions pass on
+partial deltas ``D_i`` instead: joins of the first i atoms, which can be large. So a recursion is a
+candidate only where atom i + 1 contains all variables that ``D_i`` keeps, for each i. Each row of
+that atom then meets at most one row of ``D_i``, and the number of rows of the relations bounds the
+work. Counts and sums over paths and stars have this property. Cycles, cliques, and joins whose rows
+are listed do not, and always run `collapsed`. In measurements (`benchmarks.formulas`), none of the
+four other formulas is faster than the faster one of these two, except for noise.
 
-A choice never changes what a step gives. It is not stored: a view that goes on from stored state
-begins to count anew, and can go on from the state of any formula. What it needs of memory is the
-arrangements of both candidates, which `explain` lists; those of the recursion are those of
-`collapsed` as a rule.
+A choice never changes the result of a step. It is not stored: a view that is restored from stored
+state starts its measurements again, and can read the state of any formula. In memory it needs the
+arrangements of both candidates, which `explain` lists; the recursion usually needs the same ones as
+`collapsed`.
 
-The way not taken: to decide by n alone, as counted joins suggest (from five atoms a recursion does
-fewer). A partial delta costs more than a join of a few rows, so small steps are slower by it
-whatever n is; and on cyclic queries no n makes up for the lost bound.
+Alternatives considered: to decide by the number of atoms alone, as counted joins suggest (from five
+atoms a recursion does fewer). A partial delta costs more than a join of a few rows, so it slows
+down small steps for any number of atoms; and on cyclic queries no number of atoms makes up for the
+lost bound.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ __all__ = ["AUTO", "FormulaName", "describe_choice", "formula_candidates", "pars
 FormulaName = Formula | CustomFormula | Literal["auto"]
 
 AUTO: Final = "auto"
-# Of two atoms a recursion shares nothing.
-FEWEST_ATOMS: Final = 3
+# Over two atoms a recursion shares no work.
+MIN_RECURSION_ATOMS: Final = 3
 
 
 def parse_formula(formula: object) -> FormulaName:
     """Return a formula given by its name, as `AUTO`, or as terms.
 
     Args:
-        formula: A name; or a sequence of `dbsp_wcoj.formulas.Term` or of their texts; or one text
-            that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
+        formula: A name; or a sequence of `dbsp_wcoj.formulas.DeltaTerm` or of their texts; or one
+            text that contains ``+=``, as `dbsp_wcoj.formulas.CustomFormula.parse` reads it.
 
     Raises:
         FormulaError: There is no such formula, and the message lists them; or the terms are not
@@ -82,7 +83,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
 def formula_candidates(
     name: FormulaName, atoms: Sequence[tuple[str, ...]], kept: Callable[[int], tuple[str, ...]]
 ) -> tuple[tuple[Formula | CustomFormula, ...], str]:
-    """The formulas that steps may run, and why there is only one.
+    """Return the formulas that steps may run, and the reason if ``auto`` has only one.
 
     Args:
         name: A formula or `AUTO`.
@@ -93,16 +94,17 @@ def formula_candidates(
     >>> formula_candidates("auto", path, lambda i: "abcd"[i])[0]
     (<Formula.collapsed: 'collapsed'>, <Formula.recursive_collapsed: 'recursive_collapsed'>)
     >>> formula_candidates("auto", triangle, {1: ("a", "b"), 2: ("a", "c")}.__getitem__)[1]
-    'D1 of a recursion holds a, b, and atom 2 not all of these'
+    'D1 of a recursion keeps a, b, and atom 2 lacks some of these'
     """
     if name != AUTO:
         return (name,), ""
-    if len(atoms) < FEWEST_ATOMS:
-        return (Formula.collapsed,), f"a recursion over {len(atoms)} atoms shares nothing"
+    if len(atoms) < MIN_RECURSION_ATOMS:
+        return (Formula.collapsed,), f"a recursion over {len(atoms)} atoms shares no work"
     for i in range(1, len(atoms)):
         if not set(kept(i)) <= set(atoms[i]):
             return (Formula.collapsed,), (
-                f"D{i} of a recursion holds {', '.join(kept(i))}, and atom {i + 1} not all of these"
+                f"D{i} of a recursion keeps {', '.join(kept(i))}, and atom {i + 1} lacks "
+                "some of these"
             )
     return (Formula.collapsed, Formula.recursive_collapsed), ""
 
@@ -113,26 +115,28 @@ def describe_choice(
     reason: str,
     chosen: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
-    """For `explain`: the formula; of ``auto`` which one, and why.
+    """Describe the formula for `explain`: with ``auto`` also the choices and the reason.
 
-    >>> describe_choice("auto", [Formula.collapsed], "of the sake of an example", [])
-    'auto: collapsed, because of the sake of an example'
+    >>> describe_choice("auto", [Formula.collapsed], "this is an example", [])
+    'auto: collapsed, because this is an example'
     """
     if name != AUTO:
         return str(name)
     if len(formulas) == 1:
         return f"auto: {formulas[0]}, because {reason}"
-    names = " or ".join(map(str, formulas))
-    lines = [f"auto: {names}, by proposals and intersections per changed row"]
-    for changed, alternatives in chosen:
-        for digits, counted in tuple(alternatives.known.items()):
+    lines = [
+        f"auto: {' or '.join(map(str, formulas))}, by proposals and intersections per changed row"
+    ]
+    for changed, adaptive in chosen:
+        for digits, cost in tuple(adaptive.costs.items()):
             found = [
                 f"{formula} {rate:,.1f} ({steps:,} steps)"
-                for formula, rate, steps in zip(formulas, counted.average, counted.ran, strict=True)
+                for formula, rate, steps in zip(
+                    formulas, cost.averages, cost.step_counts, strict=True
+                )
                 if rate is not None
             ]
             names = ", ".join(changed)
-            lines.append(
-                f"  {names}, {1 << (digits - 1):,} rows and more: {', '.join(found) or 'begun'}"
-            )
+            rates = ", ".join(found) or "not measured yet"
+            lines.append(f"  {names}, {1 << (digits - 1):,} rows and more: {rates}")
     return "\n".join(lines)

@@ -1,14 +1,15 @@
-"""Candidates of a term by level, beside the AGM bound of what is bound so far.
+"""The candidates of a term by level, beside the AGM bound of the variables bound so far.
 
-A generic join that has bound ``v1 … vk`` has looked at no more candidates on level k than the query
-of that prefix can have rows: the atoms that hold one of these variables, projected on those of it,
+A generic join that has bound ``v1 … vk`` has proposed at most as many candidates on level k as the
+query of that prefix can have rows. The query of the prefix consists of the atoms that contain one
+of these variables, projected on those of them,
 
 ::
 
     tri(a, b, c) :- d(a, b), e(b, c), e(a, c)     level b: d(a, b), e(b, _), e(a, _)
                                                   level c: d(a, b), e(b, c), e(a, c)
 
-with a row for every prefix that the tries hold (of several runs together, so an upper limit of it).
+with one row for every prefix in the tries (the sum over several runs, so an upper bound).
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ __all__ = ["LevelProfile", "level_profiles"]
 
 @dataclass(frozen=True, slots=True)
 class LevelProfile:
-    """A level of a term, in a run of it.
+    """One level of a term, per run of the term.
 
     Attributes:
-        variable: The one that is bound.
+        variable: The variable that the level binds.
         listed: Whether its values are listed one by one; else they are summed.
-        proposals: Values proposed, or handed to an innermost intersection.
+        proposals: Values proposed, or passed to an innermost intersection.
         intersections: Look-ups of such a value in another atom.
-        bound: Most candidates by the AGM bound, at the largest sizes of the first runs.
-        seconds: Of the join at this level; None where it was not sampled.
+        bound: The AGM bound of the candidates, at the largest sizes of the first runs.
+        seconds: The time of the join at this level; None if it was not sampled.
     """
 
     variable: str
@@ -45,7 +46,7 @@ class LevelProfile:
 
 
 def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
-    """The levels of a term, means over its runs.
+    """The profiles of a term's levels: means over its runs.
 
     Complexity:
         One linear program for each level.
@@ -67,7 +68,7 @@ def level_profiles(profiler: Profiler, term: TermProfile) -> list[LevelProfile]:
 
 
 def _bound(plan: TermPlan, nodes: list[list[int]], level: int) -> float:
-    """The AGM bound of the prefix query that ends with a level."""
+    """The AGM bound of the query of the prefix that ends with a level."""
     bound = plan.order[: level + 1]
     atoms = []
     sizes = []

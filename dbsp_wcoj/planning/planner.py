@@ -1,22 +1,22 @@
-"""Planning a delta term: the order in which its variables are bound, and who reads what.
+"""The planner: plan a delta term, that is, order its variables and assign column orders to factors.
 
-A term is a product of views. Its plan is
+A term is a product of views. Its plan consists of
 
-- the variable order: constants first, then the delta's variables, so that the work starts at the
-  change; then always a variable that an atom with a bound variable holds, so that no step is a
-  cross product that need not be: the one with the fewest extensions to expect, if anything is known
-  of the relations, else the one that the most such atoms hold; variables of the head before others.
-  From a delta in a ring both ways are alike, and that over new relations comes first: their deltas
-  are lists beside those of the old rows, which cost least where prefixes are few;
-- for each factor the column order in which it is read: its variables in the order in which they
-  are bound, then the columns that nothing else needs. Among equally good variable orders the one
-  that needs the fewest new arrangements wins, so terms share them.
+- the variable order. Constants come first, then the delta's variables, so that the work starts at
+  the change. After that, each variable is one that shares an atom with a bound variable, to avoid
+  needless cross products: with statistics, the one with the fewest expected extensions, else the
+  one in the most such atoms; variables of the head come before others. In a ring, both directions
+  from a delta are equal, and the direction over new relations comes first: their deltas are lists
+  beside the lists of old rows, which cost least where prefixes are few;
+- for each factor its column order: its variables in the order in which they are bound, then the
+  columns that nothing else needs. Among equally good variable orders, the planner takes the one
+  that needs the fewest new arrangements, so that terms share arrangements.
 
-`dbsp_wcoj.execution.program_compiler` turns the plan into the program that runs; `explain` prints
-the same plan.
+`dbsp_wcoj.execution.program_compiler` compiles the plan into the program that runs; `explain`
+prints the same plan.
 
 Constants and repeated variables are rewritten before planning: ``e(x, x, 7)`` becomes
-``e(x, x', k), x' == x, k == 7`` with variables of their own, and the join narrows those to a point.
+``e(x, x', k), x' == x, k == 7`` with separate variables, and the join narrows those to a point.
 
 References:
     [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013 (any order is optimal).
@@ -52,20 +52,20 @@ __all__ = [
 ]
 
 Distinct = Callable[[int, Sequence[int]], float | None]
-# How early a variable is bound: not connected, magnitude, -connections, not asked for, -holders,
+# The sort key of a variable: not connected, magnitude, -connections, not in the head, -factors,
 # -connections to lists.
 Rank = tuple[bool, int, int, bool, int, int]
 
-# A delta of more variables is bound in the order written: its permutations are not all tried.
-MOST_PERMUTATIONS: Final = 24
+# At most this many permutations are tried, starting with the order as written.
+MAX_PERMUTATIONS: Final = 24
 FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def check_constants(query: Query) -> None:
-    """Refuse constants that no int64 column can hold.
+    """Check that each constant is an int64.
 
     Raises:
-        ColumnTypeError: The constant, and what to do about it.
+        ColumnTypeError: A constant is not an int64.
     """
     constants = [t for atom in query.body for t in atom.terms if isinstance(t, Constant)]
     for comparison in query.comparisons:
@@ -84,10 +84,10 @@ def check_constants(query: Query) -> None:
 
 
 def check_order(query: Query, order: Sequence[str] | None) -> None:
-    """Refuse an order that is not a permutation of the query's variables.
+    """Check that an order is a permutation of the query's variables.
 
     Raises:
-        VariableOrderError: The order, and the variables.
+        VariableOrderError: It is not.
     """
     if order is not None and sorted(order) != sorted(query.variables):
         raise VariableOrderError(
@@ -151,13 +151,19 @@ def _distinct_columns(atom: Atom, place: int, comparisons: list[Comparison]) -> 
         else:
             name = term.name
         names.append(name)
-    # A relation without columns is stored with one that is always 0 and that nothing needs.
+    # A relation without columns is stored with one column, which is always 0 and never bound.
     return tuple(names) or (f"#{place}",)
 
 
 @dataclass(frozen=True, slots=True)
 class FactorPlan:
-    """How a term reads one factor: ``order`` permutes its columns, ``depth`` of them are bound."""
+    """The plan of one factor.
+
+    Attributes:
+        variables: The variable of each column.
+        order: The column order in which the factor is read.
+        depth: The number of columns, in that order, that the join binds.
+    """
 
     variables: tuple[str, ...]
     order: ColumnOrder
@@ -166,7 +172,14 @@ class FactorPlan:
 
 @dataclass(frozen=True, slots=True)
 class TermPlan:
-    """A variable order and what follows from it."""
+    """The plan of one term.
+
+    Attributes:
+        order: The variable order.
+        factors: The plan of each factor.
+        comparisons: The comparisons that the join checks.
+        head: The variables of the result.
+    """
 
     order: tuple[str, ...]
     factors: tuple[FactorPlan, ...]
@@ -175,18 +188,18 @@ class TermPlan:
 
     @property
     def emitted(self) -> int:
-        """How many variables are bound before a row is complete; the rest are summed."""
+        """The number of variables bound before a row is complete; the others are summed."""
         asked = set(self.head)
         return max((i + 1 for i, name in enumerate(self.order) if name in asked), default=0)
 
     @property
     def split(self) -> int:
-        """The first variable that is not fixed by a constant: its values can be shared out."""
-        fixed = _fixed(self.comparisons)
+        """The level of the first variable not fixed by a constant; parts split its values."""
+        fixed = _fixed_variables(self.comparisons)
         return next((i for i, name in enumerate(self.order) if name not in fixed), 0)
 
     def splits(self, factor: FactorPlan) -> bool:
-        """Whether the factor's first column is the variable that `split` shares out."""
+        """Whether the factor's first column is the variable of level `split`."""
         if not factor.depth or not self.order:
             return False
         return factor.variables[factor.order[0]] == self.order[self.split]
@@ -210,30 +223,31 @@ def plan_term(
         comparisons: Comparisons with a variable on the left, all variables in some factor.
         head: Variables of the result.
         first: Factors (the deltas) whose variables are bound first.
-        new: Of a ring (`is_ring`) the factors that are read as lists of old rows and of a delta.
-        arranged: Whether factor ``i`` is arranged in a column order already.
-        order: The order of the shared variables, when the caller wants to say; other variables
-            that must be bound follow those that they hang on.
-        distinct: How many different values columns of a factor have together, as far as known.
+        new: In a ring (`is_ring`), the factors that are read as lists of old rows and of a delta.
+        arranged: Whether factor ``i`` is already arranged in a column order.
+        order: The order of the shared variables, if the caller prescribes it; other variables
+            that must be bound follow the variables that they are compared with.
+        distinct: The number of distinct values of some columns of a factor, if known.
 
     Complexity:
         O(permutations of the delta's variables * columns of all factors * log(variables)); with
         statistics the square of a factor's columns instead of their number.
     """
-    needed = _needed(factors, comparisons, head)
+    needed = _needed_variables(factors, comparisons, head)
     if order is not None:
         candidates = [
-            _greedy(
+            _greedy_order(
                 factors, comparisons, needed, head, [v for v in order if v in needed], new, distinct
             )
         ]
     else:
         start = [name for i in first[:1] for name in factors[i] if name in needed]
-        starts = islice(permutations(start), MOST_PERMUTATIONS)
+        starts = islice(permutations(start), MAX_PERMUTATIONS)
         candidates = [
-            _greedy(factors, comparisons, needed, head, list(s), new, distinct) for s in starts
+            _greedy_order(factors, comparisons, needed, head, list(s), new, distinct)
+            for s in starts
         ]
-    plans = [_plan(factors, comparisons, head, names, arranged) for names in candidates]
+    plans = [_plan_factors(factors, comparisons, head, names, arranged) for names in candidates]
 
     def new_arrangements(plan: TermPlan) -> int:
         missing = {
@@ -251,7 +265,7 @@ def is_ring(
 ) -> bool:
     """Whether there are as many variables to bind as factors, more than four, each in two factors.
 
-    In smaller ones all variables but one are next to the delta.
+    In smaller rings all variables but one are adjacent to the delta.
 
     >>> is_ring([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "a")], [], ["a"])
     True
@@ -259,11 +273,11 @@ def is_ring(
     False
     """
     names = [name for columns in factors for name in columns]
-    needed = _needed(factors, comparisons, head)
+    needed = _needed_variables(factors, comparisons, head)
     return 4 < len(needed) == len(factors) and all(names.count(name) == 2 for name in needed)
 
 
-def _fixed(comparisons: Sequence[Comparison]) -> set[str]:
+def _fixed_variables(comparisons: Sequence[Comparison]) -> set[str]:
     return {
         c.left.name
         for c in comparisons
@@ -271,16 +285,16 @@ def _fixed(comparisons: Sequence[Comparison]) -> set[str]:
     }
 
 
-def _needed(
+def _needed_variables(
     factors: Sequence[tuple[str, ...]], comparisons: Sequence[Comparison], head: Sequence[str]
 ) -> set[str]:
-    """Variables that have to be bound: shared, compared or in the head."""
+    """The variables that have to be bound: shared, compared or in the head."""
     occurrences = Counter(name for columns in factors for name in columns)
     asked = {name for comparison in comparisons for name in comparison.variables} | set(head)
     return {name for name, times in occurrences.items() if times > 1 or name in asked}
 
 
-def _greedy(
+def _greedy_order(
     factors: Sequence[tuple[str, ...]],
     comparisons: Sequence[Comparison],
     needed: set[str],
@@ -291,9 +305,9 @@ def _greedy(
 ) -> tuple[str, ...]:
     """Extend a start to all needed variables.
 
-    The rank of a variable changes only when a factor that holds it gets its first bound variable,
-    or, with statistics, one more. So a heap holds the ranks, and an entry whose rank is out of date
-    is skipped.
+    The rank of a variable changes only when a factor that contains it gets its first bound
+    variable, or, with statistics, another one. So a heap contains the ranks, and entries with an
+    outdated rank are skipped.
 
     Complexity:
         O((columns of all factors) * log(variables)); with statistics O(columns²) per factor.
@@ -314,12 +328,12 @@ def _greedy(
     wanted = set(head)
     bound: dict[str, None] = {}
     connected = [False] * len(factors)
-    pinned: list[int] = []  # the places of variables that equal a bound one
+    pinned: list[int] = []  # the positions of variables that equal a bound one
     ranks: dict[str, Rank] = {}
     heap: list[tuple[Rank, int]] = []
 
     def rank(name: str) -> Rank:
-        """A smaller rank is bound earlier."""
+        """The sort key of a variable; smaller keys are bound earlier."""
         reached = [i for i in holders[name] if connected[i]]
         few = 0 if distinct is None else _magnitude(factors, holders[name], name, bound, distinct)
         lists = sum(i in new for i in reached)
@@ -345,7 +359,7 @@ def _greedy(
 
     for name in everything:
         push(name)
-    fixed = _fixed(comparisons)
+    fixed = _fixed_variables(comparisons)
     for name in everything:
         if name in fixed:
             bind(name)
@@ -373,10 +387,10 @@ def _magnitude(
     chosen: Container[str],
     distinct: Distinct,
 ) -> int:
-    """The logarithm of the number of extensions to expect, if columns are independent.
+    """The logarithm of the expected number of extensions, if columns are independent.
 
-    Each factor gives so many extensions of its bound columns; that two agree on one is as likely
-    as there are values.
+    Each factor has an expected number of extensions of its bound columns; the probability that two
+    factors agree on one is the inverse of the number of values.
     """
     expected = 1.0
     most = 1.0
@@ -392,7 +406,7 @@ def _magnitude(
     return round(log2(expected * most)) if expected * most > 0 else 0
 
 
-def _plan(
+def _plan_factors(
     factors: Sequence[tuple[str, ...]],
     comparisons: Sequence[Comparison],
     head: Sequence[str],
@@ -406,7 +420,7 @@ def _plan(
         prefix = tuple(columns.index(name) for name in bound)
         rest = tuple(k for k in range(len(columns)) if k not in prefix)
         column_order = prefix + rest
-        for tail in islice(permutations(rest), MOST_PERMUTATIONS):
+        for tail in islice(permutations(rest), MAX_PERMUTATIONS):
             if arranged(index, prefix + tail):
                 column_order = prefix + tail
                 break

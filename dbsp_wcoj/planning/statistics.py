@@ -1,9 +1,9 @@
-"""Statistics: how many different values columns have, for the planner to guess fan-outs by.
+"""Statistics: estimates of the number of distinct values of columns, for the planner.
 
-A relation is described by the rows of its largest run, or of the step's delta if that is larger.
-Of many rows a systematic sample is looked at, and the number of different values estimated as the
-values seen once, times the root of the sampling rate's inverse, plus the others [1]. Estimates
-decide which of several right plans runs, never what it gives.
+The largest run of a relation represents the relation, or the delta of the step if that is larger.
+A large run is sampled systematically. The estimated number of distinct values is the number of
+values that the sample contains once, times the root of the inverse sampling rate, plus the number
+of the other values [1]. Estimates decide which of several correct plans runs, never its result.
 
 References:
     [1] Charikar, Chaudhuri, Motwani, Narasayya. Towards Estimation Error Guarantees for Distinct
@@ -24,17 +24,17 @@ from dbsp_wcoj.zset import Int64Array, sort_scratch
 
 __all__ = ["Sample", "Statistics", "sample_of", "sample_of_largest"]
 
-# Columns, and of how many rows they are a sample.
+# Sampled columns, and the number of rows of the whole.
 Sample = tuple[Int64Array, int]
 
-SAMPLE: Final = 1 << 14
+MAX_SAMPLE_ROWS: Final = 1 << 14
 
 
 class Statistics:
-    """Numbers of different values of relations.
+    """Estimated numbers of distinct values.
 
     Args:
-        samples: Of each relation columns of shape ``(arity, n)``, and how many rows they stand for.
+        samples: For each relation sampled columns of shape ``(arity, n)`` and its number of rows.
 
     >>> edges = np.array([[1, 1, 2, 2], [5, 6, 5, 6]])
     >>> statistics = Statistics({"e": sample_of(edges)})
@@ -42,14 +42,14 @@ class Statistics:
     (2.0, 4.0)
     """
 
-    __slots__ = ("_found", "_samples")
+    __slots__ = ("_estimates", "_samples")
 
     def __init__(self, samples: Mapping[str, Sample]) -> None:
         self._samples = samples
-        self._found: dict[tuple[str, frozenset[int]], float] = {}
+        self._estimates: dict[tuple[str, frozenset[int]], float] = {}
 
     def distinct(self, name: str, columns: Collection[int]) -> float | None:
-        """About how many different values the columns have together; None for what is not known.
+        """Estimate the number of distinct value combinations of columns; None if unknown.
 
         Complexity:
             O(sample) the first time, then O(1).
@@ -57,29 +57,29 @@ class Statistics:
         if name not in self._samples:
             return None
         key = (name, frozenset(columns))
-        if key not in self._found:
+        if key not in self._estimates:
             sample, total = self._samples[name]
-            self._found[key] = _estimated(sample[sorted(columns)], total)
-        return self._found[key]
+            self._estimates[key] = _estimate_distinct(sample[sorted(columns)], total)
+        return self._estimates[key]
 
 
 def sample_of(rows: Int64Array | Run) -> Sample:
-    """A systematic sample of columns, or of a run in its own column order.
+    """Sample columns, or a run in its own column order, systematically.
 
     Complexity:
         O(sample log n).
     """
     total = rows.rows if isinstance(rows, Run) else rows.shape[1]
-    if total <= SAMPLE:
+    if total <= MAX_SAMPLE_ROWS:
         return (rows.read()[0] if isinstance(rows, Run) else rows), total
-    places = np.linspace(0, total - 1, SAMPLE).astype(np.int64)
+    places = np.linspace(0, total - 1, MAX_SAMPLE_ROWS).astype(np.int64)
     if isinstance(rows, Run):
         return rows.rows_at(places), total
     return np.ascontiguousarray(rows[:, places]), total
 
 
 def sample_of_largest(trace: Trace, step: TraceStep | None) -> Sample:
-    """A sample of the largest run, or of the step's delta if that has more rows."""
+    """Sample the largest run, or the step's delta if that has more rows."""
     runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
     rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
     if step is not None and len(step.delta) > rows:
@@ -92,7 +92,7 @@ def sample_of_largest(trace: Trace, step: TraceStep | None) -> Sample:
     return columns, rows
 
 
-def _estimated(sample: Int64Array, total: int) -> float:
+def _estimate_distinct(sample: Int64Array, total: int) -> float:
     size = sample.shape[1]
     if not len(sample) or not size:
         return float(min(size, 1))

@@ -1,14 +1,14 @@
-"""Term planner: what the terms of one query hold, and their plans.
+"""The term planner: plans the terms of one query.
 
-A factor of a term reads a relation or a partial delta ``D_i`` of a recursion, and `plan_term` plans
-variables alone; this is what lies between.
+`dbsp_wcoj.planning.planner.plan_term` plans a product over variables. A term is a product over
+relations and partial deltas of a recursion; the term planner translates between the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dbsp_wcoj.formulas import PARTIAL, Term, View
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, View
 from dbsp_wcoj.planning.planner import Body, TermPlan, is_ring, plan_term
 from dbsp_wcoj.planning.statistics import Statistics
 from dbsp_wcoj.query import Comparison, Query
@@ -21,18 +21,19 @@ class TermPlanner:
     """Plans the terms of a query.
 
     Attributes:
-        ring: Whether the query is a ring (`dbsp_wcoj.planning.planner.is_ring`).
+        is_ring: Whether the query is a ring (`dbsp_wcoj.planning.planner.is_ring`).
     """
 
     def __init__(self, query: Query, body: Body) -> None:
-        """Take a query and its body."""
+        """Plan the terms of a query with this body."""
         self._query = query
         self._body = body
-        self.ring = is_ring(body.columns, body.comparisons, query.head)
+        self.is_ring = is_ring(body.columns, body.comparisons, query.head)
 
-    def kept(self, target: int) -> tuple[str, ...]:
-        """The variables of ``D_target``: those bound so far that the head, a later atom or a
-        comparison with a later variable needs.
+    def partial_columns(self, target: int) -> tuple[str, ...]:
+        """The variables of ``D_target``: those of the first atoms that are needed later.
+
+        The head, a later atom, or a comparison with a later variable needs them.
         """
         columns = self._body.columns
         bound = list(dict.fromkeys(v for names in columns[:target] for v in names))
@@ -42,14 +43,14 @@ class TermPlanner:
                 needed |= set(comparison.variables)
         return tuple(v for v in bound if v in needed)
 
-    def factors(self, term: Term) -> tuple[list[str | int], list[tuple[str, ...]]]:
-        """What a factor reads, a relation or the number of a partial delta, and its variables."""
+    def resolve_factors(self, term: DeltaTerm) -> tuple[list[str | int], list[tuple[str, ...]]]:
+        """The relation, or number of a partial delta, that each factor reads, and its variables."""
         names: list[str | int] = []
         columns: list[tuple[str, ...]] = []
         for factor in term.factors:
             if factor == PARTIAL:
                 names.append(term.target - 1)
-                columns.append(self.kept(term.target - 1) or ("#partial",))
+                columns.append(self.partial_columns(term.target - 1) or ("#partial",))
             else:
                 names.append(self._query.body[factor.atom].relation)
                 columns.append(self._body.columns[factor.atom])
@@ -57,21 +58,21 @@ class TermPlanner:
 
     def plan(
         self,
-        term: Term,
+        term: DeltaTerm,
         *,
         arranged: Callable[[str | int, ColumnOrder], bool],
         order: Sequence[str] | None,
         statistics: Statistics | None,
     ) -> TermPlan:
-        """The plan of a term.
+        """Plan a term.
 
         Args:
             term: The term.
             arranged: Whether a relation or a partial delta is arranged in a column order already.
-            order: The variable order, where it is decided elsewhere.
-            statistics: What is known of the relations.
+            order: The variable order, if it is prescribed.
+            statistics: Statistics of the relations, if known.
         """
-        names, columns = self.factors(term)
+        names, columns = self.resolve_factors(term)
 
         def distinct(factor: int, wanted: Sequence[int]) -> float | None:
             name = names[factor]
@@ -82,16 +83,18 @@ class TermPlanner:
         return plan_term(
             columns,
             self._comparisons(term, columns),
-            self._query.head if term.target == len(self._query.body) else self.kept(term.target),
+            self._query.head
+            if term.target == len(self._query.body)
+            else self.partial_columns(term.target),
             first=[i for i, factor in enumerate(term.factors) if factor.view is View.delta],
-            new=[i for i, f in enumerate(term.factors) if self.ring and f.view is View.new],
+            new=[i for i, f in enumerate(term.factors) if self.is_ring and f.view is View.new],
             arranged=lambda i, order: arranged(names[i], order),
             order=order,
             distinct=None if statistics is None else distinct,
         )
 
-    def _comparisons(self, term: Term, columns: list[tuple[str, ...]]) -> list[Comparison]:
-        """The comparisons of a term: between bound variables, and not yet made in its partial."""
+    def _comparisons(self, term: DeltaTerm, columns: list[tuple[str, ...]]) -> list[Comparison]:
+        """The comparisons between bound variables that its partial delta has not made yet."""
         made: set[str] = set()
         if term.factors[0] == PARTIAL:
             made = {v for names in self._body.columns[: term.target - 1] for v in names}

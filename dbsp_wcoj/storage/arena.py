@@ -1,8 +1,8 @@
-"""An arena: one buffer for the runs of many small steps, so that a step of one row reserves none.
+"""An arena: one buffer for the runs of many small steps, so that a step of one row allocates none.
 
-It holds the runs of small deltas of one relation, in all of its column orders, and the tails of the
-spines that they are added to. A run keeps the buffer that it lies in, so a buffer lives as long as
-its last run. Tails soon become part of larger runs (`dbsp_wcoj.storage.spine`).
+An arena holds the runs of small deltas of one relation, in all of its column orders, and the tails
+of the spines that they are added to. A run keeps its buffer alive, so a buffer lives as long as its
+last run. Tails soon become part of larger runs (`dbsp_wcoj.storage.spine`).
 """
 
 from __future__ import annotations
@@ -29,49 +29,49 @@ ColumnOrder = tuple[int, ...]
 
 
 class Arena:
-    """Room for small deltas of one relation.
+    """The memory of the small deltas of one relation.
 
     Attributes:
-        address: Of the words that kernels know the arena by.
-        orders: The column orders, as the kernels number them.
+        address: The address of the words that describe the arena to the kernels.
+        orders: The column orders, in the numbering of the kernels.
     """
 
-    __slots__ = ("_room", "_room_address", "_spines", "_words", "address", "orders")
+    __slots__ = ("_buffer", "_buffer_address", "_spines", "_words", "address", "orders")
 
     def __init__(self, spines: Mapping[ColumnOrder, Spine]) -> None:
-        """Room for nothing yet.
+        """Create an arena without a buffer.
 
         Args:
-            spines: At least one, by its permutation of the columns.
+            spines: At least one spine, by column order.
         """
         self.orders = tuple(spines)
         self._spines = tuple(spines.values())
         words = [0, 0, 0, len(self.orders[0]), len(self.orders)]
         for order, spine in spines.items():
             words += [spine.table_address, 0, *order]
-        # The kernels get its address: the array is kept because they read it.
+        # The kernels read the array by its address; this reference keeps it alive.
         self._words: Int64Array = np.array(words, np.int64)
         self.address: int = self._words.__array_interface__["data"][0]
-        self._room: Int64Array = np.empty(0, np.int64)
-        self._room_address = 0
+        self._buffer: Int64Array = np.empty(0, np.int64)
+        self._buffer_address = 0
 
     def build_runs(self, delta: ZSet) -> dict[ColumnOrder, Run]:
         """The run of a non-empty Z-set of at most `FEW` rows in each order.
 
         Complexity:
-            O(rows²) with the smallest of factors.
+            O(rows²), with a very small factor.
         """
         rows = len(delta._weights)
-        if self._free + self._step_words(rows) > len(self._room):
-            self.renew(rows)
+        if self._free + self._step_words(rows) > len(self._buffer):
+            self.start_buffer(rows)
         largest = runs_of_few(self.address, delta._rows, delta._weights)
         words = run_words(len(delta._rows), rows)
         end = self._free
         start = end - words * len(self.orders)
         runs = {}
         for order in self.orders:
-            buffer = self._room[start : start + words]
-            runs[order] = Run(buffer, self._room_address + 8 * start, rows, largest)
+            buffer = self._buffer[start : start + words]
+            runs[order] = Run(buffer, self._buffer_address + 8 * start, rows, largest)
             start += words
         return runs
 
@@ -87,35 +87,35 @@ class Arena:
             run = runs[order]
             rows = run.rows
             words[self._entry(index) + layout.RUN] = run.address
-            if not 0 <= run.address - self._room_address < 8 * self._free:
+            if not 0 <= run.address - self._buffer_address < 8 * self._free:
                 return False
-        if self._free + self._step_words(rows) > len(self._room):
+        if self._free + self._step_words(rows) > len(self._buffer):
             return False
         if add_runs_of_few(self.address):
-            self.settle()
+            self.close_full_tails()
         return True
 
     @property
     def tail_rows(self) -> int:
-        """Rows of all tails that are left."""
+        """The number of rows of all tails."""
         return sum([spine.tail_rows for spine in self._spines])
 
-    def settle(self) -> None:
-        """Settle the spines whose tails are full."""
+    def close_full_tails(self) -> None:
+        """Make full tails ordinary runs of their spines."""
         for spine in self._spines:
             if spine.tail_rows > MOST_TAIL_ROWS:
                 spine.settle()
 
-    def renew(self, rows: int) -> None:
-        """Go on in an empty buffer, with room for at least one step of so many rows."""
-        # Zeros, because words of a header that mean nothing are 0: runs go to files.
-        self._room = np.zeros(max(ROOM_WORDS, self._step_words(rows)), np.int64)
-        self._room_address = self._room.__array_interface__["data"][0]
+    def start_buffer(self, rows: int) -> None:
+        """Continue in an empty buffer that is large enough for a step of ``rows`` rows."""
+        # Zeros, because runs are written to files: unused words of a header are 0.
+        self._buffer = np.zeros(max(ROOM_WORDS, self._step_words(rows)), np.int64)
+        self._buffer_address = self._buffer.__array_interface__["data"][0]
         for spine in self._spines:
-            spine.write_tails_to(self._room)
+            spine.write_tails_to(self._buffer)
         words = self._words
-        words[layout.ROOM] = self._room_address
-        words[layout.ROOM_WORDS] = len(self._room)
+        words[layout.ROOM] = self._buffer_address
+        words[layout.ROOM_WORDS] = len(self._buffer)
         words[layout.FREE] = 0
 
     @property
@@ -126,7 +126,7 @@ class Arena:
         return layout.FIRST_ORDER + index * (layout.COLUMNS + len(self.orders[0]))
 
     def _step_words(self, rows: int) -> int:
-        """The most words that the runs and the tails of a step take."""
+        """An upper bound of the words that the runs and the tails of a step take."""
         arity = len(self.orders[0])
         tails = [run_words(arity, spine.tail_rows + rows) for spine in self._spines]
         return len(self.orders) * run_words(arity, rows) + sum(tails)

@@ -1,13 +1,13 @@
-"""Halves of many rows in any order, to be sorted at the same time.
+"""Parallel sort: sort two halves of many rows at the same time.
 
 Rows whose columns fit in 64 bits together are packed into keys, as `dbsp_wcoj.kernels.storage.sort`
-does, and cut by a value of the first column, a median of some of them. Each half is packed, sorted
-and summed up in a thread of its own; then both are unpacked to where they stand, one after the
-other: nothing is merged, and equal rows are in one half. Not taken: cutting by position, whose
-halves would have to be merged, which takes longer and has to be cut in its turn.
+does, and split by a value of the first column, the median of a sample. Each half is packed, sorted
+and summed in its own thread. Then both are unpacked to their positions, one after the other:
+nothing is merged, because equal rows are in one half. Alternatives considered: splitting by
+position. The halves would have to be merged, which takes longer and would need a split itself.
 
-Halves of very different size are not worth it: where most rows have one first value, or where the
-rows look sorted, which is found out in one pass, there are none.
+Halves of very different size do not pay off. There is no split if most rows have one first value,
+or if the rows look sorted, which one pass determines.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ __all__ = ["ParallelSort", "split_rows"]
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-# Fewer rows are sorted before another thread has begun.
-LARGE = 1 << 18
-# First values that the median is of.
-SAMPLED = 1 << 10
-# A half has at least one row in so many.
-SMALLEST = 8
+# Fewer rows are sorted before another thread has started.
+MIN_PARALLEL_ROWS = 1 << 18
+# The median is that of this many first values.
+SAMPLE_ROWS = 1 << 10
+# The smaller half has at least one in this many rows.
+MAX_IMBALANCE = 8
 
 
 class ParallelSort:
-    """Rows that are cut in two.
+    """Rows that are split into two halves.
 
     Args:
         columns: Contiguous, of one length.
-        weights: None where each is 1.
-        pivot: The half 0 has the rows whose first value is below it.
+        weights: None if each is 1.
+        pivot: Half 0 has the rows whose first value is below it.
         lowest: The least value of each column.
-        bits: How many bits the values of each column need, less that.
+        bits: The number of bits of each column's values, less its lowest value.
     """
 
     __slots__ = ("_bits", "_columns", "_lowest", "_pivot", "_shifts", "_sizes", "_weights")
@@ -65,19 +65,19 @@ class ParallelSort:
         self._sizes = (below, len(columns[0]) - below)
 
     @property
-    def smallest(self) -> int:
-        """How many rows the smaller half has."""
+    def smaller_size(self) -> int:
+        """The number of rows of the smaller half."""
         return min(self._sizes)
 
-    def sorted(self, executor: Executor) -> tuple[Int64Array, Int64Array | None] | None:
-        """All rows sorted and their weights, None where each is 1; half of it in the executor.
+    def sort(self, executor: Executor) -> tuple[Int64Array, Int64Array | None] | None:
+        """Sort all rows, half of them in the executor; return rows and weights, None if each is 1.
 
         Returns:
             None if the weights of a row add up to more than int64 holds.
         """
-        other = executor.submit(self._summed, 1)
+        other = executor.submit(self._sort_half, 1)
         try:
-            keys, weights, status = self._summed(0)
+            keys, weights, status = self._sort_half(0)
         finally:
             wait([other])
         more, others, second = other.result()
@@ -96,10 +96,10 @@ class ParallelSort:
     def _write(self, keys: Keys, rows: Int64Array, first: int) -> None:
         write_rows(keys, self._lowest, self._shifts, self._bits, rows, first)
 
-    def _summed(self, half: int) -> tuple[Keys, Int64Array, int]:
-        """The sorted keys of a half, their weights if not all are 1, and whether they are right."""
+    def _sort_half(self, half: int) -> tuple[Keys, Int64Array, int]:
+        """Sort a half: its keys, their weights if not all are 1, and the kernel's status."""
         size, key = self._sizes[half], self._columns[0]
-        # A word more for what is written behind the last row.
+        # One more word, because the kernel writes behind the last row.
         keys = np.zeros(size + 1, np.uint64)
         for column, low, shift in zip(self._columns, self._lowest, self._shifts, strict=False):
             where = np.uint64(min(shift, 63))
@@ -118,20 +118,20 @@ class ParallelSort:
 
 
 def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
-    """The halves of rows, or None where sorting all at once is as good.
+    """Split rows into halves; None if one sort of all rows is as fast.
 
     Args:
         columns: At least one.
-        weights: None where each is 1.
+        weights: None if each is 1.
 
     Complexity:
         O(rows).
     """
     rows = len(columns[0])
-    if rows < LARGE:
+    if rows < MIN_PARALLEL_ROWS:
         return None
     columns = [np.ascontiguousarray(column) for column in columns]
-    some = columns[0][:: rows // SAMPLED]
+    some = columns[0][:: rows // SAMPLE_ROWS]
     if (some[1:] >= some[:-1]).all():
         return None
     lowest = [int(column.min()) for column in columns]
@@ -142,4 +142,4 @@ def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> Par
         return None
     pivot = int(np.partition(some, len(some) // 2)[len(some) // 2])
     found = ParallelSort(columns, weights, pivot, lowest, bits)
-    return found if found.smallest * SMALLEST >= rows else None
+    return found if found.smaller_size * MAX_IMBALANCE >= rows else None

@@ -1,15 +1,15 @@
-"""The leading rows of a trace below given prefixes: what group-wise operators read of their state.
+"""Prefix lookup: the first rows of a trace below given prefixes, for group-wise operators.
 
-Below a prefix of k columns the rows stand in order of the other columns. ``prefix_lookup`` gives
-the first ones of positive weight, as many as make up ``limit``; an aggregate reads all rows of a
-group, a minimum the first, top-k the first k. It reads them in the old trace and in the new one
-(with the delta of a staged step) in the same walk, so that a delta of the answer is one call.
+The rows below a prefix of k columns are sorted by the other columns. ``prefix_lookup`` returns the
+first ones of positive weight, until their weights add up to ``limit``; an aggregate reads all rows
+of a group, a minimum the first, top-k the first k. It reads the old trace and the new one (with the
+delta of a staged step) in the same pass, so one call yields the delta of the result.
 
-A caller whose sort columns decide the order only up to ties (of texts, the first bytes) says how
-many columns are ``decided`` and gets the whole tie at the limit.
+Some callers sort by columns that decide the order only up to ties (of strings, the first bytes).
+They pass the number of columns that are ``decided`` and get the whole tie at the limit.
 
-Cost: O(log N) per prefix and run to find it, O(runs) per row met. The way not taken: an ordered
-multiset per group. It would be a second copy of the rows, in objects of its own.
+Cost: O(log N) per prefix and run to find it, O(runs) per row that is read. Alternatives considered:
+an ordered multiset per group. It would be a second copy of the rows, in separate objects.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ __all__ = ["PrefixRows", "prefix_lookup"]
 
 
 class PrefixRows(NamedTuple):
-    """Rows below prefixes, by prefix and then in order.
+    """Rows below prefixes, sorted by prefix and then by the other columns.
 
-    ``places`` says which prefix a row is below, ``rows`` are its other columns, ``old`` and ``new``
-    its weights in the trace without and with the step; 0 where it is not among the leading rows.
+    Attributes:
+        places: The position of each row's prefix.
+        rows: The other columns of each row.
+        old: Its weight in the trace without the step; 0 if it is not among the first rows there.
+        new: Its weight in the trace with the step; 0 if it is not among the first rows there.
     """
 
     places: Int64Array
@@ -55,22 +58,22 @@ def prefix_lookup(
     Args:
         trace: Arranged in the order.
         prefixes: Values of the first k columns of the order, shape ``(k, n)``; fastest when sorted.
-        limit: Rows are taken until their weights add up to so much; at least 1, or None for all.
-        decided: And then all that equal the last one in so many columns after the prefix; by
-            default in all columns, so that none is.
-        signed: Take rows of negative weight as well; only without a limit.
+        limit: Return rows until their weights add up to this; at least 1, or None for all rows.
+        decided: Also return all rows that equal the last one in this many columns after the prefix;
+            by default in all columns, so there are none.
+        signed: Return rows of negative weight as well; only without a limit.
         step: The staged step of the trace; without it the new weights are the old ones.
         starts: Rows, as columns of shape ``(arity - k, n)``: below its prefix no row before it has
-            positive weight in the old trace. Only saves looking at those.
-        order: A permutation of the columns, in which rows are read and given back; by default
-            their own.
+            positive weight in the old trace. Only saves the time to read those.
+        order: A permutation of the columns, in which rows are read and returned; by default
+            that of the trace.
 
     Raises:
         ArityError: No column is left after the prefix.
         WeightError: The limit is below 1, or given beside ``signed``.
 
     Complexity:
-        O(runs log N) per prefix, O(runs * columns) per row that is met.
+        O(runs log N) per prefix, O(runs * columns) per row that is read.
 
     >>> from dbsp_wcoj import ZSet
     >>> trace = Trace(2)
@@ -125,7 +128,7 @@ def prefix_lookup(
         pieces.append(PrefixRows(places[:written], rows[:, :written], old[:written], new[:written]))
         if start == n:
             break
-        # A prefix that did not fit is answered from its beginning.
+        # A prefix whose rows did not fit is read again from its first row.
         capacity *= 2
     if len(pieces) == 1:
         return pieces[0]

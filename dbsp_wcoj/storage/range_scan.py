@@ -1,13 +1,13 @@
-"""The rows of a trace whose first column, in some column order, lies in a range of values.
+"""Range scan: the rows of a trace whose first column, in some column order, is in a range.
 
-A run is sorted by its first column, so the range is a slice of its first level, and what is below
-that is a slice of every further level. Two binary searches find it, and only the slices are read.
-This is how rows expire: those between the old and the new bound of a column are read, whatever else
-the trace holds.
+A run is sorted by its first column, so the range is a slice of its first level, and the rows below
+are a slice of every further level. Two binary searches find the slice, and only the slices are
+read. Retention uses it to expire rows: it reads the rows between the old and the new bound of a
+column, and nothing else of the trace.
 
-Cost: O(runs log N) to find the slices, O(1) per row in them and column. Rows that were deleted but
-not merged away yet are met, too. The way not taken: a queue of rows by time beside the trace. It
-would be a second copy of the rows, to be stored and restored.
+Cost: O(runs log N) to find the slices, O(1) per row in them and column. This includes rows that
+were deleted but not merged away yet. Alternatives considered: a queue of rows by time beside the
+trace. It would be a second copy of the rows, to be stored and restored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     """The rows with ``low <= value <= high`` in the first column of the order.
 
     Args:
-        trace: Any trace; arranged in that order, unless it should be now.
+        trace: Any trace; it is arranged in that order now, unless it already is.
         order: A permutation of the columns.
         low: The least value.
         high: The greatest value.

@@ -1,13 +1,13 @@
 """Named relations and their traces, shared by all queries over them.
 
-One trace per relation, one arrangement per column order that any of the queries needs, one run per
-order for each delta. A step is staged, evaluated by each query, and committed once for all:
+There is one trace per relation, one arrangement per column order that any query needs, and one run
+per order for each delta. A step is staged once, evaluated by each query, and committed once:
 
     step = relations.stage({"e": delta})
     deltas = [view.evaluate(step) for view in views]
     step.commit()
 
-Until it is committed nothing has changed, so an error in any query leaves all of them as they were.
+Nothing changes before the commit, so an error in any query leaves all of them as they were.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
-from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, to_storable
 
 __all__ = ["Relations", "RelationsStep"]
@@ -24,6 +24,12 @@ __all__ = ["Relations", "RelationsStep"]
 
 class Relations:
     """The traces of named relations.
+
+    Attributes:
+        arities: The number of columns of each relation.
+        traces: The trace of each relation.
+        version: The number of committed steps.
+        arrangement_drops: The number of times that arrangements may have been dropped.
 
     >>> from dbsp_wcoj import DeltaQuery
     >>> relations = Relations()
@@ -35,37 +41,35 @@ class Relations:
     >>> step.commit()
     """
 
-    __slots__ = ("_arities", "_kept", "_readers", "arrangement_drops", "traces", "version")
+    __slots__ = ("_readers", "_rows_kept", "arities", "arrangement_drops", "traces", "version")
 
     def __init__(self) -> None:
-        """No relations; queries declare those that they read."""
-        self._arities: dict[str, int] = {}
+        """Create an empty set of relations; queries declare those that they read."""
+        self.arities: dict[str, int] = {}
         self.traces: dict[str, Trace] = {}
-        self._kept: set[str] = set()
+        self._rows_kept: set[str] = set()
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
-        # How many steps have been committed.
         self.version = 0
-        # How often arrangements may have been dropped.
         self.arrangement_drops = 0
 
     def __contains__(self, name: str) -> bool:
         return name in self.traces
 
     def declare(self, name: str, arity: int, *, keep_rows: bool) -> Trace:
-        """The trace of a relation, new if no query has declared it.
+        """Return the trace of a relation; create it if no query has declared it.
 
         Args:
             name: The relation.
             arity: Its number of columns.
-            keep_rows: Whether an arrangement may be asked for after rows have come; else only
-                those are kept that are asked for before.
+            keep_rows: Whether arrangements may be added after rows have been inserted; else all
+                arrangements are requested before.
 
         Raises:
             ArityError: It was declared with another arity.
         """
         check_type("name", name, str, "the name of a relation")
         check_type("arity", arity, int, "a number of columns")
-        known = self._arities.setdefault(name, arity)
+        known = self.arities.setdefault(name, arity)
         if known != arity:
             raise ArityError(f"relation {name!r} has arity {known}, not {arity}; rename one")
         trace = self.traces.get(name)
@@ -74,11 +78,11 @@ class Relations:
             trace = self.traces[name] = Trace(max(arity, 1), ())
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
-            self._kept.add(name)
+            self._rows_kept.add(name)
         return trace
 
     def add_reader(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
-        """Take up a reader, which says which column orders it needs of each relation now."""
+        """Register a reader: a function that returns the column orders it needs, by relation."""
         self._readers.append(orders)
 
     def drop_unread(self) -> None:
@@ -89,12 +93,12 @@ class Relations:
                 needed.setdefault(name, set()).update(wanted)
         for name, wanted in needed.items():
             trace = self.traces[name]
-            whole = {tuple(range(trace.arity))} if name in self._kept else set()
+            whole = {tuple(range(trace.arity))} if name in self._rows_kept else set()
             trace.keep(wanted | whole)
         self.arrangement_drops += 1
 
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
-        """A step with these deltas, for the queries to evaluate.
+        """Stage a step with these deltas, for the queries to evaluate.
 
         Raises:
             UnknownRelationError: A relation that no query has declared.
@@ -108,13 +112,17 @@ class Relations:
         return step
 
 
-class RelationsStep:
-    """The deltas of one step, staged; ``by_name`` has those that are not empty."""
+class RelationsStep(Staged):
+    """The staged deltas of one step.
+
+    Attributes:
+        by_name: The deltas that are not empty, by relation.
+    """
 
     __slots__ = ("_relations", "_version", "by_name")
 
     def __init__(self, relations: Relations) -> None:
-        """A step without deltas."""
+        """Create a step without deltas."""
         self.by_name: dict[str, TraceStep] = {}
         self._relations = relations
         self._version = relations.version
@@ -122,9 +130,9 @@ class RelationsStep:
     def add(self, name: str, delta: ZSet) -> None:
         """Stage the delta of one more relation; see `Relations.stage` for errors."""
         check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
-        arity = self._relations._arities.get(name)
+        arity = self._relations.arities.get(name)
         if arity is None:
-            known = sorted(self._relations._arities)
+            known = sorted(self._relations.arities)
             raise UnknownRelationError(f"unknown relation {name!r}; the query has {known}")
         if delta.arity != arity:
             raise ArityError(
@@ -135,14 +143,14 @@ class RelationsStep:
 
     @property
     def changes(self) -> Collection[TraceStep]:
-        """The traces that change."""
+        """The steps of the traces that change."""
         return self.by_name.values()
 
     def check(self, relations: Relations) -> None:
         """Refuse a step of other relations, or of an earlier version of them.
 
         Raises:
-            DbspWcojError: What the step belongs to, and what to do.
+            DbspWcojError: The step belongs to other relations, or is out of date.
         """
         if relations is not self._relations:
             raise DbspWcojError("the step was staged for other relations; stage it for the view's")
@@ -153,7 +161,7 @@ class RelationsStep:
             )
 
     def commit(self) -> None:
-        """Make the step part of the traces; there is nothing left that could fail but memory.
+        """Make the step part of the traces; only a lack of memory can still fail.
 
         Raises:
             DbspWcojError: Another step was committed since this one was staged, or this one was.

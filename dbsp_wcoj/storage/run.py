@@ -26,12 +26,12 @@ from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["WHOLE", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
 
-UNBOUNDED: Final = 2**62
-# Runs of so few rows together are added up by one call, one after the other.
-FOLDED: Final = 1024
+UNLIMITED_FUEL: Final = 2**62
+# Runs of at most this many rows together are summed by one call, one after the other.
+MAX_FOLDED_ROWS: Final = 1024
 
-# Numbers that are compared at a time, so that little memory is needed.
-CHECKED: Final = 1 << 18
+# The check compares this many numbers at a time, to bound its memory.
+CHECK_CHUNK_NUMBERS: Final = 1 << 18
 
 # Disjoint inclusive ranges of the values of one variable.
 Ranges = Sequence[tuple[int, int]]
@@ -44,7 +44,7 @@ class Run:
     __slots__ = ("address", "buffer", "max_abs_weight", "rows")
 
     def __init__(self, buffer: Int64Array, address: int, rows: int, max_abs_weight: int) -> None:
-        """Take a finished buffer and what its header says."""
+        """Store a finished buffer and fields of its header."""
         self.buffer = buffer
         self.address = address
         self.rows = rows
@@ -62,7 +62,7 @@ class Run:
             O(n) for each byte of the columns whose order changes.
         """
         rows = zset._rows
-        buffer = _reserved(len(rows), len(zset))
+        buffer = _reserve(len(rows), len(zset))
         scratch = sort_scratch(len(zset), len(rows))
         return Run(buffer, *run_of(rows, zset._weights, order, buffer, scratch))
 
@@ -73,7 +73,7 @@ class Run:
         Complexity:
             O(rows).
         """
-        buffer = _room(older, newer)
+        buffer = _reserve_merge(older, newer)
         return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
 
     @staticmethod
@@ -89,7 +89,7 @@ class Run:
             O(runs * rows).
         """
         rows = sum([run.rows for run in runs[first:]])
-        buffer = _reserved(int(runs[first].buffer[layout.ARITY]), rows)
+        buffer = _reserve(int(runs[first].buffer[layout.ARITY]), rows)
         return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
 
     @staticmethod
@@ -102,7 +102,7 @@ class Run:
         Complexity:
             O(rows log runs).
         """
-        if len(runs) > 1 and sum([run.rows for run in runs]) <= FOLDED:
+        if len(runs) > 1 and sum([run.rows for run in runs]) <= MAX_FOLDED_ROWS:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
         # The two with the fewest rows first; addition is commutative.
@@ -116,15 +116,15 @@ class Run:
 
     @staticmethod
     def from_words(words: Int64Array) -> Run:
-        """The run that the words are, as `to_words` gave them; they are not copied.
+        """Return the run whose words `to_words` returned, without a copy.
 
         Args:
-            words: int64, contiguous and writable, as from a private mapping of a file: kernels are
-                compiled for such arrays. Nobody may write to them.
+            words: int64, contiguous and writable, as a private memory map of a file is, because
+                the kernels are compiled for such arrays. Nobody may write to them.
 
         Raises:
-            DbspWcojError: The words are no run by what their header says of their length. What
-                the sections hold is not looked at; keep a checksum.
+            DbspWcojError: The header does not fit the number of words. The contents of the
+                sections are not checked; keep a checksum.
 
         Complexity:
             O(columns).
@@ -135,19 +135,19 @@ class Run:
                 f"an array of {words.dtype} and shape {words.shape}, writable: {flags.writeable}, "
                 f"contiguous: {flags.c_contiguous}; a run is one contiguous writable int64 array"
             )
-        wrong = _unlike_a_run(words)
+        wrong = _find_header_damage(words)
         if wrong:
             raise DbspWcojError(
-                f"{len(words)} words are no run: {wrong}; give what Run.to_words returned, whole"
+                f"{len(words)} words are not a run: {wrong}; pass all words of Run.to_words"
             )
         address = int(words.__array_interface__["data"][0])
         return Run(words, address, int(words[layout.ROWS]), int(words[layout.MAX_ABS_WEIGHT]))
 
     def find_damage(self) -> str:
-        """In what the sections contradict each other; empty if they do not.
+        """Describe how the sections contradict each other; return "" if they do not.
 
-        Kernels follow the positions in a run without looking. So a run of a file that somebody else
-        may have written is looked at once. `from_words` has compared the sections with the buffer.
+        Kernels follow the positions in a run without checks. So a run from a file that somebody
+        else may have written is checked once. `from_words` has checked the sections' bounds.
 
         Complexity:
             O(words).
@@ -161,17 +161,17 @@ class Run:
         for level in range(self.arity):
             entry = layout.LEVELS + layout.LEVEL_WORDS * level
             nodes, first = header[entry + layout.LEVEL_SIZE], header[entry + layout.LEVEL_VALUES]
-            if _falls(buffer[first : first + nodes], starts):
+            if _has_descent(buffer[first : first + nodes], starts):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
                 place = header[entry + layout.LEVEL_OFFSETS]
                 starts = buffer[place : place + nodes + 1]
                 below = header[entry + layout.LEVEL_WORDS + layout.LEVEL_SIZE]
-                if starts[0] != 0 or starts[-1] != below or _falls(starts, None):
+                if starts[0] != 0 or starts[-1] != below or _has_descent(starts, None):
                     return f"the offsets of level {level} do not lead through level {level + 1}"
-        return self._disorder_of_directory(header)
+        return self._find_directory_damage(header)
 
-    def _disorder_of_directory(self, header: Sequence[int]) -> str:
+    def _find_directory_damage(self, header: Sequence[int]) -> str:
         place, size = header[layout.DIRECTORY], header[layout.DIRECTORY_SIZE]
         if not place:
             return ""
@@ -186,11 +186,11 @@ class Run:
     def to_words(self) -> Int64Array:
         """The run's words without gaps; nobody may write to them.
 
-        A buffer reserves more than it turns out to need, between sections and at the end. Without
-        gaps between sections, as the run of a delta is, the words are those of the buffer.
+        A buffer has unused words between sections and at the end. If there are none between
+        sections, as in the run of a delta, the result shares the memory of the buffer.
 
         Complexity:
-            O(words) for what comes of a merge, else O(columns).
+            O(words) for the result of a merge, else O(columns).
         """
         buffer = self.buffer
         sections = _sections(buffer[: _header_words(self.arity)].tolist())
@@ -209,7 +209,7 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use; a buffer reserves more than it turns out to need, untouched."""
+        """Bytes in use; the rest of the buffer is never touched."""
         header = self.buffer[: _header_words(self.arity)].tolist()
         return 8 * sum([size for _, _, size in _sections(header)])
 
@@ -246,7 +246,7 @@ class Run:
 
 
 class Merge:
-    """Two runs on their way to become one; both stay readable until it is done."""
+    """An open merge of two runs; both stay readable until it is complete."""
 
     __slots__ = ("_out", "_state", "newer", "older")
 
@@ -254,10 +254,10 @@ class Merge:
         """Open a merge of two runs of one column order."""
         self.older = older
         self.newer = newer
-        self._out = _room(older, newer)
+        self._out = _reserve_merge(older, newer)
         self._state = merge_open(older.buffer, newer.buffer, self._out)
 
-    def work(self, fuel: int = UNBOUNDED) -> Run | None:
+    def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
         done = merge_work(self.older.buffer, self.newer.buffer, self._out, self._state, fuel)
         if not done:
@@ -292,8 +292,8 @@ def _sections(header: Sequence[int]) -> list[tuple[int, int, int]]:
     return sections
 
 
-def _unlike_a_run(words: Int64Array) -> str:
-    """In what the words contradict themselves; empty if they do not."""
+def _find_header_damage(words: Int64Array) -> str:
+    """Describe how the header contradicts the words; return "" if it does not."""
     size = len(words)
     if size <= layout.LEVELS or not 1 <= words[layout.ARITY] <= size:
         return "there is no header"
@@ -312,10 +312,10 @@ def _unlike_a_run(words: Int64Array) -> str:
     return ""
 
 
-def _falls(numbers: Int64Array, starts: Int64Array | None) -> bool:
-    """Return whether a number does not exceed its predecessor, except at the start of a stretch."""
-    for begin in range(0, len(numbers), CHECKED):
-        part = numbers[begin : begin + CHECKED + 1]
+def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
+    """Whether a number does not exceed its predecessor, except at a position in ``starts``."""
+    for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
+        part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
         falls = part[1:] <= part[:-1]
         if starts is not None:
             low, high = np.searchsorted(starts, (begin + 1, begin + len(part))).tolist()
@@ -325,22 +325,22 @@ def _falls(numbers: Int64Array, starts: Int64Array | None) -> bool:
     return False
 
 
-def _room(older: Run, newer: Run) -> Int64Array:
-    """A buffer that holds the merge of two runs, whatever it comes to."""
-    return _reserved(int(older.buffer[layout.ARITY]), older.rows + newer.rows)
+def _reserve_merge(older: Run, newer: Run) -> Int64Array:
+    """Allocate a buffer that is large enough for the merge of two runs."""
+    return _reserve(int(older.buffer[layout.ARITY]), older.rows + newer.rows)
 
 
-def _reserved(arity: int, rows: int) -> Int64Array:
-    """A buffer for a run; words of the header that mean nothing are 0, as runs go to files."""
+def _reserve(arity: int, rows: int) -> Int64Array:
+    """Allocate a buffer for a run; unused words of its header are 0, because runs go to files."""
     buffer: Int64Array = np.empty(run_words(arity, rows), np.int64)
     buffer[: _header_words(arity)] = 0
     return buffer
 
 
 def value_ranges(run: Run, parts: int) -> Ranges:
-    """Cut all values into ranges that hold about the same number of the run's rows.
+    """Split all values into ranges that contain about the same number of the run's rows.
 
-    Cuts fall between values of the run's first column, so one value is never divided.
+    The ranges split between values of the run's first column, never within the rows of one value.
     """
     values, rows = first_values(run)
     wanted = np.linspace(0, run.rows, parts + 1)[1:-1]
@@ -352,7 +352,7 @@ def value_ranges(run: Run, parts: int) -> Ranges:
 
 
 def first_values(run: Run) -> tuple[Int64Array, Int64Array]:
-    """The values of the run's first column, and where the rows of each begin, and the last end.
+    """The values of the run's first column, and the position of the first row of each, and the end.
 
     Complexity:
         O(values) for each column.

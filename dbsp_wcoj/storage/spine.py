@@ -1,27 +1,28 @@
 """A spine: the storage of one arrangement, a logarithmic number of runs of growing size.
 
-Each step appends its delta as a run. Two neighbouring runs are merged when the newer is not much
-smaller than the older (`GROWTH`), so sizes grow geometrically and a trace of n rows has
-O(log n / log GROWTH) runs when it is at rest. A merge gets fuel in proportion to the rows of the
-step, enough to be done before the next one of its size is due, and a little on every step; so no
-step pays for the rewrite of a large run. Small merges are done at once.
+Each step appends its delta as a run. Two neighbouring runs are merged when the newer one is not
+much smaller than the older one (`GROWTH_FACTOR`), so sizes grow geometrically and a trace of n rows
+has O(log n / log GROWTH_FACTOR) runs when no merge is pending. A merge gets fuel in proportion to
+the rows of the step, enough to finish before the next merge of its size starts, and a little on
+every step; so no step pays for the rewrite of a large run. Small merges run at once.
 
-Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of
-the spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`), until it has so many rows
-that it is a run like any other. Then the merging that these steps owe is done.
+Steps of a few rows are added to the newest run, the tail, by kernels that write to the table of the
+spine (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large enough
+it becomes an ordinary run, and the spine does the merging that these steps owe.
 
-For a while runs can be laid on top of the others (`Spine.push_overlay`): readers see them, nothing
-is merged with them, and lifting them leaves the spine as it was.
+Runs can be pushed on top of the others for a while (`Spine.push_overlay`): readers see them,
+nothing is merged with them, and popping them leaves the spine as it was.
 
-A spine can also be given runs of any sizes (`Spine.load`), as they were stored. Nothing is merged
-then; later steps do it, each opening one merge of large runs at most, until the sizes are as above.
+A spine can also load runs of any sizes (`Spine.load`), as they were stored. Loading merges nothing;
+later steps merge, each opening at most one merge of large runs, until the sizes are as above.
 
-Cost: amortised O(GROWTH log n / log GROWTH) row copies per row, at most
-O(GROWTH (rows of the step) + `IDLE_FUEL`) per open merge and step, the steps of a tail at once.
+Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row, at most
+O(GROWTH_FACTOR (rows of the step) + `FUEL_PER_STEP`) per open merge and step. The steps of a tail
+count as one.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
-Arrangements", PVLDB 13(10), 2020, section 4.2). The way not taken: merging pairs of equal size
-only. It writes less, but a lookup would visit three times as many runs.
+Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
+equal size. It writes less, but a lookup would visit three times as many runs.
 """
 
 from __future__ import annotations
@@ -39,34 +40,39 @@ from dbsp_wcoj.zset import LIMIT, Int64Array
 
 __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
 
-# Runs, oldest first, and the newest one by its buffer, address and rows if it is not among them.
+# The runs, oldest first; and the tail as its buffer, address and rows, unless it is among them.
 SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
-GROWTH: Final = 8
-SMALL: Final = 256
-FUEL_PER_ROW: Final = 3 * (GROWTH + 1)
-IDLE_FUEL: Final = 512
-AT_ONCE: Final = 8192
-# Of more runs than that the newest are merged when they are loaded.
-MOST_LOADED: Final = 128
+# A run is merged with the run before it if that one is less than this many times as large.
+GROWTH_FACTOR: Final = 8
+# Two runs of at most this many rows together are always merged.
+SMALL_MERGE_ROWS: Final = 256
+# Rows of merge work per row of a step, and per step.
+FUEL_PER_ROW: Final = 3 * (GROWTH_FACTOR + 1)
+FUEL_PER_STEP: Final = 512
+# A new merge gets at least this much fuel.
+MIN_FUEL_AT_ONCE: Final = 8192
+# When more runs are loaded, the newest are merged.
+MAX_LOADED_RUNS: Final = 128
 
 
 class Spine:
-    """The runs of one arrangement, oldest first, and the merges under way between neighbours.
+    """The runs of one arrangement, oldest first, and the open merges between neighbours.
 
-    ``table`` holds the number of runs and their addresses for the kernels, and what they know of
-    the tail; its own address never changes.
+    Attributes:
+        table: The number of runs, their addresses and the state of the tail, for the kernels.
+        table_address: The address of the table, which never changes.
     """
 
     __slots__ = (
+        "_has_loaded_runs",
         "_merges",
         "_overlay",
-        "_owed",
-        "_rest",
-        "_room",
+        "_owed_fuel",
         "_runs",
         "_tail",
-        "_unsettled",
+        "_tail_buffer",
+        "_without_overlay",
         "table",
         "table_address",
     )
@@ -75,23 +81,23 @@ class Spine:
         """An empty spine."""
         # The runs without the tail.
         self._runs: list[Run] = []
-        # The tail when it was last looked at, and what later ones are written to.
+        # The tail as of the last read, and the buffer that later tails are written to.
         self._tail: Run | None = None
-        self._room: Int64Array = np.empty(0, np.int64)
+        self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
-        # Rows of merging that steps have not done yet.
-        self._owed = 0
-        # Runs on top, and how many runs and which weight bound the table had without them.
+        # Rows of merge work that steps still owe.
+        self._owed_fuel = 0
+        # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
-        self._rest: tuple[int, int] | None = None
-        # Whether runs far from the newest may be due, as they were loaded so.
-        self._unsettled = False
+        self._without_overlay: tuple[int, int] | None = None
+        # Whether runs other than the newest may need a merge, because they were loaded that way.
+        self._has_loaded_runs = False
         self.table: Int64Array = np.zeros(words.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs, oldest first, without those laid on top; their sum is the trace."""
+        """The runs, oldest first, without the overlay; their sum is the trace."""
         tail = self._newest()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
 
@@ -109,7 +115,7 @@ class Spine:
         tail = self._tail
         if tail is not None and tail.address == address:
             return (*runs, tail), None
-        return runs, (self._room, address, rows)
+        return runs, (self._tail_buffer, address, rows)
 
     @property
     def is_empty(self) -> bool:
@@ -128,145 +134,147 @@ class Spine:
 
     @property
     def weight_bound(self) -> int:
-        """No row of the trace, nor of any sum of its runs, has a larger absolute weight."""
+        """An upper bound of the absolute weights in the trace and in any sum of its runs."""
         return int(self.table[words.WEIGHT_BOUND])
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use by the runs, merges under way not counted."""
+        """Bytes in use by the runs, without open merges."""
         return sum(run.nbytes for run in self.runs)
 
-    def write_tails_to(self, room: Int64Array) -> None:
-        """Let later tails lie in this buffer; the one that there is stays where it is."""
+    def write_tails_to(self, buffer: Int64Array) -> None:
+        """Write later tails to this buffer; the current tail stays where it is."""
         self._newest()
-        self._room = room
+        self._tail_buffer = buffer
 
     def load(self, runs: Sequence[Run]) -> None:
-        """Put runs in place of what there is, oldest first; the spine keeps its identity.
+        """Replace all runs; the spine keeps its identity.
 
         Args:
-            runs: Weights such that no sum of runs overflows; those without rows are left out.
+            runs: The new runs, oldest first, with weights such that no sum of runs overflows. Runs
+                without rows are dropped.
 
         Complexity:
-            O(runs); of more than `MOST_LOADED` the newest are merged.
+            O(runs); beyond `MAX_LOADED_RUNS` also a merge of the newest.
         """
         kept = [run for run in runs if run.rows]
-        if len(kept) > MOST_LOADED:
-            merged = Run.sum_of(kept[MOST_LOADED - 1 :])
-            kept[MOST_LOADED - 1 :] = [merged] if merged.rows else []
+        if len(kept) > MAX_LOADED_RUNS:
+            merged = Run.sum_of(kept[MAX_LOADED_RUNS - 1 :])
+            kept[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
         self._close_tail()
         self._runs = kept
         self._merges.clear()
-        self._owed = 0
-        self._unsettled = True
+        self._owed_fuel = 0
+        self._has_loaded_runs = True
         self._refresh(0)
 
     def append(self, run: Run) -> None:
-        """Add the run of a step, then merge as much as the step owes.
+        """Add the run of a step, then do the merge work that the step owes.
 
         Args:
-            run: At least one row; weights such that no sum of runs overflows.
+            run: At least one row, and weights such that no sum of runs overflows.
         """
         first = len(self._runs)
         self._close_tail()
         self._runs.append(run)
-        self._owed += FUEL_PER_ROW * run.rows + IDLE_FUEL
+        self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
         self._settle(first)
 
     def settle(self) -> None:
-        """Make the tail a run like any other, and merge as much as its steps owe."""
+        """Make the tail an ordinary run, and do the merge work that its steps owe."""
         first = len(self._runs)
         self._close_tail()
         self._settle(first)
 
     def push_overlay(self, run: Run) -> None:
-        """Let readers see a run on top of all others until it is lifted.
+        """Show a run to readers on top of all others, until `pop_overlay`.
 
         Args:
-            run: At least one row; weights such that no sum of runs overflows.
+            run: At least one row, and weights such that no sum of runs overflows.
 
         Complexity:
-            Amortised O(log laid) row copies per row.
+            Amortised O(log pushed) row copies per row.
         """
-        table, laid = self.table, self._overlay
-        if self._rest is None:
+        table, overlay = self.table, self._overlay
+        if self._without_overlay is None:
             if table[words.COUNT] >= MOST_RUNS:
                 self.compact()
-            self._rest = (int(table[words.COUNT]), int(table[words.WEIGHT_BOUND]))
-        first, bound = self._rest
-        laid.append(run)
-        changed = len(laid) - 1
-        while len(laid) > 1 and (
-            laid[-2].rows < 2 * laid[-1].rows or first + len(laid) > MOST_RUNS
+            self._without_overlay = (int(table[words.COUNT]), int(table[words.WEIGHT_BOUND]))
+        first, bound = self._without_overlay
+        overlay.append(run)
+        changed = len(overlay) - 1
+        while len(overlay) > 1 and (
+            overlay[-2].rows < 2 * overlay[-1].rows or first + len(overlay) > MOST_RUNS
         ):
-            merged = Run.merged(laid[-2], laid[-1])
-            laid[-2:] = [merged] if merged.rows else []
-            changed = min(changed, max(len(laid) - 1, 0))
-        table[words.COUNT] = first + len(laid)
-        for index in range(changed, len(laid)):
-            table[words.FIRST_RUN + first + index] = laid[index].address
-        table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in laid]), LIMIT)
+            merged = Run.merged(overlay[-2], overlay[-1])
+            overlay[-2:] = [merged] if merged.rows else []
+            changed = min(changed, max(len(overlay) - 1, 0))
+        table[words.COUNT] = first + len(overlay)
+        for index in range(changed, len(overlay)):
+            table[words.FIRST_RUN + first + index] = overlay[index].address
+        table[words.WEIGHT_BOUND] = min(bound + sum([run.max_abs_weight for run in overlay]), LIMIT)
 
     def pop_overlay(self) -> list[Run]:
-        """Take away the runs that were laid on top, and return what they have become."""
-        laid, self._overlay = self._overlay, []
-        if self._rest is not None:
-            self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._rest
-            self._rest = None
-        return laid
+        """Remove the overlay, and return its runs, some of them merged."""
+        overlay, self._overlay = self._overlay, []
+        if self._without_overlay is not None:
+            self.table[words.COUNT], self.table[words.WEIGHT_BOUND] = self._without_overlay
+            self._without_overlay = None
+        return overlay
 
     def _newest(self) -> Run | None:
-        """The tail, as kernels have left it."""
+        """The tail as the kernels have left it; None if there is none."""
         rows = self.tail_rows
         if not rows:
             return None
         address = int(self.table[words.FIRST_RUN + len(self._runs)])
-        # What was looked at keeps its buffer, so that no other run has its address.
+        # A tail that was read keeps its buffer, so no other run can have its address.
         if self._tail is None or self._tail.address != address:
-            self._tail = _tail_at(self._room, address, rows)
+            self._tail = _tail_at(self._tail_buffer, address, rows)
         return self._tail
 
     def _close_tail(self) -> None:
-        """Make the tail a run like any other."""
+        """Make the tail an ordinary run."""
         tail = self._newest()
         if tail is not None:
             self._runs.append(tail)
         table = self.table
-        self._owed += FUEL_PER_ROW * int(table[words.UNSETTLED])
-        self._owed += IDLE_FUEL * int(table[words.STEPS])
+        self._owed_fuel += FUEL_PER_ROW * int(table[words.UNSETTLED])
+        self._owed_fuel += FUEL_PER_STEP * int(table[words.STEPS])
         table[words.TAIL_ROWS] = table[words.UNSETTLED] = table[words.STEPS] = 0
         self._tail = None
 
     def _settle(self, changed: int) -> None:
-        """Do the merging that is owed; the runs from position ``changed`` on are new."""
-        fuel, self._owed = self._owed, 0
-        merging = bool(self._merges) or self._unsettled
+        """Do the owed merge work; the runs from position ``changed`` on are new."""
+        fuel, self._owed_fuel = self._owed_fuel, 0
+        merging = bool(self._merges) or self._has_loaded_runs
         if merging:
             changed = 0
             for merge in self._merges[:]:
                 self._advance(merge, fuel)
-        changed = min(changed, self._merge_due(len(self._runs) - 1, fuel, everywhere=merging))
+        changed = min(changed, self._merge_neighbours(len(self._runs) - 1, fuel, check_all=merging))
         if len(self._runs) > MOST_RUNS:
             self.compact()
         else:
             self._refresh(changed)
 
-    def _merge_due(self, position: int, fuel: int, *, everywhere: bool) -> int:
-        """Merge neighbours from ``position`` back; return the first position that changed.
+    def _merge_neighbours(self, position: int, fuel: int, *, check_all: bool) -> int:
+        """Merge neighbours from ``position`` backwards; return the first position that changed.
 
-        Usually only the newest runs are due; a merge that has ended may have made others so.
+        Usually only the newest runs need a merge. A finished merge may cause another one: then
+        ``check_all`` is set.
         """
         changed = position
         opened = len(self._merges)
-        unsettled, self._unsettled = self._unsettled, False
+        has_loaded_runs, self._has_loaded_runs = self._has_loaded_runs, False
         while position > 0:
-            if self._is_due(position):
-                if unsettled and len(self._merges) > opened:
-                    self._unsettled = True
+            if self._needs_merge(position):
+                if has_loaded_runs and len(self._merges) > opened:
+                    self._has_loaded_runs = True
                     break
-                self._merge(position, max(fuel, AT_ONCE))
+                self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
                 changed = min(changed, position - 1)
-            elif not everywhere:
+            elif not check_all:
                 break
             position = min(position, len(self._runs)) - 1
         return max(changed, 0)
@@ -275,16 +283,16 @@ class Spine:
         """Merge everything into one run, or none if all rows cancel."""
         self._close_tail()
         self._merges.clear()
-        self._owed = 0
+        self._owed_fuel = 0
         while len(self._runs) > 1:
             merged = Run.merged(self._runs[-2], self._runs[-1])
             self._runs[-2:] = [merged] if merged.rows else []
         self._refresh(0)
 
-    def _is_due(self, position: int) -> bool:
-        """Whether the run at ``position`` is to be merged with the one before it."""
+    def _needs_merge(self, position: int) -> bool:
+        """Whether the run at ``position`` has to be merged with the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
-        if newer.rows * GROWTH < older.rows and newer.rows + older.rows > SMALL:
+        if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
         return not self._merges or not any(
             run is merge.older or run is merge.newer
@@ -293,7 +301,7 @@ class Spine:
         )
 
     def _merge(self, position: int, fuel: int) -> None:
-        """Merge the run at ``position`` with the one before it, at once if the fuel is enough."""
+        """Merge the run at ``position`` with the one before it, at once if the fuel suffices."""
         older, newer = self._runs[position - 1], self._runs[position]
         if older.rows + newer.rows <= fuel:
             merged = Run.merged(older, newer)
@@ -332,13 +340,13 @@ class Spine:
 
 
 def snapshot_runs(contents: SpineSnapshot) -> tuple[Run, ...]:
-    """The runs that `Spine.snapshot` gave, oldest first; any thread may ask."""
+    """The runs of a `Spine.snapshot`, oldest first; safe in any thread."""
     runs, tail = contents
     return runs if tail is None else (*runs, _tail_at(*tail))
 
 
-def _tail_at(room: Int64Array, address: int, rows: int) -> Run:
+def _tail_at(memory: Int64Array, address: int, rows: int) -> Run:
     """The run at an address in a buffer."""
-    start = (address - int(room.__array_interface__["data"][0])) // 8
-    buffer = room[start:]
+    start = (address - int(memory.__array_interface__["data"][0])) // 8
+    buffer = memory[start:]
     return Run(buffer, address, rows, int(buffer[MAX_ABS_WEIGHT]))

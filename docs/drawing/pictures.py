@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from circuits import compile_sql
-from dbsp_wcoj.formulas import PARTIAL, Formula, Term, View, terms
+from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Formula, View, terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
 from streaming.distributed.planning.shares import JoinInput, shares_of
@@ -172,7 +172,7 @@ def formulas() -> str:
     return canvas.svg()
 
 
-def _product(canvas: Canvas, x: float, y: float, term: Term) -> None:
+def _product(canvas: Canvas, x: float, y: float, term: DeltaTerm) -> None:
     """A line of a box for each relation; a partial delta covers all that it has joined."""
     canvas.text(x, y + 15, f"D{term.target} +=", "small mono muted")
     for factor in term.factors:

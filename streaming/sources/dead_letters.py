@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from circuits.excerpt import excerpt, shortened
+from circuits.excerpt import excerpt, shorten
 from streaming.errors import RowError, StreamingError
 
 __all__ = [
@@ -162,8 +162,8 @@ def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> D
     first = letters.table.slice(0, 1).to_pylist()[0]
     relation = first["relation"]
     where = f"relation {excerpt(relation)}" if relation else "of no relation"
-    shown = shortened(first["row"] or "", SHOWN)
-    reason = shortened(first["reason"] or "", MAX_REASON_CHARACTERS)
+    shown = shorten(first["row"] or "", SHOWN)
+    reason = shorten(first["reason"] or "", MAX_REASON_CHARACTERS)
     more = len(letters) - 1
     others = f", and {more} more rows cannot be taken" if more else ""
     raise RowError(

@@ -11,8 +11,8 @@ one of the next level. So a row is written once per level::
 and a few pieces more for as long as a large sum is put off (`streaming.state.writer`).
 
 This is tiering (O'Neil et al., "The Log-Structured Merge-Tree", Acta Informatica 33, 1996, with the
-lazy merging of Bigtable). The spine in memory merges earlier, by its `GROWTH`, because its runs
-are searched at every look-up; a file is read once, at a restart, so it pays to write less. Hence
+lazy merging of Bigtable). The spine in memory merges earlier, by its `GROWTH_FACTOR`, because every
+look-up searches its runs; a file is read once, at a restart, so it pays to write less. Hence
 what is on disk is not what is in memory piece by piece, only in sum.
 """
 

@@ -30,6 +30,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyarrow import types
 
+from circuits.types.arrow_types import type_row, value_type
 from circuits.types.codecs.arrow_buffers import plain
 from streaming.errors import TargetError
 
@@ -75,25 +76,7 @@ in the view
 
 def lake_type(given: pa.DataType) -> pa.DataType:
     """The Arrow type of a column of Delta Lake or Spark that holds every value of this one."""
-    type_ = given.value_type if types.is_dictionary(given) else given
-    if types.is_unsigned_integer(type_):
-        wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.decimal128(20, 0)}
-        return wider[type_.bit_width]
-    if types.is_float16(type_):
-        return pa.float32()
-    if types.is_decimal(type_):
-        scale = max(type_.scale, 0)
-        digits = type_.precision + scale - type_.scale
-        return pa.decimal128(min(38, max(digits, scale)), scale)
-    if types.is_date(type_):
-        return pa.date32()
-    if types.is_timestamp(type_):
-        return pa.timestamp("us", None if type_.tz is None else "UTC")
-    if types.is_time(type_) or types.is_null(type_) or _is_text(type_):
-        return pa.string()
-    if types.is_duration(type_):
-        return pa.int64()
-    return pa.binary() if _is_bytes(type_) else type_
+    return type_row(given).lake(given)
 
 
 def parquet_type(given: pa.DataType) -> pa.DataType:
@@ -106,16 +89,7 @@ def parquet_type(given: pa.DataType) -> pa.DataType:
 
 def plain_type(given: pa.DataType) -> pa.DataType:
     """The type without dictionary and views; of views Arrow can neither take nor filter rows."""
-    type_ = given.value_type if types.is_dictionary(given) else given
+    type_ = value_type(given)
     if type_ == pa.string_view():
         return pa.string()
     return pa.binary() if type_ == pa.binary_view() else type_
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return type_ in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def _is_bytes(type_: pa.DataType) -> bool:
-    plain_types = (pa.binary(), pa.large_binary(), pa.binary_view())
-    return type_ in plain_types or types.is_fixed_size_binary(type_)

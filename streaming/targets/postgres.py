@@ -26,6 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from circuits.types.arrow_types import Family, family_of
 from streaming.redacted import redacted
 from streaming.targets.dialect import (
     Row,
@@ -50,6 +51,16 @@ PERMANENT: Final = (
     *("does not exist", "authentication failed", "no password supplied", "pg_hba.conf"),
     *("invalid ", "support SSL", "certificate", "not permitted", "permission denied"),
 )
+# The types of columns by the family of an Arrow type; TEXT for other families.
+_TYPES: Final = {
+    Family.BOOLEAN: "BOOLEAN",
+    Family.FLOAT: "DOUBLE PRECISION",
+    Family.DECIMAL: "NUMERIC",
+    Family.DATE: "DATE",
+    Family.TIME: "TIME",
+    Family.DURATION: "BIGINT",
+    Family.BINARY: "BYTEA",
+}
 STAGED: Final = 500  # rows from which on a temporary table is worth its making
 
 
@@ -64,16 +75,18 @@ class Postgres:
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
-        if types.is_uint64(type_):
-            return "NUMERIC(20, 0)"
-        if types.is_integer(type_):
-            width = type_.bit_width + types.is_unsigned_integer(type_)
-            return "SMALLINT" if width <= 16 else "INTEGER" if width <= 32 else "BIGINT"
-        if types.is_decimal(type_):
-            return f"NUMERIC({type_.precision}, {type_.scale})" if type_.scale >= 0 else "NUMERIC"
-        if types.is_timestamp(type_):
-            return "TIMESTAMP" if type_.tz is None else "TIMESTAMPTZ"
-        return _named(type_)
+        match family_of(type_):
+            case Family.INTEGER if type_ == pa.uint64():
+                return "NUMERIC(20, 0)"
+            case Family.INTEGER:
+                width = type_.bit_width + types.is_unsigned_integer(type_)
+                return "SMALLINT" if width <= 16 else "INTEGER" if width <= 32 else "BIGINT"
+            case Family.DECIMAL if type_.scale >= 0:
+                return f"NUMERIC({type_.precision}, {type_.scale})"
+            case Family.TIMESTAMP:
+                return "TIMESTAMP" if type_.tz is None else "TIMESTAMPTZ"
+            case family:
+                return _TYPES.get(family, "TEXT")
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
         type_ = column.type
@@ -214,18 +227,3 @@ class Postgres:
 
 def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
-
-
-def _named(type_: pa.DataType) -> str:
-    if types.is_boolean(type_):
-        return "BOOLEAN"
-    if types.is_floating(type_):
-        return "DOUBLE PRECISION"
-    if types.is_date(type_):
-        return "DATE"
-    if types.is_time(type_):
-        return "TIME"
-    if types.is_duration(type_):
-        return "BIGINT"
-    is_bytes = type_ in (pa.binary(), pa.large_binary())
-    return "BYTEA" if is_bytes or types.is_fixed_size_binary(type_) else "TEXT"

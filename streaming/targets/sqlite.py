@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from circuits.types.arrow_types import Family, family_of
 from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
@@ -37,7 +38,15 @@ from streaming.targets.table_check import TableShape
 
 __all__ = ["Sqlite"]
 
-_MOST: Final = 2**63 - 1
+_MAX_INTEGER: Final = 2**63 - 1
+# The types of columns by the family of an Arrow type; TEXT for other families.
+_TYPES: Final = {
+    Family.INTEGER: "INTEGER",
+    Family.BOOLEAN: "INTEGER",
+    Family.DURATION: "INTEGER",
+    Family.FLOAT: "REAL",
+    Family.BINARY: "BLOB",
+}
 
 
 class Sqlite:
@@ -51,20 +60,14 @@ class Sqlite:
         return '"' + name.replace('"', '""') + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
-        if types.is_integer(type_) or types.is_boolean(type_) or types.is_duration(type_):
-            return "INTEGER"
-        if types.is_floating(type_):
-            return "REAL"
-        if type_ in (pa.binary(), pa.large_binary()):
-            return "BLOB"
-        return "BLOB" if types.is_fixed_size_binary(type_) else "TEXT"
+        return _TYPES.get(family_of(type_), "TEXT")
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
         type_ = column.type
-        if types.is_uint64(type_) and (pc.max(column).as_py() or 0) > _MOST:
+        if types.is_uint64(type_) and (pc.max(column).as_py() or 0) > _MAX_INTEGER:
             raise TargetError(
-                f"{pc.max(column).as_py()} is above {_MOST}, the greatest integer of SQLite: cast "
-                "the column to decimal or text in the view"
+                f"{pc.max(column).as_py()} is above {_MAX_INTEGER}, the greatest integer of "
+                "SQLite: cast the column to decimal or text in the view"
             )
         if types.is_floating(type_):
             values = values_of(column.cast(pa.float64()))

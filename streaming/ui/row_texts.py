@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import NUMBERS, family_of
 from circuits.types.codecs.arrow_buffers import plain
 
 __all__ = [
@@ -85,7 +86,7 @@ def row_texts(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Row]:
 
 def is_number(type: pa.DataType) -> bool:
     """Whether values can be drawn over time."""
-    return bool(types.is_integer(type) or types.is_floating(type) or types.is_decimal(type))
+    return family_of(type) in NUMBERS
 
 
 def without_views(column: pa.ChunkedArray) -> pa.ChunkedArray:

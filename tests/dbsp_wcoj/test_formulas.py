@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, ZSet, generic_join
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import PARTIAL, CustomFormula, Factor, Formula, Term, View, joins, terms
+from dbsp_wcoj.formulas import (
+    PARTIAL,
+    CustomFormula,
+    DeltaTerm,
+    Factor,
+    Formula,
+    View,
+    joins,
+    terms,
+)
 from tests.generators.strategies import LAW
 
 FORMULAS = st.sampled_from(list(Formula))
@@ -127,7 +136,7 @@ def test_the_flipped_formulas_need_one_version_of_each_trace(formula, n):
 
 @pytest.mark.parametrize("formula", Formula)
 def test_the_delta_of_a_single_atom_is_its_own_delta(formula):
-    assert terms(formula, 1) == (Term(1, (Factor(0, View.delta),)),)
+    assert terms(formula, 1) == (DeltaTerm(1, (Factor(0, View.delta),)),)
 
 
 @pytest.mark.parametrize("formula", Formula)
@@ -185,7 +194,7 @@ def term_lists(draw, n=None):
             at = draw(st.integers(0, len(factors) - 1))
             if factors[at] != PARTIAL:
                 factors[at] = Factor(factors[at].atom, draw(st.sampled_from(list(View))))
-            found[place] = Term(found[place].target, tuple(factors))
+            found[place] = DeltaTerm(found[place].target, tuple(factors))
     return found
 
 
@@ -222,7 +231,7 @@ def test_a_dropped_repeated_or_altered_term_is_rejected(formula, n, data):
     at = data.draw(st.integers(0, len(factors) - 1))
     if factors[at] != PARTIAL:
         other = data.draw(st.sampled_from([view for view in View if view is not factors[at].view]))
-        altered = Term(
+        altered = DeltaTerm(
             run[place].target, (*factors[:at], Factor(factors[at].atom, other), *factors[at + 1 :])
         )
         changed.append([*run[:place], altered, *run[place + 1 :]])

@@ -118,7 +118,7 @@ import sys
 
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pyspark", "typer", "rich", "pandas"):
+        if name.partition(".")[0] in ("pyspark", "typer", "rich"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hidden())

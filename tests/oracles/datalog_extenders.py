@@ -7,7 +7,7 @@
         Or(RelationExtender(f, 0), RelationExtender(g, 0)), Filter(0 1, <)
 
 The variable order is that of the text, a computed variable after those it is computed from. An or
-that must be distributed (see `circuits.datalog.alternatives`) is an ``Or`` of ``And`` over the
+that must be distributed (see `circuits.datalog.disjunctions`) is an ``Or`` of ``And`` over the
 whole order. Variables local to an alternative have no level, so such an alternative is solved
 beforehand and is a relation. Two extenders are made here:
 
@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NoReturn
 
-from circuits.datalog.alternatives import alternatives, is_condition
+from circuits.datalog.disjunctions import is_condition, split_alternatives
 from circuits.datalog.parser import parse
 from circuits.datalog.program import (
     Apply,
@@ -48,8 +48,8 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.safety import check_safety, resolved
-from circuits.datalog.scope import assignment, bound, hygienic
+from circuits.datalog.safety import check_safety, resolve_names
+from circuits.datalog.scope import bound_variables, find_assignment, rename_local_variables
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import AGGREGATES
 from dbsp_wcoj.errors import UnsafeVariableError
@@ -81,7 +81,7 @@ def answers(text: str, relations: Relations) -> set[Row]:
     if others:
         message = "a one-shot query is one rule; register the others as a view"
         raise program.source.error(message, others[0].at)
-    program = resolved(program, _arities(program.rules[0].body, relations))
+    program = resolve_names(program, _arities(program.rules[0].body, relations))
     check_safety(program)
     [rule] = program.rules
     for term in rule.terms:
@@ -115,10 +115,10 @@ def extenders(
     (('x', 'y'), [(1, 4)])
     """
     builder = _Builder(relations, source or DatalogSource(""))
-    items = _without_computed_terms(hygienic(body), count(1))
-    named = bound(items)
+    items = _without_computed_terms(rename_local_variables(body), count(1))
+    named = bound_variables(items)
     names = [name for name in variables_of(*items) if name in named]
-    conjunctions = alternatives(items, names, (), builder.source)
+    conjunctions = split_alternatives(items, names, (), builder.source)
     order = _ordered(names, [item for c in conjunctions for item in c], builder.source)
     if len(conjunctions) == 1:
         return order, builder.conjunction(conjunctions[0], order, ())
@@ -223,7 +223,7 @@ class _Builder:
         self, items: Items, order: tuple[str, ...], given: Sequence[str]
     ) -> list[PrefixExtender]:
         """A conjunction over ``order``; ``given`` are those that something outside binds."""
-        local = [name for name in bound(items, given) if name not in order]
+        local = [name for name in bound_variables(items, given) if name not in order]
         if local:
             whole = _ordered([*order, *sorted(local)], items, self.source)
             rows = list(solve(self.conjunction(items, whole, given), len(whole)))
@@ -231,14 +231,16 @@ class _Builder:
             distinct = dict.fromkeys(tuple(row[place] for place in places) for row in rows)
             return [RelationExtender(list(distinct), range(len(order)))]
         known = set(given)
-        known.update(name for i in items if isinstance(i, Atom | Or) for name in bound((i,)))
+        known.update(
+            name for i in items if isinstance(i, Atom | Or) for name in bound_variables((i,))
+        )
         found: list[PrefixExtender] = []
         rest = list(items)
         size = -1
         while size < len(known):
             size = len(known)
             for item in rest.copy():
-                if (assigned := assignment(item, known)) is not None:
+                if (assigned := find_assignment(item, known)) is not None:
                     variable, term = assigned
                     found.append(self._computed(variable.name, term, order))
                     known.add(variable.name)
@@ -263,7 +265,7 @@ class _Builder:
     def _binds(self, item: Or) -> bool:
         """Whether every alternative of an or without atoms computes its variables itself."""
         names = set(variables_of(item))
-        return all(names <= bound(branch) for branch in item.alternatives)
+        return all(names <= bound_variables(branch) for branch in item.alternatives)
 
     def _atom(self, atom: Atom, order: tuple[str, ...]) -> RelationExtender:
         terms = list(enumerate(atom.terms))
@@ -292,14 +294,14 @@ class _Builder:
 
     def _disjunction(self, item: Or, order: tuple[str, ...]) -> PrefixExtender:
         """An or that is a relation of the variables that all its alternatives bind."""
-        shared = frozenset.intersection(*(bound(branch) for branch in item.alternatives))
+        shared = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
         names = tuple(name for name in order if name in shared)
         rows: dict[Row, int] = {}
         branches: list[PrefixExtender] = []
         for branch in item.alternatives:
-            for conjunction in alternatives(branch, names, (), self.source):
-                local = bound(conjunction).difference(names)
-                computed = any(assignment(i, ()) for i in conjunction)
+            for conjunction in split_alternatives(branch, names, (), self.source):
+                local = bound_variables(conjunction).difference(names)
+                computed = any(find_assignment(i, ()) for i in conjunction)
                 if local or computed or len(conjunction) > 1:
                     solved = self.conjunction(conjunction, names, ())
                     rows.update((row, 1) for row in solve(solved, len(names)))
@@ -312,10 +314,10 @@ class _Builder:
     def _negation(self, item: Not, order: tuple[str, ...]) -> list[PrefixExtender]:
         """A negation; of several alternatives, each is negated."""
         found: list[PrefixExtender] = []
-        for conjunction in alternatives(item.items, (), order, self.source):
+        for conjunction in split_alternatives(item.items, (), order, self.source):
             used = variables_of(*conjunction)
             shared = tuple(name for name in order if name in used)
-            local = [name for name in bound(conjunction, shared) if name not in shared]
+            local = [name for name in bound_variables(conjunction, shared) if name not in shared]
             if not local:
                 inner = [e for i in conjunction for e in self._item(i, order)]
                 found.append(NotExtender(inner))
@@ -335,7 +337,9 @@ def _ordered(
     names: Sequence[str], items: Sequence[Item], source: DatalogSource, given: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """The names, each after those it is computed from; the given ones first."""
-    firm = {name for i in items if isinstance(i, Atom | Or) for name in bound((i,))}.union(given)
+    firm = {
+        name for i in items if isinstance(i, Atom | Or) for name in bound_variables((i,))
+    }.union(given)
     order = [name for name in names if name in firm]
     waiting = [name for name in names if name not in firm]
     while waiting:
@@ -343,7 +347,8 @@ def _ordered(
             definitions = [
                 found[1]
                 for item in items
-                if (found := assignment(item, set(order))) is not None and found[0].name == name
+                if (found := find_assignment(item, set(order))) is not None
+                and found[0].name == name
             ]
             if definitions:
                 order.append(name)

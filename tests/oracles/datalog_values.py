@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from circuits.datalog.program import Comparison, Condition, Equation, Term, Variable
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import compared, expression
+from circuits.datalog.terms import compare, expression
 from circuits.plan.expressions import Column, Expression
 from circuits.runtime.evaluation import evaluate
 
@@ -84,7 +84,7 @@ class Valuation:
             return cls(item.term, names, source)
         made = cls(item.left, names, source)
         left, right, op, at = item.left, item.right, item.op, item.at
-        made._build = lambda scope: compared(
+        made._build = lambda scope: compare(
             op, expression(left, scope, source), expression(right, scope, source), source, at
         )
         made._direct = None

@@ -34,6 +34,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import Family, family_of, value_type
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, plain, valid_of
 from circuits.types.codecs.decimals import NARROW, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
@@ -268,24 +269,19 @@ class Codecs:
         return Codecs(self._tables.overlaid(lengths))
 
     def _coding(self, type: pa.DataType) -> Coding:
-        if types.is_dictionary(type):
-            return self._coding(type.value_type)
+        type = value_type(type)
         coding = number_coding(type)
         if coding is not None:
             return coding
-        if types.is_decimal(type):
-            if type.precision <= NARROW:
+        match family_of(type):
+            case Family.DECIMAL if type.precision <= NARROW:
                 return NarrowDecimals(type)
-            return WideDecimals(type, self._tables.decimals(type.scale))
-        if types.is_string(type) or types.is_large_string(type) or type == pa.string_view():
-            return Strings(type, self._tables.text, "text")
-        if (
-            types.is_binary(type)
-            or types.is_large_binary(type)
-            or types.is_fixed_size_binary(type)
-            or type == pa.binary_view()
-        ):
-            return Strings(type, self._tables.binary, "binary")
+            case Family.DECIMAL:
+                return WideDecimals(type, self._tables.decimals(type.scale))
+            case Family.STRING:
+                return Strings(type, self._tables.text, "text")
+            case Family.BINARY:
+                return Strings(type, self._tables.binary, "binary")
         fields = types.is_struct(type) or types.is_list(type) or types.is_map(type)
         way_out = "take its fields as columns" if fields else "cast it to a plain type"
         raise SchemaError(f"no column can be of type {type}: {way_out}")
@@ -303,8 +299,7 @@ def tabled(codecs: Sequence[Codec]) -> dict[int, Codec]:
 
 def _singleton(value: Any, type: pa.DataType) -> pa.Array | None:
     """Return an array of one value, without dictionary; None if the type does not hold it."""
-    if types.is_dictionary(type):
-        type = type.value_type
+    type = value_type(type)
     try:
         if isinstance(value, pa.Scalar) and value.type != type:
             value = value.as_py()

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyarrow import types
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import Family, type_row
 from circuits.types.codecs.arrow_buffers import (
     NULL,
     BoolArray,
@@ -116,23 +116,23 @@ class Nulls:
 
 
 def number_coding(type: pa.DataType) -> Numbers | Nulls | None:
-    """The coding of a type of up to 64 bits but decimals; None for other types."""
-    if types.is_null(type):
-        return Nulls(type)
-    if types.is_boolean(type):
-        return Numbers(type, np.dtype(np.bool_), "bool")
-    if types.is_integer(type):
-        space = "uint64" if types.is_uint64(type) else "integer"
-        return Numbers(type, np.dtype(str(type)), space)
-    if types.is_floating(type):
-        return Numbers(type, np.dtype(f"f{type.bit_width // 8}"), ("float", type.bit_width))
-    integers = np.dtype(np.int32 if types.is_date32(type) or types.is_time32(type) else np.int64)
-    if types.is_date(type):
-        return Numbers(type, integers, str(type))
-    if types.is_time(type):
-        return Numbers(type, integers, ("time", type.unit))
-    if types.is_timestamp(type):
-        return Numbers(type, integers, ("timestamp", type.unit, type.tz is None))
-    if types.is_duration(type):
-        return Numbers(type, integers, ("duration", type.unit))
-    return None
+    """The coding of a type of up to 64 bits, except decimals; None for other types."""
+    row = type_row(type)
+    match row.family:
+        case Family.NULL:
+            return Nulls(type)
+        case Family.BOOLEAN:
+            space: Hashable = "bool"
+        case Family.INTEGER:
+            space = "uint64" if type == pa.uint64() else "integer"
+        case Family.FLOAT:
+            space = ("float", type.bit_width)
+        case Family.DATE:
+            space = str(type)
+        case Family.TIMESTAMP:
+            space = ("timestamp", type.unit, type.tz is None)
+        case Family.TIME | Family.DURATION:
+            space = (row.family.value, type.unit)
+        case _:
+            return None
+    return Numbers(type, np.dtype(row.dtype), space)

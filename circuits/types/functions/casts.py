@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.errors import EvaluationError, FunctionError
-from circuits.excerpt import shortened
+from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
 from circuits.types.functions.argument_rows import fitted, relabelled, unscaled
 from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
@@ -164,8 +164,8 @@ def cast_scalar(literal: Literal, target: pa.DataType) -> pa.Scalar:
         return convert(array, plain(target)).cast(target)[0]
     except _FAILURES as error:
         raise EvaluationError(
-            f"{shortened(str(literal))} of type {literal.type} has no value of type {target}: "
-            f"{shortened(str(error))}"
+            f"{shorten(str(literal))} of type {literal.type} has no value of type {target}: "
+            f"{shorten(str(error))}"
         ) from error
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyarrow import types as arrow
 
 from circuits.errors import FunctionError
+from circuits.types.arrow_types import NUMBERS, Family, family_of, type_row, value_type
 
 __all__ = [
     "aggregate_type",
@@ -36,67 +37,47 @@ __all__ = [
     "plain",
 ]
 
-_DIGITS = {
-    pa.int8(): 3,
-    pa.int16(): 5,
-    pa.int32(): 10,
-    pa.int64(): 19,
-    pa.uint8(): 3,
-    pa.uint16(): 5,
-    pa.uint32(): 10,
-    pa.uint64(): 20,
-}
 _SIGNED = {1: pa.int8(), 2: pa.int16(), 4: pa.int32(), 8: pa.int64()}
 _UNITS = ("s", "ms", "us", "ns")
 
 
 def is_text(of: pa.DataType) -> bool:
-    """Is it one of the string types?"""
-    return bool(arrow.is_string(of) or arrow.is_large_string(of) or arrow.is_string_view(of))
+    """Whether it is one of the string types."""
+    return family_of(of) is Family.STRING
 
 
 def is_binary(of: pa.DataType) -> bool:
-    """Is it one of the binary types?"""
-    return bool(
-        arrow.is_binary(of)
-        or arrow.is_large_binary(of)
-        or arrow.is_binary_view(of)
-        or arrow.is_fixed_size_binary(of)
-    )
+    """Whether it is one of the binary types."""
+    return family_of(of) is Family.BINARY
 
 
 def is_number(of: pa.DataType) -> bool:
-    """Is it an integer, a decimal or a float? A bool is none."""
-    return bool(arrow.is_integer(of) or arrow.is_decimal(of) or arrow.is_floating(of))
+    """Whether it is an integer, a decimal or a float; a bool is not a number."""
+    return family_of(of) in NUMBERS
 
 
 def is_temporal(of: pa.DataType) -> bool:
-    """Is it a date or a timestamp?"""
-    return bool(arrow.is_date(of) or arrow.is_timestamp(of))
+    """Whether it is a date or a timestamp."""
+    return family_of(of) in (Family.DATE, Family.TIMESTAMP)
 
 
 def plain(of: pa.DataType) -> pa.DataType:
-    """The type in which values of a type are computed with.
+    """The type in which kernels compute with values of a type.
 
     >>> plain(pa.decimal64(15, 2)), plain(pa.string_view()), plain(pa.int8())
     (Decimal128Type(decimal128(15, 2)), DataType(large_string), DataType(int8))
     """
-    if arrow.is_dictionary(of):
-        return plain(of.value_type)
-    if arrow.is_string_view(of):
-        return pa.large_string()
-    if arrow.is_binary_view(of) or arrow.is_fixed_size_binary(of):
-        return pa.large_binary()
-    if arrow.is_float16(of):
-        return pa.float32()
-    if arrow.is_decimal(of) and of.bit_width < 128:
-        return pa.decimal128(of.precision, of.scale)
-    return of
+    return type_row(of).plain(of)
 
 
 def digits_of(of: pa.DataType) -> tuple[int, int]:
     """Precision and scale of the decimal that holds an integer or decimal type."""
-    return (of.precision, of.scale) if arrow.is_decimal(of) else (_DIGITS[of], 0)
+    if arrow.is_decimal(of):
+        return of.precision, of.scale
+    digits = type_row(of).digits
+    if not digits:
+        raise KeyError(of)
+    return digits, 0
 
 
 def decimal_type(precision: int, scale: int) -> pa.DataType:
@@ -125,7 +106,7 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if arrow.is_null(left):
         return right
     if arrow.is_dictionary(left) or arrow.is_dictionary(right):
-        return _common(_decoded(left), _decoded(right))
+        return _common(value_type(left), value_type(right))
     if is_number(left) and is_number(right):
         return _common_number(left, right)
     if is_text(left) and is_text(right):
@@ -142,10 +123,6 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     raise FunctionError(
         f"{left} and {right} have no common type; cast one of them to the type of the other"
     )
-
-
-def _decoded(of: pa.DataType) -> pa.DataType:
-    return of.value_type if arrow.is_dictionary(of) else of
 
 
 def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -214,7 +191,7 @@ def aggregate_type(function: str, argument: pa.DataType | None = None) -> pa.Dat
         raise FunctionError(f"{function}() needs a column; only count can do without")
     if function in ("min", "max"):
         return argument
-    argument = _decoded(argument)
+    argument = value_type(argument)
     if function == "avg" and (is_number(argument) or arrow.is_null(argument)):
         return pa.float64()
     if function == "sum":

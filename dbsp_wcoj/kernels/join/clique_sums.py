@@ -16,13 +16,12 @@ A product of more than `LIST_WORDS` values is taken in pieces, for the sum is li
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.join.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     fetch,
@@ -63,13 +62,13 @@ from dbsp_wcoj.kernels.join.sums import (
     count_marked,
     set_marks,
 )
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
-@njit(nogil=True)
+@subroutine
 def collect_some(program, state, cells, levels, fixed, proposer, room, counters):
     """Write the next values of the product and their weights.
 
@@ -94,7 +93,7 @@ def collect_some(program, state, cells, levels, fixed, proposer, room, counters)
     return size, weight
 
 
-@njit(nogil=True)
+@subroutine
 def dot_product(run, values, i, end, room, size, weight):
     """The sum over the common values of a list and the product, in checked arithmetic."""
     total = np.int64(0)
@@ -114,7 +113,7 @@ def dot_product(run, values, i, end, room, size, weight):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def hold_against(run, values, first, last, room, size, weight, marks, lowest, highest):
     """Return the sum over one list of ``m``, against the product or the bitmap of it."""
     if weight == 0 or load(run, layout.WEIGHTS) != 0:
@@ -126,7 +125,7 @@ def hold_against(run, values, first, last, room, size, weight, marks, lowest, hi
     return multiply(multiply(part, weight), load(run, layout.UNIFORM))
 
 
-@njit(nogil=True)
+@subroutine
 def sum_values(
     program,
     state,
@@ -188,7 +187,7 @@ def sum_values(
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_extensions(
     program,
     state,
@@ -243,7 +242,7 @@ def sum_extensions(
     return total
 
 
-@njit(nogil=True)
+@compiled
 def sum_shared(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_SHARED``.
 
@@ -303,7 +302,7 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
         often = size >= MARKED_LENGTH and count >= MARKED_USES
         if often and weight != 0 and spread < np.uint64(MOST_MARKS - 1):
             marked = marks
-            set_marks(marks, room, 0, size, lowest, False)
+            set_marks(marks, room, np.int64(0), size, lowest, False)
         if listed:
             part = sum_values(
                 program,
@@ -341,7 +340,7 @@ def sum_shared(program, state, cells, levels, level, proposer, count, least, mos
             )
         total = add(total, part)
         if marked != 0:
-            set_marks(marks, room, 0, size, lowest, True)
+            set_marks(marks, room, np.int64(0), size, lowest, True)
         if done:
             return total
         proposer, count = enter(program, state, cells, block, least, most)

@@ -8,8 +8,8 @@ theirs. ``state``, ``program`` and ``cells`` are addresses.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import inlined, subroutine
 from dbsp_wcoj.kernels.join.program import (
     AT_LEAST,
     AT_MOST,
@@ -44,26 +44,18 @@ from dbsp_wcoj.kernels.join.program import (
     WEIGHT,
     WITH_DELTA,
 )
-from dbsp_wcoj.kernels.memory import load, prefetch, store
+from dbsp_wcoj.kernels.memory import count_up, load, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, difference, fits, multiply
 
 LOWEST = np.int64(-(2**63))
 HIGHEST = np.int64(2**63 - 1)
+ROOT = np.int64(0)
 
 # How many values ahead of the cursor each stage of fetching is.
 AHEAD = 4
 LINE_WORDS = 8
-
-# Small functions that the walk calls for every value.
-inlined = njit(nogil=True, forceinline=True)
-
-
-@inlined
-def count_up(counters, counter, amount):
-    """Add to a counter."""
-    store(counters, counter, load(counters, counter) + amount)
 
 
 @inlined
@@ -74,7 +66,7 @@ def advance(state, cell, depth, low, value):
     return seek(load(cell, VALUES), low, load(cell, END), value)
 
 
-@njit(nogil=True)
+@subroutine
 def subtree_weight(run, depth, first, last):
     """Return the weight of the rows under the nodes ``[first, last)`` at ``depth``."""
     for level in range(depth, load(run, layout.ARITY) - 1):
@@ -94,7 +86,7 @@ def subtree_weight(run, depth, first, last):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def bind_run(state, cells, slot, depths, run):
     """Make ``run`` the given slot: fill its cells with what the walk needs of the header."""
     arity = load(run, layout.ARITY)
@@ -111,7 +103,7 @@ def bind_run(state, cells, slot, depths, run):
                 store(cell, HIGH, load(run, entry + layout.LEVEL_SIZE))
 
 
-@njit(nogil=True)
+@subroutine
 def open_join(program, sources, deltas, state, cells, levels):
     """Bind all runs to slots; level 0 starts with the weight of the atoms that bind no column."""
     depths = load(program, DEPTHS)
@@ -133,7 +125,7 @@ def open_join(program, sources, deltas, state, cells, levels):
                 bind_run(state, cells, slot, depths, run)
             else:
                 nodes = load(run, layout.LEVELS + layout.LEVEL_SIZE)
-                factor = add(factor, subtree_weight(run, 0, 0, nodes))
+                factor = add(factor, subtree_weight(run, ROOT, ROOT, nodes))
             slot += 1
         if load(program, load(program, ATOM_DEPTHS) + atom) == 0:
             weight = multiply(weight, factor)
@@ -141,7 +133,7 @@ def open_join(program, sources, deltas, state, cells, levels):
     store(state, levels + WEIGHT, weight)
 
 
-@njit(nogil=True)
+@subroutine
 def value_range(program, state, block, levels, low, high):
     """Return the inclusive range of values that the comparisons of a level allow."""
     start = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * load(program, block + PARTICIPANTS)
@@ -184,7 +176,7 @@ def excluded(program, state, block, levels, value):
     return False
 
 
-@njit(nogil=True)
+@subroutine
 def enter(program, state, cells, block, low, high):
     """Count: set every participant's cursors to ``[low, high]``.
 
@@ -268,7 +260,7 @@ def bucket_of(run, value):
     return distance if 0 <= distance < load(run, layout.DIRECTORY_SIZE) - 1 else np.int64(-1)
 
 
-@njit(nogil=True)
+@subroutine
 def fetch(run, cell, values, position, last, goes_on):
     """Ask for what the values some places ahead will be looked up in, in three stages.
 
@@ -292,7 +284,7 @@ def fetch(run, cell, values, position, last, goes_on):
             prefetch(load(cell + CELL_BYTES, VALUES), first + LINE_WORDS)
 
 
-@njit(nogil=True)
+@subroutine
 def look_ahead(program, state, cells, block, proposer):
     """Fetch what the next values of the proposer will be looked up in.
 
@@ -323,7 +315,7 @@ def look_ahead(program, state, cells, block, proposer):
             fetch(run, cell, values, position, last, load(program, word + 2) == 0)
 
 
-@njit(nogil=True)
+@subroutine
 def next_value(program, state, cells, block, proposer, counters):
     """Propose and intersect: return ``(found, value)``, all participants' cursors on the value."""
     depths = load(program, DEPTHS)
@@ -358,7 +350,7 @@ def next_value(program, state, cells, block, proposer, counters):
             return True, value
 
 
-@njit(nogil=True)
+@subroutine
 def bind_value(program, state, cells, block, weight):
     """Descend below the matched value, which every cursor leaves.
 

@@ -16,9 +16,9 @@ join of whole relations gets ``m`` packed and takes it word by word
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.join.cursors import count_up, excluded, fetch, subtree_weight
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.join.cursors import excluded, fetch, subtree_weight
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.program import (
     BLOCKS,
@@ -43,13 +43,13 @@ from dbsp_wcoj.kernels.join.program import (
     VALUES,
 )
 from dbsp_wcoj.kernels.join.sums import choose_marked, multiply_lists, set_marks
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 
-@njit(nogil=True)
+@subroutine
 def only_cell(state, cells, depths, atom, depth):
     """Return the cell of the only run of an atom at a depth, 0 when it has several or none."""
     slot = load(state, FIRST_SLOT + atom)
@@ -58,7 +58,7 @@ def only_cell(state, cells, depths, atom, depth):
     return cells + CELL_BYTES * (slot * depths + depth)
 
 
-@njit(nogil=True)
+@subroutine
 def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth, marks, counters):
     """`sum_closing` where the atom that goes on is packed, and each atom one run of one weight.
 
@@ -114,8 +114,10 @@ def sum_whole(state, cells, depths, leaf, leaf_depth, moving, fixed, fixed_depth
     return True, multiply(total, load(fixed_run, layout.UNIFORM))
 
 
-@njit(nogil=True)
-def sum_closing(program, state, cells, levels, level, proposer, count, marks, counters):
+@compiled
+def sum_closing(
+    program, state, cells, levels, level, proposer, count, least, most, marks, counters
+):
     """As `dbsp_wcoj.kernels.join.sums.sum_pairs`, for a level that is ``SUM_CLOSING``."""
     depths = load(program, DEPTHS)
     block = load(program, load(program, BLOCKS) + level)

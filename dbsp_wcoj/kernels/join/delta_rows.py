@@ -10,13 +10,12 @@ below one prefix, the walk of `dbsp_wcoj.kernels.join.join` takes over for that 
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.join.cursors import (
     HIGHEST,
     LOWEST,
     advance,
-    count_up,
     excluded,
     fetch,
     subtree_weight,
@@ -51,8 +50,7 @@ from dbsp_wcoj.kernels.join.program import (
     VALUES,
     WEIGHT,
 )
-from dbsp_wcoj.kernels.join.sums import multiply_lists
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
@@ -66,7 +64,7 @@ GROUPED = 4
 FETCHED = 1 << 10
 
 
-@njit(nogil=True)
+@subroutine
 def is_driven(program, state):
     """Return whether the delta that the rows would come from is a run."""
     driver = load(program, DRIVER)
@@ -75,7 +73,7 @@ def is_driven(program, state):
     return load(state, FIRST_SLOT + driver + 1) - load(state, FIRST_SLOT + driver) == 1
 
 
-@njit(nogil=True)
+@subroutine
 def open_level(program, state, cells, levels, level, low, high):
     """Set the driver's cursor to its values below the prefix; ``low`` to ``high`` at the split."""
     block = load(program, load(program, BLOCKS) + level)
@@ -97,7 +95,7 @@ def open_level(program, state, cells, levels, level, low, high):
     store(cell, END, last)
 
 
-@njit(nogil=True)
+@subroutine
 def look_up(program, state, cells, block, value, values, position, last, counters):
     """Bind ``value`` in every atom but the driver; return the weight of those complete here."""
     depths = load(program, DEPTHS)
@@ -143,7 +141,7 @@ def look_up(program, state, cells, block, value, values, position, last, counter
     return weight
 
 
-@njit(nogil=True)
+@subroutine
 def next_row(program, state, cells, levels, level, low, high, counters):
     """Bind the next row of the driver, from ``level`` on, and return what it is.
 
@@ -194,7 +192,7 @@ def next_row(program, state, cells, levels, level, low, high, counters):
                 return GROUP
 
 
-@njit(nogil=True)
+@subroutine
 def sums_pair(program, level):
     """Return whether the level is the last, a plain sum over two atoms that compares nothing."""
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT):
@@ -204,39 +202,3 @@ def sums_pair(program, level):
         return False
     after = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
     return load(program, block + PARTICIPANTS) == 2 and load(program, after) == 0
-
-
-@njit(nogil=True)
-def sum_pair(program, state, cells, level, counters):
-    """The sum over the last level, below a row, for a level that `sums_pair`."""
-    depths = load(program, DEPTHS)
-    word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
-    left, left_depth = load(program, word), load(program, word + 1)
-    word += PARTICIPANT_WORDS
-    right, right_depth = load(program, word), load(program, word + 1)
-    zero = np.int64(0)
-    total = np.int64(0)
-    lefts = np.int64(0)
-    rights = np.int64(0)
-    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
-        a = cells + CELL_BYTES * (slot * depths + left_depth)
-        i, end_a = load(a, LOW), load(a, HIGH)
-        if i >= end_a:
-            continue
-        run_a, values_a = load(a, RUN), load(a, VALUES)
-        lefts += end_a - i
-        rights = np.int64(0)
-        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
-            b = cells + CELL_BYTES * (other * depths + right_depth)
-            j, end_b = load(b, LOW), load(b, HIGH)
-            if j >= end_b:
-                continue
-            rights += end_b - j
-            part = multiply_lists(
-                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, zero, zero, zero
-            )
-            total = add(total, part)
-    counters += COUNTER_BYTES * level
-    count_up(counters, PROPOSALS, min(lefts, rights))
-    count_up(counters, INTERSECTIONS, min(lefts, rights))
-    return total

@@ -11,8 +11,8 @@ Lists of one weight each only count their matches; others multiply the weights a
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.memory import LANES, contains, load, match_count
 from dbsp_wcoj.kernels.storage.run_layout import UNIFORM, WEIGHTS
 from dbsp_wcoj.kernels.storage.search import seek
@@ -21,7 +21,7 @@ from dbsp_wcoj.kernels.values.arithmetic import add, difference, multiply
 GALLOP_RATIO = 12
 
 
-@njit(nogil=True)
+@subroutine
 def seek_block(values, low, blocks, value):
     """Return the first block whose last value is at least ``value``; block 0 starts at ``low``.
 
@@ -46,7 +46,7 @@ def seek_block(values, low, blocks, value):
     return low_block
 
 
-@njit(nogil=True)
+@subroutine
 def count_common(a, i, end_a, b, j, end_b):
     """Return how many values ``a[i:end_a]`` and ``b[j:end_b]`` have in common."""
     if end_a - i > end_b - j:
@@ -77,7 +77,7 @@ def count_common(a, i, end_a, b, j, end_b):
     return common
 
 
-@njit(nogil=True)
+@subroutine
 def leaf_weight(run, leaf):
     """Return the weight of a leaf of a run."""
     sums = load(run, WEIGHTS)
@@ -86,7 +86,7 @@ def leaf_weight(run, leaf):
     return difference(load(run, sums + leaf + 1), load(run, sums + leaf))
 
 
-@njit(nogil=True)
+@subroutine
 def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
     """Return the sum of products of the weights of the common values, unchecked.
 
@@ -124,7 +124,7 @@ def dot_common(a, run_a, i, end_a, b, run_b, j, end_b):
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def dot_checked(a, run_a, i, end_a, b, run_b, j, end_b):
     """As `dot_common` for weights of any size; the sum may be `OVERFLOWED`."""
     total = np.int64(0)

@@ -18,29 +18,25 @@ Comparisons with bound variables and constants narrow the range of a level befor
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
-from dbsp_wcoj.kernels.join.clique_sums import sum_shared
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.join.calls import call_sum
 from dbsp_wcoj.kernels.join.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     next_value,
     open_join,
     value_range,
 )
-from dbsp_wcoj.kernels.join.cycle_sums import sum_closing
 from dbsp_wcoj.kernels.join.delta_rows import (
     GROUP,
     NO_ROW,
     is_driven,
     next_row,
     open_level,
-    sum_pair,
     sums_pair,
 )
 from dbsp_wcoj.kernels.join.memo import recall, remember
@@ -58,22 +54,18 @@ from dbsp_wcoj.kernels.join.program import (
     GENERATION,
     HEAD,
     HEAD_SIZE,
-    INTERSECTIONS,
     LEVEL,
     LEVEL_STATE_WORDS,
     LEVELS,
     NOT_SUMMED,
     OVERFLOW,
-    PARTICIPANTS,
     PAUSED,
     PROPOSALS,
     PROPOSER,
     REMEMBERED,
     SEPARATOR,
     SPLIT,
-    SUM_CLOSING,
-    SUM_PAIRS,
-    SUM_SHARED,
+    SUM_KERNEL,
     SUMMED,
     TOTAL,
     TOTAL_BEFORE,
@@ -82,12 +74,12 @@ from dbsp_wcoj.kernels.join.program import (
     WEIGHT_BEFORE,
     WRITTEN,
 )
-from dbsp_wcoj.kernels.join.sums import sum_one, sum_pairs, sum_two
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.join.sums import NO_PROPOSER, sum_one
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
 
-@njit(nogil=True)
+@subroutine
 def emit(program, state, levels, weight, out, capacity):
     """Append the bound head values and the weight to ``out``, of shape ``(head + 1, capacity)``."""
     row = load(state, WRITTEN)
@@ -100,28 +92,7 @@ def emit(program, state, levels, weight, out, capacity):
     store(state, WRITTEN, row + 1)
 
 
-@njit(nogil=True)
-def sum_rest(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
-    """The sum over this level and those after it, for a level that is not listed."""
-    block = load(program, load(program, BLOCKS) + level)
-    counters += COUNTER_BYTES * level
-    summed = load(program, block + SUMMED)
-    if summed == SUM_CLOSING:
-        return sum_closing(program, state, cells, levels, level, proposer, count, marks, counters)
-    if summed == SUM_SHARED:
-        return sum_shared(
-            program, state, cells, levels, level, proposer, count, least, most, marks, counters
-        )
-    if summed == SUM_PAIRS:
-        return sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters)
-    count_up(counters, PROPOSALS, count)
-    if load(program, block + PARTICIPANTS) == 1:
-        return sum_one(program, state, cells, block)
-    count_up(counters, INTERSECTIONS, count)
-    return sum_two(program, state, cells, block, 0, marks, 0, 0)
-
-
-@njit(nogil=True)
+@subroutine
 def proposals_of_two(counters, level, depth_count):
     """Return the proposals counted so far at a level and at the next one."""
     counters += COUNTER_BYTES * level
@@ -223,7 +194,11 @@ def join(
                 weight = load(state, levels + LEVEL_STATE_WORDS * driven + WEIGHT)
                 if paired:
                     store(state, LEVEL, driven)
-                    part = sum_pair(program, state, cells, driven, counters)
+                    block = load(program, load(program, BLOCKS) + driven)
+                    counted = counters + COUNTER_BYTES * driven
+                    whole = (program, state, cells, levels, driven, NO_PROPOSER, np.int64(0))
+                    free = (LOWEST, HIGHEST, marks, counted)
+                    part = call_sum(load(program, block + SUM_KERNEL), whole + free)
                     total = add(total, multiply(weight, part))
                     continue
                 if driven < depth_count:
@@ -270,19 +245,15 @@ def join(
                     total = np.int64(0)
                 if found and summed != NOT_SUMMED:
                     proposed = proposals_of_two(counters, level, depth_count)
-                    part = sum_rest(
-                        program,
-                        state,
-                        cells,
-                        levels,
-                        level,
-                        proposer,
-                        count,
-                        least,
-                        most,
-                        marks,
-                        counters,
-                    )
+                    kernel = load(program, block + SUM_KERNEL)
+                    counted = counters + COUNTER_BYTES * level
+                    if kernel == 0:
+                        count_up(counted, PROPOSALS, count)
+                        part = sum_one(program, state, cells, block)
+                    else:
+                        rest = (program, state, cells, levels, level, proposer, count)
+                        restricted = (least, most, marks, counted)
+                        part = call_sum(kernel, rest + restricted)
                     work -= proposals_of_two(counters, level, depth_count) - proposed
                     if separator >= 0:
                         key = load(state, levels + LEVEL_STATE_WORDS * separator + VALUE)

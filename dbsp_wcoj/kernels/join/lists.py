@@ -10,9 +10,9 @@ A product's ``room`` holds its values, then its weights; ``scratch`` what is nee
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.join.cursors import count_up, excluded
+from dbsp_wcoj.kernels.compiled import subroutine
+from dbsp_wcoj.kernels.join.cursors import excluded
 from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
 from dbsp_wcoj.kernels.join.program import (
     CELL_BYTES,
@@ -28,7 +28,7 @@ from dbsp_wcoj.kernels.join.program import (
     RUN,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
@@ -40,7 +40,7 @@ OTHER_WEIGHTS = LIST_WORDS
 FACTORS = 2 * LIST_WORDS
 
 
-@njit(nogil=True)
+@subroutine
 def add_list(room, scratch, size, run, values, first, end):
     """Add a list to the one in ``room``; return the new size. The room holds both together."""
     if size == 0:
@@ -78,7 +78,7 @@ def add_list(room, scratch, size, run, values, first, end):
     return written
 
 
-@njit(nogil=True)
+@subroutine
 def add_factors(room, scratch, size, run, values, j, end):
     """Add a list's weights to the factors of the values in ``room`` that it has."""
     i = np.int64(0)
@@ -97,7 +97,7 @@ def add_factors(room, scratch, size, run, values, j, end):
         j += np.int64(y <= x)
 
 
-@njit(nogil=True)
+@subroutine
 def apply_factors(room, scratch, size):
     """Multiply the weights by the factors; return how many values are left."""
     kept = np.int64(0)
@@ -111,7 +111,7 @@ def apply_factors(room, scratch, size):
     return kept
 
 
-@njit(nogil=True)
+@subroutine
 def drop_excluded(program, state, block, levels, room, size):
     """Drop the values that a ``!=`` of the block rules out; return how many are left."""
     kept = np.int64(0)
@@ -124,7 +124,7 @@ def drop_excluded(program, state, block, levels, room, size):
     return kept
 
 
-@njit(nogil=True)
+@subroutine
 def only_list(program, state, cells, word):
     """Return the cell of a participant's only list of one weight, 0 when it is not so."""
     depths = load(program, DEPTHS)
@@ -139,7 +139,7 @@ def only_list(program, state, cells, word):
     return only
 
 
-@njit(nogil=True)
+@subroutine
 def write_common(a, i, end_a, b, j, end_b, out):
     """Write the values that two lists have in common, and return how many.
 
@@ -168,7 +168,7 @@ def write_common(a, i, end_a, b, j, end_b, out):
     return common
 
 
-@njit(nogil=True)
+@subroutine
 def collect_single(program, state, cells, block, proposer, without, room, counters):
     """As `collect_lists` where each participant has one list of one weight; its ``weight`` holds.
 
@@ -200,7 +200,7 @@ def collect_single(program, state, cells, block, proposer, without, room, counte
     return weight != OVERFLOWED, high - low, weight
 
 
-@njit(nogil=True)
+@subroutine
 def length_of(program, state, cells, word):
     """Return how many values a participant, whose cursors have been set, has in all its lists."""
     depths = load(program, DEPTHS)
@@ -212,7 +212,7 @@ def length_of(program, state, cells, word):
     return length
 
 
-@njit(nogil=True)
+@subroutine
 def collect_lists(program, state, cells, levels, block, without, room, scratch, counters):
     """Write the product of a block's participants, whose cursors have been set, to ``room``.
 

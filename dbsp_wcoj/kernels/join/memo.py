@@ -13,8 +13,8 @@ Reference: Olteanu, Závodný. Size bounds for factorised representations of que
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import inlined, subroutine
 from dbsp_wcoj.kernels.join.program import (
     FIRST_SUM,
     GENERATION,
@@ -30,20 +30,20 @@ from dbsp_wcoj.kernels.memory import load, store
 LEVELS_BITS = 16
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def entry_of(value, level):
     """Where the sum of a level for a value of its separator is kept."""
     mixed = (np.uint64(value) + np.uint64(level)) * np.uint64(0x9E3779B97F4A7C15)
     return FIRST_SUM + SUM_WORDS * np.int64((mixed >> np.uint64(40)) & np.uint64(MOST_SUMS - 1))
 
 
-@njit(nogil=True, inline="always")
+@inlined
 def owner_of(sums, level):
     """What marks the entries of a level of the running join."""
     return (load(sums, GENERATION) << LEVELS_BITS) | level
 
 
-@njit(nogil=True)
+@subroutine
 def recall(sums, level, value):
     """Return whether the sum is remembered, and it."""
     entry = entry_of(value, level)
@@ -52,7 +52,7 @@ def recall(sums, level, value):
     return found, load(sums, entry + SUM)
 
 
-@njit(nogil=True)
+@subroutine
 def remember(sums, level, value, total):
     """Keep a sum."""
     entry = entry_of(value, level)

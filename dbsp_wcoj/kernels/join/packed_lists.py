@@ -19,9 +19,8 @@ where its pairs begin and where its children begin (and so once more for the end
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
 from dbsp_wcoj.kernels.join.program import MARK_WORDS
 from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
@@ -89,7 +88,7 @@ def pack(run, packed):
     return True
 
 
-@njit(nogil=True)
+@subroutine
 def mark_words(marks, values, first, last, lowest, erase):
     """Mark or erase the values ``[first, last)`` in the bitmap whose first word is ``lowest``."""
     for position in range(first, last):
@@ -101,7 +100,7 @@ def mark_words(marks, values, first, last, lowest, erase):
             store(marks, word, load(marks, word) | (np.int64(1) << (value & 63)))
 
 
-@njit(nogil=True)
+@subroutine
 def seek_word(packed, pair, end, word):
     """Return the first pair in ``[pair, end)`` whose word is at least ``word``."""
     low, high = np.int64(0), (end - pair) >> 1
@@ -114,7 +113,7 @@ def seek_word(packed, pair, end, word):
     return pair + 2 * low
 
 
-@njit(nogil=True)
+@subroutine
 def count_packed(marks, lowest, highest, packed, pair, end):
     """Return how many values of a packed list are marked in the words ``lowest`` to ``highest``."""
     if end - pair > 2 * NARROWED:
@@ -130,7 +129,7 @@ def count_packed(marks, lowest, highest, packed, pair, end):
     return common
 
 
-@njit(nogil=True)
+@subroutine
 def look_up(run, packed, values, position, size, low, high, found):
     """Write where ``packed`` describes the nodes of some values; return how many have one.
 
@@ -167,7 +166,7 @@ def look_up(run, packed, values, position, size, low, high, found):
     return written
 
 
-@njit(nogil=True)
+@subroutine
 def sum_packed(packed, marks, room, fixed, first, last, values, start, end, low, high):
     """Sum over the values that have a node in the packed run: the common values of two lists.
 

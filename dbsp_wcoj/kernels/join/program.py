@@ -20,12 +20,15 @@ DRIVER = 9  # the atom whose rows bind the first DRIVEN levels (`dbsp_wcoj.kerne
 DRIVEN = 10
 PROGRAM_WORDS = 11
 
-# A level's block: SEPARATOR, SUMMED, participants, (atom, depth, last)*, comparisons, (operator,
-# kind, value)*. SEPARATOR is the level of the one bound variable that the sum over this level and
-# all after it depends on, or -1: the sum is then remembered for each of its values.
+# A level's block: SEPARATOR, SUMMED, SUM_KERNEL, participants, (atom, depth, last)*, comparisons,
+# (operator, kind, value)*. SEPARATOR is the level of the one bound variable that the sum over this
+# level and all after it depends on, or -1: the sum is then remembered for each of its values.
+# SUM_KERNEL is the address of the kernel that sums, 0 where none does
+# (`dbsp_wcoj.kernels.join.calls`).
 SEPARATOR = 0
 SUMMED = 1
-PARTICIPANTS = 2
+SUM_KERNEL = 2
+PARTICIPANTS = 3
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 

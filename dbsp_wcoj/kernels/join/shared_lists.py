@@ -5,8 +5,8 @@ Then the values of the one before the last are those of the intersection that th
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.join.program import (
     CELL_BYTES,
     DEPTHS,
@@ -22,7 +22,7 @@ from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage import run_layout as layout
 
 
-@njit(nogil=True)
+@subroutine
 def next_list(state, cells, depths, depth, slot, end):
     """Return the first of the slots from ``slot`` on that has a list, or ``end``."""
     while slot < end:
@@ -33,7 +33,7 @@ def next_list(state, cells, depths, depth, slot, end):
     return end
 
 
-@njit(nogil=True)
+@subroutine
 def read_alike(program, state, cells, word, other_word):
     """Whether two participants read the very same lists."""
     depths = load(program, DEPTHS)
@@ -53,7 +53,7 @@ def read_alike(program, state, cells, word, other_word):
     return slot == end and other_slot == other_end
 
 
-@njit(nogil=True)
+@subroutine
 def are_leaves(program, state, cells, block):
     """Whether all that is complete at a level is so at the leaves of its runs."""
     depths = load(program, DEPTHS)
@@ -70,7 +70,7 @@ def are_leaves(program, state, cells, block):
     return True
 
 
-@njit(nogil=True)
+@subroutine
 def are_shared(program, state, cells, block, fixed, moving):
     """Whether the level reads just the lists that the product is made of, and compares nothing."""
     first = block + PARTICIPANTS + 1

@@ -5,11 +5,10 @@ of them and adds up their totals.
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
+from dbsp_wcoj.kernels.join.calls import call_join
 from dbsp_wcoj.kernels.join.cursors import HIGHEST, LOWEST
-from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.program import (
     DELTA,
     NO_PAUSE,
@@ -21,10 +20,12 @@ from dbsp_wcoj.kernels.join.program import (
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
-# batch[...]: the number of terms, the address of the deltas, then for each term:
+# batch[...]: the number of terms, the addresses of the deltas and of the kernel
+# `dbsp_wcoj.kernels.join.join`, then for each term:
 TERMS = 0
 DELTAS = 1
-FIRST_TERM = 2
+JOIN = 2
+FIRST_TERM = 3
 PROGRAM = 0
 SOURCES = 1
 FACTORS = 2
@@ -34,7 +35,7 @@ RUNS = 5  # address of the count of its runs
 TERM_WORDS = 6
 
 
-@njit(nogil=True)
+@subroutine
 def is_zero(sources, factors, deltas):
     """Return whether a factor of a product reads no run at all."""
     for factor in range(factors):
@@ -48,7 +49,7 @@ def is_zero(sources, factors, deltas):
     return False
 
 
-@njit(nogil=True)
+@subroutine
 def total_of(batch, state, marks, sums):
     """Add up the totals of all products of a batch; see `join_totals`."""
     deltas = load(batch, DELTAS)
@@ -61,21 +62,10 @@ def total_of(batch, state, marks, sums):
             continue
         joins += load(term, JOINS)
         store(load(term, RUNS), 0, load(load(term, RUNS), 0) + 1)
-        status, _, part = join(
-            load(term, PROGRAM),
-            sources,
-            deltas,
-            LOWEST,
-            HIGHEST,
-            np.int64(0),
-            state,
-            np.int64(0),
-            np.int64(0),
-            marks,
-            sums,
-            load(term, COUNTERS),
-            np.int64(NO_PAUSE),
-        )
+        start, no_rows = np.int64(0), np.int64(0)
+        asked = (load(term, PROGRAM), sources, deltas, LOWEST, HIGHEST, start)
+        room = (state, no_rows, no_rows, marks, sums, load(term, COUNTERS), np.int64(NO_PAUSE))
+        status, _, part = call_join(load(batch, JOIN), asked + room)
         if status == OVERFLOW:
             return OVERFLOWED, joins
         total = add(total, part)

@@ -13,13 +13,12 @@ much longer than the marked one.
 """
 
 import numpy as np
-from numba import njit
 
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.join.cursors import (
     HIGHEST,
     LOWEST,
     bind_value,
-    count_up,
     enter,
     excluded,
     next_value,
@@ -47,7 +46,7 @@ from dbsp_wcoj.kernels.join.program import (
     VALUE,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import count_up, load, store
 from dbsp_wcoj.kernels.storage import run_layout as layout
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import add, fits, multiply
@@ -58,8 +57,15 @@ MARKED_USES = 4
 # A list longer than this many times the marked one is galloped through instead of scanned.
 SCAN_RATIO = 32
 
+# No literals, for each of which numba would compile what is called with it.
+NONE = np.int64(0)
+FROM_CURSOR = np.int64(POSITION)
+WHOLE_LIST = np.int64(LOW)
+# The proposer of a level whose cursors have not been set.
+NO_PROPOSER = np.int64(-1)
 
-@njit(nogil=True)
+
+@subroutine
 def set_marks(marks, values, first, last, lowest, erase):
     """Mark or erase the values ``[first, last)`` in the bitmap whose first bit is ``lowest``."""
     for position in range(first, last):
@@ -71,7 +77,7 @@ def set_marks(marks, values, first, last, lowest, erase):
             store(marks, word, load(marks, word) | (np.int64(1) << (bit & 63)))
 
 
-@njit(nogil=True)
+@subroutine
 def count_marked(marks, lowest, highest, values, first, last):
     """Return how many of the values ``[first, last)`` are marked, ``lowest`` to ``highest``."""
     if load(values, first) < lowest:
@@ -85,7 +91,7 @@ def count_marked(marks, lowest, highest, values, first, last):
     return common
 
 
-@njit(nogil=True)
+@subroutine
 def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, lowest, highest):
     """Return the sum of the products of the weights of the common values of two lists.
 
@@ -105,7 +111,7 @@ def multiply_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, marks, 
     return dot_checked(values_a, run_a, i, end_a, values_b, run_b, j, end_b)
 
 
-@njit(nogil=True)
+@subroutine
 def choose_marked(program, state, cells, block, inner, count):
     """Return the cell of the list to mark, or 0.
 
@@ -139,8 +145,8 @@ def choose_marked(program, state, cells, block, inner, count):
     return np.int64(0)
 
 
-@njit(nogil=True)
-def sum_pairs(program, state, cells, levels, level, proposer, count, marks, counters):
+@compiled
+def sum_pairs(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
     """Return the sum over all extensions of ``level`` and of the innermost level
     after it, of the product of the weights that they bind.
 
@@ -179,7 +185,7 @@ def sum_pairs(program, state, cells, levels, level, proposer, count, marks, coun
     return total
 
 
-@njit(nogil=True)
+@subroutine
 def sum_one(program, state, cells, block):
     """Return the sum of the weights of all extensions of the only participant."""
     depths = load(program, DEPTHS)
@@ -196,7 +202,45 @@ def sum_one(program, state, cells, block):
     return total
 
 
-@njit(nogil=True)
+@compiled
+def sum_last(program, state, cells, levels, level, proposer, count, least, most, marks, counters):
+    """As `sum_pairs`, for the innermost level where two atoms meet at their leaves.
+
+    Where the cursors have not been set, for nothing restricts them, ``proposer`` is `NO_PROPOSER`.
+    """
+    first = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
+    depths = load(program, DEPTHS)
+    word = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
+    left, left_depth = load(program, word), load(program, word + 1)
+    word += PARTICIPANT_WORDS
+    right, right_depth = load(program, word), load(program, word + 1)
+    total = np.int64(0)
+    lefts = np.int64(0)
+    rights = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
+        a = cells + CELL_BYTES * (slot * depths + left_depth)
+        i, end_a = load(a, first), load(a, first + 1)
+        if i >= end_a:
+            continue
+        run_a, values_a = load(a, RUN), load(a, VALUES)
+        lefts += end_a - i
+        rights = np.int64(0)
+        for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
+            b = cells + CELL_BYTES * (other * depths + right_depth)
+            j, end_b = load(b, first), load(b, first + 1)
+            if j >= end_b:
+                continue
+            rights += end_b - j
+            part = multiply_lists(
+                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, NONE, NONE, NONE
+            )
+            total = add(total, part)
+    count_up(counters, PROPOSALS, min(lefts, rights))
+    count_up(counters, INTERSECTIONS, min(lefts, rights))
+    return total
+
+
+@subroutine
 def sum_two(program, state, cells, block, marked, marks, lowest, highest):
     """Return the sum over the common extensions of two participants at their leaves.
 
@@ -247,7 +291,7 @@ def sum_two(program, state, cells, block, marked, marks, lowest, highest):
                     load(b, VALUES),
                     j,
                     end_b,
-                    marks if a == marked else np.int64(0),
+                    marks if a == marked else NONE,
                     lowest,
                     highest,
                 )

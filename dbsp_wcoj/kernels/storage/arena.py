@@ -5,12 +5,12 @@ them are made by one, in one buffer, and so is adding them to the tails of the s
 """
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.memory import load, store, words_at
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
+from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_few
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
@@ -26,13 +26,13 @@ RUN = 1  # address of the newest run that was built
 COLUMNS = 2  # then the columns in its order
 
 
-@njit(nogil=True)
+@subroutine
 def order_at(arena, index):
     """Return the address of the entry of an order."""
     return arena + 8 * (FIRST_ORDER + index * (COLUMNS + load(arena, ARITY)))
 
 
-@njit(nogil=True)
+@subroutine
 def has_room(arena, rows):
     """Return whether there is room for the runs of so many rows and the tails with them."""
     needed = load(arena, FREE)
@@ -43,7 +43,7 @@ def has_room(arena, rows):
     return needed <= load(arena, ROOM_WORDS)
 
 
-@njit(nogil=True)
+@subroutine
 def build_runs(arena, columns, weights):
     """Build the runs of at most `dbsp_wcoj.kernels.storage.sort.FEW` sorted rows; return the words
     taken.
@@ -52,7 +52,6 @@ def build_runs(arena, columns, weights):
     """
     arity, rows = columns.shape
     words = words_of_run(arity, rows)
-    no_scratch = np.empty((1, 1), np.int64)
     free = load(arena, ROOM) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
         entry = order_at(arena, index)
@@ -62,13 +61,13 @@ def build_runs(arena, columns, weights):
         if is_prefix(order):
             build_run(columns, order, weights, run)
         else:
-            sorted_columns, sorted_weights = sort_rows(columns, weights, order, no_scratch)
+            sorted_columns, sorted_weights = sort_few(columns, weights, order)
             build_run(sorted_columns, order, sorted_weights, run)
         free += 8 * words
     return words * load(arena, ORDERS)
 
 
-@njit(nogil=True)
+@subroutine
 def add_runs(arena, taken):
     """Add the newest runs to the tails of their spines.
 

@@ -14,9 +14,9 @@ Cost: O(rows) words copied for disjoint ranges; O(log) per switch between the tw
 """
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.memory import words_at
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
@@ -41,22 +41,26 @@ ENTRY = 2
 CAPACITY_WEIGHTS = 3
 CURSORS = 4  # then per level: cursor and end in a, cursor and end in b, nodes written
 CURSOR_WORDS = 5
+# Where the cursor in a and the cursor in b are. No literals, for each of which numba would compile
+# what is called with it.
+LEFT = np.int64(0)
+RIGHT = np.int64(2)
 
 WALK = 0
 FILL = 1
 DONE = 2
 
 # Fuel enough for any merge.
-UNBOUNDED = 1 << 62
+UNBOUNDED = np.int64(1 << 62)
 
 
-@njit(nogil=True)
+@subroutine
 def header(level):
     """Return the header word at which the entry of ``level`` starts."""
     return LEVELS + LEVEL_WORDS * level
 
 
-@njit(nogil=True)
+@subroutine
 def keep_weights(out, start, rows):
     """Start storing weights: the ``rows`` leaves written so far all have the uniform one."""
     total = np.int64(0)
@@ -66,7 +70,7 @@ def keep_weights(out, start, rows):
     out[WEIGHTS] = start
 
 
-@njit(nogil=True)
+@subroutine
 def copy_siblings(run, out, level, first, last, state):
     """Copy the nodes ``[first, last)`` of ``level`` and all below them to the end of ``out``."""
     arity = run[ARITY]
@@ -93,7 +97,7 @@ def copy_siblings(run, out, level, first, last, state):
             copy_weights(run, out, first, last, written, state)
 
 
-@njit(nogil=True)
+@subroutine
 def copy_weights(run, out, first, last, written, state):
     """Append the weights of the leaves ``[first, last)`` of ``run`` after ``written`` leaves."""
     source = run[WEIGHTS]
@@ -122,7 +126,7 @@ def copy_weights(run, out, first, last, written, state):
                 out[target + written + i] = total
 
 
-@njit(nogil=True)
+@subroutine
 def gallop(run, position, end, value):
     """Return the first word in ``[position, end)`` of ``run`` that is at least ``value``."""
     if position >= end or run[position] >= value:
@@ -143,7 +147,7 @@ def gallop(run, position, end, value):
     return low
 
 
-@njit(nogil=True)
+@subroutine
 def leaves_below(run, level, first, last):
     """Return how many rows lie under the nodes ``[first, last)`` of ``level``."""
     for depth in range(level, run[ARITY] - 1):
@@ -153,7 +157,7 @@ def leaves_below(run, level, first, last):
     return last - first
 
 
-@njit(nogil=True)
+@subroutine
 def open_merge(a, b, out):
     """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
     arity = a[ARITY]
@@ -181,7 +185,7 @@ def open_merge(a, b, out):
     return state
 
 
-@njit(nogil=True)
+@subroutine
 def copy_some(run, out, level, side, limit, state, fuel):
     """Copy siblings up to position ``limit`` from one run, about ``fuel`` rows; return the cost.
 
@@ -212,7 +216,7 @@ def copy_some(run, out, level, side, limit, state, fuel):
     return rows + 1
 
 
-@njit(nogil=True)
+@subroutine
 def walk(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
     arity = a[ARITY]
@@ -235,15 +239,15 @@ def walk(a, b, out, state, fuel):
         values_a = a[entry + LEVEL_VALUES]
         values_b = b[entry + LEVEL_VALUES]
         if j == end_b:
-            fuel -= copy_some(a, out, level, 0, end_a, state, fuel)
+            fuel -= copy_some(a, out, level, LEFT, end_a, state, fuel)
         elif i == end_a:
-            fuel -= copy_some(b, out, level, 2, end_b, state, fuel)
+            fuel -= copy_some(b, out, level, RIGHT, end_b, state, fuel)
         elif a[values_a + i] < b[values_b + j]:
             limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
-            fuel -= copy_some(a, out, level, 0, limit, state, fuel)
+            fuel -= copy_some(a, out, level, LEFT, limit, state, fuel)
         elif b[values_b + j] < a[values_a + i]:
             limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
-            fuel -= copy_some(b, out, level, 2, limit, state, fuel)
+            fuel -= copy_some(b, out, level, RIGHT, limit, state, fuel)
         else:
             written = state[place + 4]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
@@ -264,7 +268,7 @@ def walk(a, b, out, state, fuel):
     return fuel
 
 
-@njit(nogil=True)
+@subroutine
 def add_leaves(a, b, out, i, j, written, state):
     """Write the sum of leaf ``i`` of ``a`` and leaf ``j`` of ``b``, unless it is zero."""
     weight = np.int64(0)
@@ -284,7 +288,7 @@ def add_leaves(a, b, out, i, j, written, state):
     state[CURSORS + CURSOR_WORDS * (a[ARITY] - 1) + 4] = written + 1
 
 
-@njit(nogil=True)
+@subroutine
 def work_merge(a, b, out, state, fuel):
     """Do about ``fuel`` rows of the merge into ``out``; return whether it is done."""
     arity = a[ARITY]

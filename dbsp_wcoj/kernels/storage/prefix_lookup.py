@@ -12,9 +12,8 @@ the walk start there, or at the delta's first row if that comes before.
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_OFFSETS,
@@ -29,7 +28,7 @@ from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, difference
 
 
-@njit(nogil=True)
+@subroutine
 def lower_to_first(run, values, offsets, k, first, bound):
     """Lower ``bound`` to the first row of ``run`` from node ``first`` on, if that is less."""
     depth = bound.shape[0]

@@ -4,8 +4,7 @@ Cost: `seek` is O(log distance) from the cursor (galloping), `root_seek` O(1) ex
 spread values and never worse than a binary search.
 """
 
-from numba import njit
-
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     DIRECTORY,
@@ -19,7 +18,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.values.arithmetic import difference
 
 
-@njit(nogil=True)
+@subroutine
 def bisect(values, low, high, value):
     """Return the first position in ``[low, high)`` whose value is at least ``value``."""
     while low < high:
@@ -31,7 +30,7 @@ def bisect(values, low, high, value):
     return low
 
 
-@njit(nogil=True)
+@subroutine
 def seek(values, low, high, value):
     """As `bisect`, galloping from ``low``: O(log of the distance moved)."""
     if low >= high or load(values, low) >= value:
@@ -46,7 +45,7 @@ def seek(values, low, high, value):
     return bisect(values, below + 1, min(probe, high), value)
 
 
-@njit(nogil=True)
+@subroutine
 def root_seek(run, low, high, value):
     """As `seek` for level 0 of ``run``, which has a directory when it is long."""
     values = run + (load(run, LEVELS + LEVEL_VALUES) << 3)
@@ -72,7 +71,7 @@ def root_seek(run, low, high, value):
     return bisect(values, first, last, value)
 
 
-@njit(nogil=True)
+@subroutine
 def root_find(run, low, high, value):
     """Return ``(position, found)`` of a value at level 0 of ``run``; none where it is not found.
 

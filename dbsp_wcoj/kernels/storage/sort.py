@@ -10,9 +10,8 @@ own allocator does not, and faulting in small ones costs as much as the sort.
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 # Up to this many rows insertion sort beats counting buckets.
@@ -26,12 +25,14 @@ WIDEST_DIGIT = 11
 # Of fewer rows than this, counting so many buckets takes longer than one more pass.
 MANY = 2048
 DIGIT_OF_FEW = 8
+# Not a literal: numba compiles a function once more for each literal that it is called with.
+FIRST_BIT = np.int64(0)
 
 OK = 0
 OVERFLOW = 1
 
 
-@njit(nogil=True)
+@subroutine
 def precedes(columns, order, i, j):
     """Return -1, 0 or 1 as row ``i`` is before, equal to or after row ``j`` in column order."""
     for k in range(order.shape[0]):
@@ -44,7 +45,7 @@ def precedes(columns, order, i, j):
     return 0
 
 
-@njit(nogil=True)
+@subroutine
 def key_shifts(columns, order):
     """Return ``(lowest, shifts, bits)``: the packing of a row, or bits > 64 when none exists.
 
@@ -71,7 +72,7 @@ def key_shifts(columns, order):
     return lowest, shifts, bits
 
 
-@njit(nogil=True)
+@subroutine
 def pack_rows(columns, order, lowest, shifts, keys):
     """Write one uint64 key per row."""
     rows = columns.shape[1]
@@ -85,7 +86,7 @@ def pack_rows(columns, order, lowest, shifts, keys):
     return keys
 
 
-@njit(nogil=True)
+@subroutine
 def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     """Stable sort of ``keys`` by their bits ``[low_bit, high_bit)``; ``payload`` follows, if any.
 
@@ -128,20 +129,28 @@ def radix_sort(keys, other_keys, payload, other_payload, low_bit, high_bit):
     return keys, payload
 
 
-@njit(nogil=True)
+@subroutine
+def permutation_of_few(columns, order):
+    """As `row_permutation`, by insertion: for at most `FEW` rows."""
+    rows = columns.shape[1]
+    permutation = np.arange(rows)
+    for i in range(1, rows):
+        row = permutation[i]
+        j = i
+        while j > 0 and precedes(columns, order, permutation[j - 1], row) > 0:
+            permutation[j] = permutation[j - 1]
+            j -= 1
+        permutation[j] = row
+    return permutation
+
+
+@subroutine
 def row_permutation(columns, order):
     """Return the stable permutation that sorts rows of any width by ``order``."""
     rows = columns.shape[1]
-    permutation = np.arange(rows)
     if rows <= FEW:
-        for i in range(1, rows):
-            row = permutation[i]
-            j = i
-            while j > 0 and precedes(columns, order, permutation[j - 1], row) > 0:
-                permutation[j] = permutation[j - 1]
-                j -= 1
-            permutation[j] = row
-        return permutation
+        return permutation_of_few(columns, order)
+    permutation = np.arange(rows)
     for k in range(order.shape[0] - 1, -1, -1):
         lowest, _, bits = key_shifts(columns, order[k : k + 1])
         if bits == 0:
@@ -151,21 +160,21 @@ def row_permutation(columns, order):
         for i in range(rows):
             keys[i] = np.uint64(columns[order[k], permutation[i]]) - low
         keys, permutation = radix_sort(
-            keys, np.empty(rows, np.uint64), permutation, np.empty(rows, np.int64), 0, bits
+            keys, np.empty(rows, np.uint64), permutation, np.empty(rows, np.int64), FIRST_BIT, bits
         )
     return permutation
 
 
-@njit(nogil=True)
+@subroutine
 def is_sorted(columns, order):
     """Return whether rows are strictly increasing in the column order."""
-    row = 1
+    row = np.int64(1)
     while row < columns.shape[1] and precedes(columns, order, row - 1, row) < 0:
         row += 1
     return row >= columns.shape[1]
 
 
-@njit(nogil=True)
+@subroutine
 def unpack_rows(keys, order, lowest, shifts, bits, columns):
     """Write the rows of sorted ``keys`` to ``columns``."""
     arity = order.shape[0]
@@ -201,9 +210,9 @@ def consolidate(columns, weights, scratch):
     arity, rows = columns.shape
     order = np.arange(arity)
     if is_sorted(columns, order):
-        if np.all(weights != 0):
-            return columns, weights, OK
-        return drop_zeros(columns, weights)
+        if has_zeros(weights):
+            return drop_zeros(columns, weights, rows)
+        return columns, weights, OK
     if rows > FEW:
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
@@ -223,10 +232,10 @@ def consolidate(columns, weights, scratch):
         summed[kept] = weights[row]
         for k in range(arity):
             result[k, kept] = columns[k, row]
-    return drop_zeros(result[:, : kept + 1], summed[: kept + 1])
+    return drop_zeros(result, summed, kept + 1)
 
 
-@njit(nogil=True)
+@subroutine
 def all_ones(weights):
     """Return whether every weight is 1."""
     ones = True
@@ -235,11 +244,32 @@ def all_ones(weights):
     return ones
 
 
-@njit(nogil=True)
-def drop_zeros(columns, weights):
-    """Return ``(columns, weights, OK)`` without the rows of weight zero, in arrays of their own."""
-    arity, rows = columns.shape
-    kept = np.count_nonzero(weights)
+@subroutine
+def has_zeros(weights):
+    """Return whether a weight is 0."""
+    zeros = False
+    for i in range(weights.shape[0]):
+        zeros |= weights[i] == 0
+    return zeros
+
+
+@subroutine
+def copy_weights(weights, out):
+    """Write the first weights to ``out``, as many as it has room for."""
+    for i in range(out.shape[0]):
+        out[i] = weights[i]
+
+
+@subroutine
+def drop_zeros(columns, weights, rows):
+    """Return ``(columns, weights, OK)`` of the first rows, without those of weight zero.
+
+    The arrays are new.
+    """
+    arity = columns.shape[0]
+    kept = np.int64(0)
+    for i in range(rows):
+        kept += weights[i] != 0
     result = np.empty((arity, kept), np.int64)
     summed = np.empty(kept, np.int64)
     place = 0
@@ -252,14 +282,14 @@ def drop_zeros(columns, weights):
     return result, summed, OK
 
 
-@njit(nogil=True)
+@subroutine
 def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     """`consolidate` by packed keys."""
     rows = columns.shape[1]
     keys = scratch[0].view(np.uint64)
     pack_rows(columns, order, lowest, shifts, keys)
     payload = scratch[2, :0] if all_ones(weights) else scratch[2]
-    payload[:] = weights[: payload.shape[0]]
+    copy_weights(weights, payload)
     keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
     if status == OVERFLOW:
         return columns, weights, OVERFLOW
@@ -271,7 +301,7 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     return result, summed.copy(), OK
 
 
-@njit(nogil=True)
+@subroutine
 def sum_keys(keys, other_keys, weights, other_weights, bits):
     """Sort keys of so many bits, add the weights of equal ones, drop those of weight zero.
 
@@ -280,13 +310,13 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
     Returns:
         ``(keys, weights, status)``, in arrays that were given; no weights where each is 1.
     """
-    keys, weights = radix_sort(keys, other_keys, weights, other_weights, 0, bits)
+    keys, weights = radix_sort(keys, other_keys, weights, other_weights, FIRST_BIT, bits)
     rows = keys.shape[0]
     repeated = False
     for i in range(1, rows):
         repeated |= keys[i] == keys[i - 1]
     ones = weights.shape[0] == 0
-    if not repeated and (ones or np.all(weights != 0)):
+    if not repeated and (ones or not has_zeros(weights)):
         return keys, weights, OK
     summed = np.ones(rows, np.int64) if ones else weights
     kept = 0
@@ -304,7 +334,7 @@ def sum_keys(keys, other_keys, weights, other_weights, bits):
     return keys[:kept], summed[:kept], OK
 
 
-@njit(nogil=True)
+@subroutine
 def sort_rows(columns, weights, order, scratch):
     """Return ``(columns, weights)`` with the rows sorted in another column order.
 
@@ -324,16 +354,28 @@ def sort_rows(columns, weights, order, scratch):
             for start in range(arity - 1, -1, -1):
                 if is_prefix(order[start:]):
                     first = start
-            low_bit = 0 if first == arity else shifts[first - 1]
+            low_bit = FIRST_BIT if first == arity else shifts[first - 1]
             ones = all_ones(weights)
             payload = scratch[2, :0] if ones else scratch[2]
-            payload[:] = weights[: payload.shape[0]]
+            copy_weights(weights, payload)
             other_keys = scratch[1].view(np.uint64)
             keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
             result = scratch[SCRATCH:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
             return result, weights if ones else payload
-    permutation = row_permutation(columns, order)
+    return rows_at(columns, weights, row_permutation(columns, order))
+
+
+@subroutine
+def sort_few(columns, weights, order):
+    """As `sort_rows`, for at most `FEW` rows."""
+    return rows_at(columns, weights, permutation_of_few(columns, order))
+
+
+@subroutine
+def rows_at(columns, weights, permutation):
+    """Return ``(columns, weights)`` of the rows at some places, in arrays of their own."""
+    arity, rows = columns.shape
     result = np.empty((arity, rows), np.int64)
     moved = np.empty(rows, np.int64)
     for i in range(rows):
@@ -378,7 +420,7 @@ def write_rows(keys, lowest, shifts, bits, columns, first):
     unpack_rows(keys, np.arange(columns.shape[0]), lowest, shifts, bits, some)
 
 
-@njit(nogil=True)
+@subroutine
 def is_prefix(order):
     """Return whether ``order`` is 0, 1, 2, …"""
     k = 0

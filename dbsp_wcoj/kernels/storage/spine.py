@@ -4,8 +4,9 @@ A run is immutable, so the sum of the tail and a step's run is a new run that ta
 in the table. While the tail has a few rows that is cheaper than to read one run more in each join.
 """
 
-from numba import carray, njit
+from numba import carray
 
+from dbsp_wcoj.kernels.compiled import subroutine
 from dbsp_wcoj.kernels.memory import load, store, words_at
 from dbsp_wcoj.kernels.storage.merge import UNBOUNDED, open_merge, work_merge
 from dbsp_wcoj.kernels.storage.run_layout import ARITY, MAX_ABS_WEIGHT, ROWS
@@ -26,13 +27,13 @@ TABLE_WORDS = TAIL_ROWS + 4
 MOST_TAIL_ROWS = 96
 
 
-@njit(nogil=True)
+@subroutine
 def is_full(table):
     """Return whether the spine of a table has to be settled before it grows on."""
     return load(table, TAIL_ROWS) > MOST_TAIL_ROWS
 
 
-@njit(nogil=True)
+@subroutine
 def add_to_tail(table, run, room):
     """Add a run to the tail; the sum is written to ``room`` if there is a tail.
 

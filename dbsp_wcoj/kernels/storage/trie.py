@@ -4,9 +4,8 @@ Both are linear; rows are ``(arity, n)`` int64 columns, strictly increasing row 
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY,
@@ -28,7 +27,7 @@ from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
 from dbsp_wcoj.kernels.values.arithmetic import difference, wrapping_add
 
 
-@njit(nogil=True)
+@subroutine
 def directory_shift(lowest, highest, nodes):
     """Return the smallest shift for which the directory has at most ``2 * nodes + 2`` entries."""
     shift = 0
@@ -38,7 +37,7 @@ def directory_shift(lowest, highest, nodes):
     return shift
 
 
-@njit(nogil=True)
+@subroutine
 def directory_fill(run, entry, fuel):
     """Fill directory entries from ``entry`` on, at most ``fuel``; return the next entry."""
     values = run[LEVELS + LEVEL_VALUES]
@@ -60,7 +59,7 @@ def directory_fill(run, entry, fuel):
     return entry
 
 
-@njit(nogil=True)
+@subroutine
 def directory_open(run, start):
     """Place the directory at word ``start``; return the first word after it."""
     nodes = run[LEVELS + LEVEL_SIZE]
@@ -80,7 +79,7 @@ def directory_open(run, start):
     return start + run[DIRECTORY_SIZE]
 
 
-@njit(nogil=True)
+@subroutine
 def mark_changes(column, begins, marked):
     """Mark the rows that are marked in ``begins``, or whose value is not that of the row before."""
     marked[0] = True
@@ -88,7 +87,7 @@ def mark_changes(column, begins, marked):
         marked[i] = begins[i] | (column[i] != column[i - 1])
 
 
-@njit(nogil=True)
+@subroutine
 def build_run(columns, order, weights, run):
     """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
 
@@ -126,7 +125,9 @@ def build_run(columns, order, weights, run):
             run[header + LEVEL_SIZE] = rows
             end += rows
             continue
-        nodes = np.count_nonzero(begins)
+        nodes = np.int64(0)
+        for i in range(rows):
+            nodes += begins[i]
         offsets = end + nodes
         node = 0
         child = 0
@@ -152,7 +153,7 @@ def build_run(columns, order, weights, run):
         end = offsets + nodes + 1
     end = directory_open(run, end)
     if run[DIRECTORY] > 0:
-        directory_fill(run, 0, np.int64(1) << 62)
+        directory_fill(run, np.int64(0), np.int64(1) << 62)
     run[WEIGHTS] = 0
     if not uniform:
         run[WEIGHTS] = end
@@ -163,7 +164,7 @@ def build_run(columns, order, weights, run):
         run[end + rows] = total
 
 
-@njit(nogil=True)
+@subroutine
 def described(run):
     """Return ``(address, rows, largest absolute weight)``, what Python wants to know of a run."""
     return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]
@@ -174,7 +175,7 @@ def run_words(arity: int, rows: int) -> int:
     return LEVELS + LEVEL_WORDS * arity + (2 * arity + 3) * (rows + 1) + 4
 
 
-words_of_run = njit(nogil=True)(run_words)
+words_of_run = subroutine(run_words)
 
 
 @compiled

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from dbsp_wcoj.kernels.compiled import subroutine
 
 __all__ = ["big_endian", "copy", "digest", "put_word", "same", "word"]
 
@@ -83,7 +85,7 @@ def reversed_bytes(typingctx: Any, value: Any) -> Any:
     return types.int64(types.int64), codegen
 
 
-@njit(nogil=True)
+@subroutine
 def digest(address, length):
     """Return a hash of 64 bits, all of them good."""
     state = np.int64(_SECOND)
@@ -107,7 +109,7 @@ def digest(address, length):
     return mix(_FIRST ^ length, mix(a ^ _FIRST, b ^ state))
 
 
-@njit(nogil=True)
+@subroutine
 def same(x, y, length):
     """Tell whether two strings of one length are equal."""
     if length >= 8:
@@ -125,7 +127,7 @@ def same(x, y, length):
     return True
 
 
-@njit(nogil=True)
+@subroutine
 def copy(source, target, length):
     """Copy a string to where it does not overlap."""
     if length >= 8:
@@ -142,7 +144,7 @@ def copy(source, target, length):
             put_byte(target + i, byte(source + i))
 
 
-@njit(nogil=True)
+@subroutine
 def big_endian(address, length):
     """Return the first eight bytes, filled up with zeros, as a big-endian unsigned number."""
     if length >= 8:

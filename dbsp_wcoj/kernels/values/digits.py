@@ -11,9 +11,8 @@ that are not zero are kept.
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, subroutine
 
 # Digits of the longest sum: 2098 bits of a double's range, 64 + 64 of weights and their totals, and
 # the room in which `rounded_sums` divides.
@@ -23,7 +22,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
 
-@njit(nogil=True)
+@subroutine
 def magnitude(words, i, limbs):
     """Write the digits of the absolute value of number ``i``; return whether it is negative."""
     count = words.shape[0]
@@ -93,7 +92,7 @@ def split_numbers(words, shifts, weights, places, digits, amounts):
     return written
 
 
-@njit(nogil=True)
+@subroutine
 def carried(digits, amounts, first, last, base, limbs):
     """Write the magnitude of a sum of digits; return ``(negative, digits written)``.
 
@@ -127,7 +126,7 @@ def carried(digits, amounts, first, last, base, limbs):
     return True, size
 
 
-@njit(nogil=True)
+@subroutine
 def stripped(limbs, size):
     """Return the number of limbs without leading zeros."""
     while size > 0 and limbs[size - 1] == np.uint64(0):
@@ -175,7 +174,7 @@ def whole_sums(places, digits, amounts, words, fits):
             words[j, place] = np.int64(word)
 
 
-@njit(nogil=True)
+@subroutine
 def bit_length(value):
     """Return the number of bits of a uint64."""
     length = 0
@@ -185,7 +184,7 @@ def bit_length(value):
     return length
 
 
-@njit(nogil=True)
+@subroutine
 def divide(limbs, size, divisor):
     """Divide in place by a number of up to 63 bits; return whether a remainder is left."""
     rest = np.uint64(0)
@@ -206,7 +205,7 @@ def divide(limbs, size, divisor):
     return rest != np.uint64(0)
 
 
-@njit(nogil=True)
+@subroutine
 def divide_by_ten(limbs, size, times):
     """Divide in place by ``10**times``; return whether a remainder is left."""
     left = False
@@ -219,7 +218,7 @@ def divide_by_ten(limbs, size, times):
     return left
 
 
-@njit(nogil=True)
+@subroutine
 def rounded(limbs, size, sticky, least):
     """Return the nearest ``(mantissa, exponent)``, half to even.
 

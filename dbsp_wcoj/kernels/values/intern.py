@@ -20,9 +20,8 @@ how an older one is found; `find` reads each slot once and passes over codes tha
 """
 
 import numpy as np
-from numba import njit
 
-from dbsp_wcoj.kernels.compiled import compiled
+from dbsp_wcoj.kernels.compiled import compiled, inlined, subroutine
 from dbsp_wcoj.kernels.memory import prefetch
 from dbsp_wcoj.kernels.values.bytes import big_endian, copy, digest, same, word
 
@@ -33,12 +32,12 @@ BLOCK = 32
 CODES = (1 << 40) - 1
 
 
-@njit(nogil=True)
+@subroutine
 def _address(array):
     return np.int64(array.ctypes.data)
 
 
-@njit(nogil=True)
+@subroutine
 def _probe(hashed, text, length, slots, bounds, arena):
     """Return the slot that has the string, or the free one where it belongs."""
     mask = len(slots) - 1
@@ -52,6 +51,19 @@ def _probe(hashed, text, length, slots, bounds, arena):
                 break
         slot = (slot + 1) & mask
     return slot
+
+
+@inlined
+def _hash(offsets, data, valid, first, stop, slots, mask, hashes):
+    """Hash the strings of a block and ask for their slots; stage one of `intern` and `find`."""
+    masked = len(valid) > 0
+    for i in range(first, stop):
+        if masked and not valid[i]:
+            continue
+        start = word(offsets + 8 * i)
+        hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
+        hashes[i - first] = hashed
+        prefetch(slots, hashed & mask)
 
 
 @compiled
@@ -80,13 +92,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes):
     masked = len(valid) > 0
     while first < rows:
         stop = min(first + BLOCK, rows)
-        for i in range(first, stop):
-            if masked and not valid[i]:
-                continue
-            start = word(offsets + 8 * i)
-            hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
-            hashes[i - first] = hashed
-            prefetch(slots_at, hashed & mask)
+        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 continue
@@ -120,7 +126,7 @@ def intern(given, valid, first, slots, bounds, arena, size, codes):
     return rows, size
 
 
-@njit(nogil=True)
+@subroutine
 def _found(hashed, text, length, slots, bounds, arena, size):
     """Return the code of a string if it is among the first ``size``, else -1."""
     mask = len(slots) - 1
@@ -160,13 +166,7 @@ def find(given, valid, slots, bounds, arena, size, codes):
     masked = len(valid) > 0
     for first in range(0, rows, BLOCK):
         stop = min(first + BLOCK, rows)
-        for i in range(first, stop):
-            if masked and not valid[i]:
-                continue
-            start = word(offsets + 8 * i)
-            hashed = digest(data + start, word(offsets + 8 * i + 8) - start)
-            hashes[i - first] = hashed
-            prefetch(slots_at, hashed & mask)
+        _hash(offsets, data, valid, first, stop, slots_at, mask, hashes)
         for i in range(first, stop):
             if masked and not valid[i]:
                 codes[i] = -1

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from circuits.types.arrow_types import Family, family_of, value_type
 from circuits.types.codecs.arrow_buffers import plain
 from circuits.types.codecs.codec import NULL, Codecs
 from streaming.targets.column_types import plain_type
@@ -35,10 +36,8 @@ def wire_type(type: pa.DataType) -> pa.DataType:
     """
     if Codecs().codec(type).ordered:
         return pa.int64()
-    given = plain_type(type)
-    if types.is_decimal(given) or given in (pa.string(), pa.large_string()):
-        return pa.string()
-    return pa.binary()
+    family = family_of(value_type(type))
+    return pa.binary() if family is Family.BINARY else pa.string()
 
 
 def to_wire(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:

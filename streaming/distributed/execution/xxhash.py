@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types
 
+from circuits.types.arrow_types import Family, family_of
 from streaming.errors import StreamingError
 
 __all__ = ["xxhash64"]
@@ -72,40 +72,46 @@ def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> H
 
 def _column(column: pa.Array, seeds: Words) -> Words:
     type = column.type
-    if types.is_dictionary(type):
-        return _column(column.dictionary_decode(), seeds)
-    if types.is_null(type):
-        return seeds
-    if types.is_date64(type):
-        return _column(column.cast(pa.date32()), seeds)
-    if types.is_boolean(type) or types.is_date32(type):
-        small = column.cast(pa.int32())
-        return _of_4(_numbers(small, np.int32).view(np.uint32).astype(np.uint64), seeds)
-    if types.is_integer(type):
-        return _of_8(_numbers(column.cast(pa.int64()), np.int64).view(np.uint64), seeds)
-    if types.is_floating(type):
-        bits = _numbers(column.cast(pa.float64()), np.float64)
-        plain = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
-        return _of_8(plain.view(np.uint64), seeds)
-    if types.is_timestamp(type):
-        micros = column.cast(pa.timestamp("us", type.tz)).view(pa.int64())
-        return _of_8(_numbers(micros, np.int64).view(np.uint64), seeds)
-    if types.is_time(type):
-        nanos = column.cast(pa.time64("ns")).view(pa.int64())
-        return _of_8(_numbers(nanos, np.int64).view(np.uint64), seeds)
-    if types.is_duration(type):
-        micros = column.cast(pa.duration("us")).view(pa.int64())
-        return _of_8(_numbers(micros, np.int64).view(np.uint64), seeds)
-    if types.is_decimal(type) and type.precision <= 38:  # as many digits as Spark's have
-        words = _sixteen_bytes(column)
-        if type.precision <= 18:
-            return _of_8(np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds)
-        return _of_bytes(*_shortest(words), seeds)
-    if types.is_string(type) or types.is_large_string(type) or types.is_string_view(type):
-        return _of_texts(column, seeds)
-    if types.is_binary(type) or types.is_large_binary(type) or types.is_fixed_size_binary(type):
-        return _of_texts(column, seeds)
+    match family_of(type):
+        case Family.DICTIONARY:
+            return _column(column.dictionary_decode(), seeds)
+        case Family.NULL:
+            return seeds
+        case Family.BOOLEAN:
+            return _of_4(
+                _numbers(column.cast(pa.int32()), np.int32).view(np.uint32).astype(np.uint64), seeds
+            )
+        case Family.DATE:
+            return _of_small(column.cast(pa.date32()).cast(pa.int32()), seeds)
+        case Family.INTEGER:
+            return _of_integers(column.cast(pa.int64()), seeds)
+        case Family.FLOAT:
+            bits = _numbers(column.cast(pa.float64()), np.float64)
+            plain = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
+            return _of_8(plain.view(np.uint64), seeds)
+        case Family.TIMESTAMP:
+            micros = column.cast(pa.timestamp("us", type.tz))
+            return _of_integers(micros.view(pa.int64()), seeds)
+        case Family.TIME:
+            return _of_integers(column.cast(pa.time64("ns")).view(pa.int64()), seeds)
+        case Family.DURATION:
+            return _of_integers(column.cast(pa.duration("us")).view(pa.int64()), seeds)
+        case Family.DECIMAL if type.precision <= 38:  # the widest decimal of Spark
+            words = _sixteen_bytes(column)
+            if type.precision <= 18:
+                return _of_8(np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds)
+            return _of_bytes(*_shortest(words), seeds)
+        case Family.STRING | Family.BINARY if type != pa.binary_view():
+            return _of_texts(column, seeds)
     raise StreamingError(f"values of type {type} have no hash here: cast the column")
+
+
+def _of_small(column: pa.Array, seeds: Words) -> Words:
+    return _of_4(_numbers(column, np.int32).view(np.uint32).astype(np.uint64), seeds)
+
+
+def _of_integers(column: pa.Array, seeds: Words) -> Words:
+    return _of_8(_numbers(column, np.int64).view(np.uint64), seeds)
 
 
 def _numbers(column: pa.Array, dtype: type[np.generic]) -> Any:

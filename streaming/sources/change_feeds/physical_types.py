@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyarrow import types
 from pyspark.sql import types as spark
 
+from circuits.types.arrow_types import Family, family_of, type_row, value_type
 from circuits.types.functions.text_parsing import read_text
 from streaming.errors import FeedError
 
@@ -35,27 +36,20 @@ __all__ = ["DIGITS", "TICKS", "decoded", "has_ticks", "is_decimal_text", "physic
 DIGITS: Final = 38  # of Spark's widest decimal
 TICKS: Final = spark.DecimalType(20, 0)
 
-_SAME: Final[dict[pa.DataType, spark.DataType]] = {
-    pa.int8(): spark.ByteType(),
-    pa.int16(): spark.ShortType(),
-    pa.int32(): spark.IntegerType(),
-    pa.int64(): spark.LongType(),
-    pa.uint8(): spark.ShortType(),
-    pa.uint16(): spark.IntegerType(),
-    pa.uint32(): spark.LongType(),
-    pa.uint64(): TICKS,
-    pa.float32(): spark.FloatType(),
-    pa.float64(): spark.DoubleType(),
-    pa.bool_(): spark.BooleanType(),
-    pa.string(): spark.StringType(),
-    pa.large_string(): spark.StringType(),
-    pa.string_view(): spark.StringType(),
-    pa.binary(): spark.BinaryType(),
-    pa.large_binary(): spark.BinaryType(),
-    pa.binary_view(): spark.BinaryType(),
-    pa.date32(): spark.DateType(),
-    pa.date64(): spark.DateType(),
-    pa.null(): spark.NullType(),
+# The Spark types by Arrow's type ids. Other types have the one of their ``lake`` type.
+_SPARK_TYPES: Final[dict[int, spark.DataType]] = {
+    pa.int8().id: spark.ByteType(),
+    pa.int16().id: spark.ShortType(),
+    pa.int32().id: spark.IntegerType(),
+    pa.int64().id: spark.LongType(),
+    pa.uint64().id: TICKS,
+    pa.float32().id: spark.FloatType(),
+    pa.float64().id: spark.DoubleType(),
+    pa.bool_().id: spark.BooleanType(),
+    pa.string().id: spark.StringType(),
+    pa.binary().id: spark.BinaryType(),
+    pa.date32().id: spark.DateType(),
+    pa.null().id: spark.NullType(),
 }
 
 
@@ -68,21 +62,20 @@ def physical_type(type: pa.DataType) -> spark.DataType:
     >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC")),
     physical_type(pa.time64("us")) (LongType(), TimestampType(), DecimalType(20,0))
     """
-    if types.is_dictionary(type):
-        return physical_type(type.value_type)
-    if type in _SAME:
-        return _SAME[type]
+    type = value_type(type)
+    family = family_of(type)
     if has_ticks(type):
         return TICKS
-    if types.is_timestamp(type):
+    if family is Family.TIMESTAMP:
         return spark.TimestampNTZType() if type.tz is None else spark.TimestampType()
-    if types.is_fixed_size_binary(type):
-        return spark.BinaryType()
-    if types.is_decimal(type):
+    if family is Family.DECIMAL:
         digits = type.precision - min(type.scale, 0)
         if digits > DIGITS:
             return spark.StringType()
         return spark.DecimalType(digits, max(type.scale, 0))
+    found = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake(type).id)
+    if found is not None and type != pa.float16():
+        return found
     raise FeedError(
         f"a change feed cannot carry values of type {type} through Spark: declare another type "
         "of the input (float32 for float16, a text for what is nested), or cast in the view"
@@ -91,10 +84,9 @@ def physical_type(type: pa.DataType) -> spark.DataType:
 
 def has_ticks(type: pa.DataType) -> bool:
     """Whether values of the type travel as a number of units of time."""
-    return bool(
-        types.is_time(type)
-        or types.is_duration(type)
-        or (types.is_timestamp(type) and type.unit == "ns")
+    family = family_of(type)
+    return family in (Family.TIME, Family.DURATION) or (
+        family is Family.TIMESTAMP and type.unit == "ns"
     )
 
 

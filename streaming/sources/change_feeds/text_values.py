@@ -34,8 +34,9 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import types
 
+from circuits.types.arrow_types import NUMBERS, Family, family_of, value_type
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.physical_types import DIGITS, has_ticks, physical_type
+from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
 from streaming.sources.change_feeds.sql_expressions import bound, literal
 
 __all__ = [
@@ -65,6 +66,14 @@ MAX_NUMBER_BYTES: Final = 1000
 MAX_TIME_BYTES: Final = 100
 #: Bytes of a text that is read as a boolean.
 MAX_BOOLEAN_BYTES: Final = 100
+_MAX_BYTES: Final = {
+    Family.BOOLEAN: MAX_BOOLEAN_BYTES,
+    **dict.fromkeys(NUMBERS, MAX_NUMBER_BYTES),
+    Family.DATE: MAX_TIME_BYTES,
+    Family.TIME: MAX_TIME_BYTES,
+    Family.TIMESTAMP: MAX_TIME_BYTES,
+    Family.DURATION: MAX_TIME_BYTES,
+}
 
 NUMBER: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 DATE: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
@@ -125,8 +134,12 @@ class Encoding:
 
 def shows_kind(type: pa.DataType) -> bool:
     """Whether what a text means depends on its kind in JSON."""
-    plain = types.is_boolean(type) or types.is_integer(type) or types.is_decimal(type)
-    return not (plain or types.is_null(type))
+    return family_of(type) not in (
+        Family.BOOLEAN,
+        Family.INTEGER,
+        Family.DECIMAL,
+        Family.NULL,
+    )
 
 
 def limit_of(type: pa.DataType) -> int | None:
@@ -135,14 +148,7 @@ def limit_of(type: pa.DataType) -> int | None:
     >>> limit_of(pa.int8()), limit_of(pa.date32()), limit_of(pa.string())
     (1000, 100, None)
     """
-    while types.is_dictionary(type):
-        type = type.value_type
-    if types.is_boolean(type):
-        return MAX_BOOLEAN_BYTES
-    if types.is_temporal(type):
-        return MAX_TIME_BYTES
-    is_number = types.is_integer(type) or types.is_floating(type) or types.is_decimal(type)
-    return MAX_NUMBER_BYTES if is_number else None
+    return _MAX_BYTES.get(family_of(value_type(type)))
 
 
 def kind_of(variant: str, text: str, type: pa.DataType) -> str:
@@ -190,35 +196,46 @@ def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encod
         type: The type of the column.
         encoding: What the producer leaves open.
     """
-    while types.is_dictionary(type):
-        type = type.value_type
+    physical_type(type)  # raises an error for a type that Spark cannot carry
+    type = value_type(type)
+    match family_of(type):
+        case Family.NULL:
+            return "CAST(NULL AS VOID)"
+        case Family.BOOLEAN:
+            return (
+                f"CASE WHEN {text} IN ('true', 'false', '0', '1') "
+                f"THEN try_cast({text} AS BOOLEAN) END"
+            )
+        case Family.INTEGER:
+            return _integer(text, type)
+        case Family.DECIMAL:
+            return _decimal(text, type)
+        case Family.FLOAT:
+            return _float(text, kind, type)
+        case Family.DATE:
+            return _date(text, kind, unit, encoding)
+        case Family.TIMESTAMP | Family.TIME | Family.DURATION:
+            return _time(text, kind, unit, type, encoding)
+        case Family.BINARY:
+            return _binary(text, kind, encoding)
+        case _:
+            return f"if({kind} = 'DOUBLE', CAST(NULL AS STRING), {text})"
+
+
+def _float(text: str, kind: str, type: pa.DataType) -> str:
     spark = physical_type(type).simpleString()
-    if types.is_null(type):
-        return "CAST(NULL AS VOID)"
-    if types.is_boolean(type):
-        return (
-            f"CASE WHEN {text} IN ('true', 'false', '0', '1') THEN try_cast({text} AS BOOLEAN) END"
-        )
-    if types.is_integer(type):
-        return _integer(text, type)
-    if types.is_decimal(type):
-        return _decimal(text, type)
-    if types.is_floating(type):
-        word = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
-        value = f"try_cast({text} AS {spark})"
-        number = f"{text} RLIKE {literal(NUMBER)} AND abs({value}) < CAST('Infinity' AS {spark})"
-        return f"CASE WHEN ({number}) OR {word} THEN {value} END"
-    if types.is_date(type):
-        day = f"WHEN {text} RLIKE {literal(DATE)} THEN try_cast({text} AS DATE)"
-        if not encoding.epoch_days:
-            return f"CASE {day} END"
-        days = f"date_from_unix_date(try_cast({text} AS INT))"
-        return f"CASE {day} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
-    if types.is_timestamp(type) or has_ticks(type):
-        return _time(text, kind, unit, type, encoding)
-    if spark == "binary":
-        return _binary(text, kind, encoding)
-    return f"if({kind} = 'DOUBLE', CAST(NULL AS STRING), {text})"
+    word = f"({kind} = 'STRING' AND {text} RLIKE '(?i)^[+-]?(inf|infinity|nan)$')"
+    value = f"try_cast({text} AS {spark})"
+    number = f"{text} RLIKE {literal(NUMBER)} AND abs({value}) < CAST('Infinity' AS {spark})"
+    return f"CASE WHEN ({number}) OR {word} THEN {value} END"
+
+
+def _date(text: str, kind: str, unit: str, encoding: Encoding) -> str:
+    day = f"WHEN {text} RLIKE {literal(DATE)} THEN try_cast({text} AS DATE)"
+    if not encoding.epoch_days:
+        return f"CASE {day} END"
+    days = f"date_from_unix_date(try_cast({text} AS INT))"
+    return f"CASE {day} WHEN {kind} = 'BIGINT' AND {unit} IS NULL THEN {days} END"
 
 
 def _integer(text: str, type: pa.DataType) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections import Counter
 
 import pyarrow as pa
@@ -12,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import InputOptions, compile_sql
-from streaming import ViewSink
-from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
 
 E = {"e": pa.schema([("a", pa.int64()), ("b", pa.int64())])}
@@ -95,20 +91,3 @@ def test_only_rows_of_negative_weight_are_looked_up(monkeypatch):
     circuit.step({"e": table_of([(n, n + 1, 1) for n in range(500)])})
     circuit.step({"e": table_of([(n, n + 1, -1) for n in range(3)] + [(900, 1, 1)])})
     assert looked_up == [3]
-
-
-def test_a_sink_counts_such_rows_in_its_metrics_and_warns_once(tmp_path, caplog):
-    sink = ViewSink(compile_sql(JOINED, E), None, state_dir=tmp_path)
-    with caplog.at_level(logging.WARNING):
-        sink(Frame(table_of([(1, 2, 1)]), "q"), 0)
-        assert "more often" not in caplog.text
-        for number in (1, 2):
-            sink(Frame(table_of([(7, number, -1), (8, number, -1)]), "q"), number)
-        sink(Frame(table_of([(7, 2, -1)]), "q"), 2 + 1)
-    assert [one.missing_deletions["e"] for one in sink.metrics] == [0, 2, 2, 1]
-    assert caplog.text.count("input 'e': micro-batch 1 deletes 2 rows more often") == 1
-    assert caplog.text.count("more often than they were inserted") == 1
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[1])["missing_deletions"] == {"e": 2}
-    sink(Frame(table_of([(7, 2, -1)]), "q"), 3)
-    assert sink.metrics[-1].replayed and sink.metrics[-1].missing_deletions == {}

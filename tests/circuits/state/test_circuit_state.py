@@ -146,7 +146,7 @@ def growing(count: int, seed: int, size: int):
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_joins_that_were_planned_again_are_planned_so_after_a_restart(formula, ahead, monkeypatch):
     if not ahead:
-        monkeypatch.setattr(schedule, "PLANNED_AHEAD", -1)
+        monkeypatch.setattr(schedule, "MAX_JOINS_PER_ATOM_AHEAD", -1)
     circuit = compile_sql(JOINS, NODES, formula=formula)
     steady = Circuit(circuit.definition)
     store = Store()

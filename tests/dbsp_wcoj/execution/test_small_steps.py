@@ -97,8 +97,8 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
         check(trace)
         longest = max(longest, *tails(trace))
         assert max(tails(trace)) <= MOST_TAIL_ROWS
-        rooms += trace.arena._room_address != arena
-        arena = trace.arena._room_address
+        rooms += trace.arena._buffer_address != arena
+        arena = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
     assert longest > MOST_TAIL_ROWS // 2 and rooms > 1
 
@@ -178,7 +178,7 @@ def test_a_tail_too_long_by_an_interrupt_is_added_to_safely(monkeypatch):
     trace = view._relations.traces["e"]
     expected = {}
     with monkeypatch.context() as patch:
-        patch.setattr(type(trace.arena), "settle", lambda arena: None)
+        patch.setattr(type(trace.arena), "close_full_tails", lambda arena: None)
         for step in range(12):
             rows = [(step, 100 * step + i) for i in range(48)]
             view.step({"e": ZSet.from_rows(rows)})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
-from dbsp_wcoj.execution.join_buffers import CHUNK
+from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS
 from dbsp_wcoj.kernels.join import program as words
 from tests.oracles import columnar, naive
 
@@ -46,7 +46,7 @@ def test_output_of_many_chunks_goes_on_where_it_was(head):
     delta = {"r": relation(rng, (40, 40), 50)}
     chunks = list(view.step_chunks(delta))
     if head == "a, b, c":
-        assert len(chunks) > 1 and all(len(chunk) <= CHUNK for chunk in chunks)
+        assert len(chunks) > 1 and all(len(chunk) <= CHUNK_ROWS for chunk in chunks)
     for chunk in chunks:
         total = naive.add(total, chunk.to_dict())
     assert total == answer(query, {"r": old["r"] + delta["r"], "s": old["s"]})

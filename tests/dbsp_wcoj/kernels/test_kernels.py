@@ -8,11 +8,13 @@ places where a path begins, and around both ends of int64, where a difference do
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.join import intersect, program, sums
@@ -57,6 +59,26 @@ def sorted_values(draw: st.DrawFn, most: int = 40) -> np.ndarray:
     return np.array(sorted(values), np.int64)
 
 
+def from_python(function: Any) -> Any:
+    """Give a function that only kernels call a way in from Python."""
+
+    @njit
+    def call(*arguments):
+        return function(*arguments)
+
+    return call
+
+
+add, multiply = from_python(arithmetic.add), from_python(arithmetic.multiply)
+difference, wrapping_add = from_python(arithmetic.difference), from_python(arithmetic.wrapping_add)
+bisect, seek = from_python(search.bisect), from_python(search.seek)
+root_seek = from_python(search.root_seek)
+count_common = from_python(intersect.count_common)
+dot_checked, dot_common = from_python(intersect.dot_checked), from_python(intersect.dot_common)
+count_marked, set_marks = from_python(sums.count_marked), from_python(sums.set_marks)
+multiply_lists = from_python(sums.multiply_lists)
+
+
 # --- search --------------------------------------------------------------------------------------
 
 
@@ -69,8 +91,8 @@ def test_seek_and_bisect_find_the_first_value_not_below(data):
     near = [int(v) + d for v in values for d in (-1, 0, 1) if LOWEST <= int(v) + d <= HIGHEST]
     for value in {*near, *EXTREMES}:
         expected = low + np.searchsorted(values[low:high], np.int64(value))
-        assert search.seek(address(values), low, high, value) == expected
-        assert search.bisect(address(values), low, high, value) == expected
+        assert seek(address(values), low, high, value) == expected
+        assert bisect(address(values), low, high, value) == expected
 
 
 def roots() -> dict[str, np.ndarray]:
@@ -107,7 +129,7 @@ def test_a_directory_never_changes_what_is_found_at_the_root(name):
         cursors = {0, n, max(at - 1, 0), at, min(at + 1, n), int(rng.integers(0, n))}
         for low, high in itertools.combinations_with_replacement(sorted(cursors), 2):
             expected = min(max(at, low), high)
-            assert search.root_seek(run.address, low, high, value) == expected
+            assert root_seek(run.address, low, high, value) == expected
 
 
 # --- intersect and sums --------------------------------------------------------------------------
@@ -119,7 +141,7 @@ def check_common(a: np.ndarray, b: np.ndarray, i: int, end_a: int, j: int, end_b
         ((address(a), i, end_a), (address(b), j, end_b)),
         ((address(b), j, end_b), (address(a), i, end_a)),
     ):
-        assert intersect.count_common(*left, *right) == expected
+        assert count_common(*left, *right) == expected
 
 
 @LAW
@@ -191,8 +213,8 @@ def test_dot_products_of_lists_equal_sums_over_dictionaries(seed):
         for x, y in ((0, 1), (1, 0)):
             left = parts_of(runs[x], weighted[x])
             right = parts_of(runs[y], weighted[y])
-            assert intersect.dot_common(*left, *right) == expected
-            assert intersect.dot_checked(*left, *right) == expected
+            assert dot_common(*left, *right) == expected
+            assert dot_checked(*left, *right) == expected
 
 
 HUGE = (1, -1, 2, 2**31, -(2**32), 2**40, 2**62, -(2**62), HIGHEST, -HIGHEST)
@@ -205,8 +227,8 @@ def test_a_checked_dot_product_is_exact_or_marked_as_overflowed(a, b):
     runs = [list_run(a), list_run(b)]
     expected = saturating_dot(a, b)
     left, right = parts_of(runs[0], a), parts_of(runs[1], b)
-    assert intersect.dot_checked(*left, *right) == expected
-    found = sums.multiply_lists(left[1], left[0], 0, len(a), right[1], right[0], 0, len(b), 0, 0, 0)
+    assert dot_checked(*left, *right) == expected
+    found = multiply_lists(left[1], left[0], 0, len(a), right[1], right[0], 0, len(b), 0, 0, 0)
     uniform = len(set(a.values())) == len(set(b.values())) == 1
     if not uniform:
         assert found == expected
@@ -225,18 +247,18 @@ class Marks:
         lowest, highest = int(values[0]), int(values[-1])
         assert highest - lowest < program.MOST_MARKS
         where = address(self.words)
-        sums.set_marks(where, address(values), 0, len(values), lowest, erase)
+        set_marks(where, address(values), 0, len(values), lowest, erase)
         return where, lowest, highest
 
 
 def check_marked(marks: Marks, a: np.ndarray, b: np.ndarray) -> None:
     marked = marks.set(a, erase=False)
     expected = len(set(a.tolist()) & set(b.tolist()))
-    assert sums.count_marked(*marked, address(b), 0, len(b)) == expected
+    assert count_marked(*marked, address(b), 0, len(b)) == expected
     runs = [list_run(dict.fromkeys(a.tolist(), 3)), list_run(dict.fromkeys(b.tolist(), -5))]
     lists = [runs[0].address, values_of(runs[0]), 0, len(a)]
     lists += [runs[1].address, values_of(runs[1]), 0, len(b)]
-    assert sums.multiply_lists(*lists, *marked) == -15 * expected
+    assert multiply_lists(*lists, *marked) == -15 * expected
     marks.set(a, erase=True)
 
 
@@ -373,25 +395,25 @@ def exact_or_overflowed(value: int) -> int:
 @given(WORDS, WORDS)
 def test_a_sum_is_exact_or_overflowed_and_stays_so(x, y):
     expected = int(OVERFLOWED) if OVERFLOWED in (x, y) else exact_or_overflowed(x + y)
-    assert arithmetic.add(x, y) == expected
+    assert add(x, y) == expected
 
 
 @LAW
 @given(WORDS, WORDS)
 def test_a_product_is_exact_or_overflowed_and_stays_so_unless_a_factor_is_zero(x, y):
-    assert arithmetic.multiply(x, y) == exact_or_overflowed(x * y)
+    assert multiply(x, y) == exact_or_overflowed(x * y)
 
 
 def test_sums_and_products_of_all_extremes_are_exact_or_overflowed():
     for x, y in itertools.product(EXTREMES, repeat=2):
         expected = int(OVERFLOWED) if OVERFLOWED in (x, y) else exact_or_overflowed(x + y)
-        assert arithmetic.add(x, y) == expected
-        assert arithmetic.multiply(x, y) == exact_or_overflowed(x * y)
+        assert add(x, y) == expected
+        assert multiply(x, y) == exact_or_overflowed(x * y)
 
 
 @LAW
 @given(WORDS, WORDS)
 def test_running_sums_wrap_and_their_differences_are_right(x, y):
-    wrapped = arithmetic.wrapping_add(x, y)
+    wrapped = wrapping_add(x, y)
     assert wrapped == (x + y + 2**63) % 2**64 - 2**63
-    assert arithmetic.difference(wrapped, x) == y
+    assert difference(wrapped, x) == y

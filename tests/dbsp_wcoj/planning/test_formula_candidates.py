@@ -1,4 +1,4 @@
-"""The choice among the formulas: exact whatever it chooses, bounded, the same again, told."""
+"""The choice among the formulas: exact whatever it chooses, bounded, deterministic, explained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from circuits import compile_sql
 from dbsp_wcoj import DeltaQuery, Formula, FormulaError, Query, WeightOverflowError, ZSet
-from dbsp_wcoj.planning import adaptive_formula as alternatives
+from dbsp_wcoj.planning import adaptive_formula
 from dbsp_wcoj.planning.formula_candidates import formula_candidates
 from tests.generators.strategies import LAW, scenarios, streams, zsets
 from tests.oracles import naive
@@ -75,10 +75,10 @@ def test_a_view_that_chooses_equals_recomputation_after_every_step(data, overhea
     steps = data.draw(streams(Query.parse(text), [1, 2, 3], max_steps=5))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alternatives, "PER_PARTIAL", overhead)
-        patch.setattr(alternatives, "REST", data.draw(st.sampled_from([1, 3])))
-        patch.setattr(alternatives, "RANGES", data.draw(st.sampled_from([1, 8])))
-        patch.setattr(alternatives, "ROWS", 1)
+        patch.setattr(adaptive_formula, "WORK_PER_PARTIAL", overhead)
+        patch.setattr(adaptive_formula, "MEASURE_CHEAP_EVERY_N", data.draw(st.sampled_from([1, 3])))
+        patch.setattr(adaptive_formula, "SAMPLE_RANGES", data.draw(st.sampled_from([1, 8])))
+        patch.setattr(adaptive_formula, "SAMPLE_ROWS", 1)
         chosen = checked(text, steps)
 
     view = DeltaQuery(text)
@@ -93,7 +93,7 @@ def test_any_query_may_be_left_to_the_choice(scenario):
 
 @pytest.mark.parametrize("text", [PATH, SELF])
 def test_insertions_that_are_deleted_again_leave_nothing_whatever_was_chosen(text, monkeypatch):
-    monkeypatch.setattr(alternatives, "PER_PARTIAL", 0)
+    monkeypatch.setattr(adaptive_formula, "WORK_PER_PARTIAL", 0)
     view = DeltaQuery(text, formula="auto")
     names = view.query.relations
     total = 0

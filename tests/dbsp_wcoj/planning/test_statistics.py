@@ -19,8 +19,8 @@ from tests.oracles import naive
 @pytest.fixture
 def eager(monkeypatch):
     """Views plan themselves again after every second changed row or so."""
-    monkeypatch.setattr(schedule, "PLANNED_AGAIN", 2)
-    monkeypatch.setattr(schedule, "PLANNED_AFTER_GROWTH", 1.5)
+    monkeypatch.setattr(schedule, "FIRST_REPLAN_ROWS", 2)
+    monkeypatch.setattr(schedule, "REPLAN_GROWTH_FACTOR", 1.5)
 
 
 @pytest.mark.parametrize("formula", FORMULAS)

@@ -23,12 +23,12 @@ def run_of(rows) -> Run:
 @settings(max_examples=60)
 @given(ROWS, ROWS, st.sampled_from([2, 5, 1 << 18]))
 def test_runs_and_sums_of_runs_are_in_order(one, other, at_a_time):
-    before, run.CHECKED = run.CHECKED, at_a_time
+    before, run.CHECK_CHUNK_NUMBERS = run.CHECK_CHUNK_NUMBERS, at_a_time
     try:
         for found in (run_of(one), Run.merged(run_of(one), run_of(other))):
             assert Run.from_words(found.to_words()).find_damage() == ""
     finally:
-        run.CHECKED = before
+        run.CHECK_CHUNK_NUMBERS = before
 
 
 @settings(max_examples=60)
@@ -55,7 +55,7 @@ def test_a_run_whose_columns_do_not_rise_or_lead_elsewhere_is_not(data, rows):
 @pytest.mark.parametrize("at_a_time", [2, 3, 1 << 18])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_equal_or_falling_siblings_are_found_wherever_a_piece_begins(level, at_a_time, monkeypatch):
-    monkeypatch.setattr(run, "CHECKED", at_a_time)
+    monkeypatch.setattr(run, "CHECK_CHUNK_NUMBERS", at_a_time)
     rows = [(a, b, c) for a in range(3) for b in range(3) for c in range(3)]
     whole = run_of(rows).to_words()
     entry = layout.LEVELS + layout.LEVEL_WORDS * level

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from dbsp_wcoj import WeightOverflowError, ZSet
-from dbsp_wcoj.storage.parallel_sort import LARGE, split_rows
+from dbsp_wcoj.storage.parallel_sort import MIN_PARALLEL_ROWS, split_rows
 from dbsp_wcoj.zset import LIMIT
 
-ROWS = LARGE + LARGE // 8
+ROWS = MIN_PARALLEL_ROWS + MIN_PARALLEL_ROWS // 8
 
 
 def columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
@@ -44,7 +44,13 @@ def test_rows_that_look_sorted_or_have_one_first_value_or_are_few_are_not_cut():
     assert split_rows([first, second], weights) is not None
     assert split_rows([np.sort(first), second], weights) is None
     assert split_rows([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
-    assert split_rows([first[: LARGE - 1], second[: LARGE - 1]], weights[: LARGE - 1]) is None
+    assert (
+        split_rows(
+            [first[: MIN_PARALLEL_ROWS - 1], second[: MIN_PARALLEL_ROWS - 1]],
+            weights[: MIN_PARALLEL_ROWS - 1],
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])

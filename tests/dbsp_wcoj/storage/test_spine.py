@@ -18,7 +18,14 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merging
 from dbsp_wcoj.storage import spine as module
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.storage.spine import AT_ONCE, FUEL_PER_ROW, GROWTH, IDLE_FUEL, SMALL, Spine
+from dbsp_wcoj.storage.spine import (
+    FUEL_PER_ROW,
+    FUEL_PER_STEP,
+    GROWTH_FACTOR,
+    MIN_FUEL_AT_ONCE,
+    SMALL_MERGE_ROWS,
+    Spine,
+)
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
@@ -46,12 +53,12 @@ def check_shape(spine: Spine, most: int) -> None:
     """Few runs; of falling size when no merge is under way. ``most``: rows ever appended."""
     spine._check()
     runs = spine.runs
-    levels = math.log(max(most, 2), GROWTH)
+    levels = math.log(max(most, 2), GROWTH_FACTOR)
     assert len(runs) <= 2 * levels + 2 * len(spine._merges) + 3
     if not spine._merges:
         for older, newer in itertools.pairwise(runs):
-            assert newer.rows * GROWTH < older.rows
-            assert newer.rows + older.rows > SMALL
+            assert newer.rows * GROWTH_FACTOR < older.rows
+            assert newer.rows + older.rows > SMALL_MERGE_ROWS
 
 
 @LAW
@@ -94,7 +101,7 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
         appended += len(delta)
         open_merges += bool(spine._merges)
         spine._check()
-        most = 2 * math.log(appended, GROWTH) + 2 * len(spine._merges) + 3
+        most = 2 * math.log(appended, GROWTH_FACTOR) + 2 * len(spine._merges) + 3
         assert len(spine.runs) <= most
         if number % 8 == 0 or (spine._merges and number % 5 == 1):
             assert read(spine) == total
@@ -163,7 +170,7 @@ def test_no_append_of_one_row_pays_for_a_large_merge(monkeypatch):
     spine = Spine()
     rows = 200_000
     appended = 0
-    for size in (rows, rows // GROWTH - 500, rows // GROWTH**2 - 200):
+    for size in (rows, rows // GROWTH_FACTOR - 500, rows // GROWTH_FACTOR**2 - 200):
         spine.append(distinct_run(appended, size))
         appended += size
     work.take()
@@ -173,10 +180,10 @@ def test_no_append_of_one_row_pays_for_a_large_merge(monkeypatch):
         merges = len(spine._merges)
         spine.append(distinct_run(appended + number, 1))
         copied, fuel = work.take()
-        idle = (merges + 1) * (FUEL_PER_ROW + IDLE_FUEL)
-        # Beside idle fuel for what is open: small merges at once, each GROWTH times the one before.
+        idle = (merges + 1) * (FUEL_PER_ROW + FUEL_PER_STEP)
+        # Beside the fuel per step of open merges: small merges at once, each larger than the last.
         assert copied <= fuel + merges + 1
-        assert fuel <= idle + 3 * AT_ONCE
+        assert fuel <= idle + 3 * MIN_FUEL_AT_ONCE
         largest = max(largest, copied)
         under_way += bool(spine._merges)
     assert work.largest > rows
@@ -194,7 +201,7 @@ def test_work_per_row_is_logarithmic_in_a_stream_of_insertions(monkeypatch):
         spine.append(distinct_run(rows, 500))
         rows += 500
     copied, _ = work.take()
-    assert copied <= rows * GROWTH * math.log(rows, GROWTH)
+    assert copied <= rows * GROWTH_FACTOR * math.log(rows, GROWTH_FACTOR)
 
 
 def test_a_merge_by_pieces_equals_a_merge_at_once():
@@ -268,14 +275,14 @@ def test_loaded_runs_of_any_sizes_are_merged_by_later_steps_a_bounded_piece_at_a
         assert len(spine.runs) < 80
     spine._check()
     assert spine.rows == total
-    assert len(spine.runs) <= 2 * math.log(total, GROWTH) + 2 * len(spine._merges) + 3
+    assert len(spine.runs) <= 2 * math.log(total, GROWTH_FACTOR) + 2 * len(spine._merges) + 3
 
 
 def test_of_too_many_runs_the_newest_are_merged_when_they_are_loaded():
     spine = Spine()
     runs = [distinct_run(100 * i, 1 + i % 20) for i in range(400)]
     spine.load(runs)
-    assert len(spine.runs) == module.MOST_LOADED
+    assert len(spine.runs) == module.MAX_LOADED_RUNS
     assert spine.rows == sum(run.rows for run in runs)
     spine._check()
     spine.load(runs[:2])

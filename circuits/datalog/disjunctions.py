@@ -6,7 +6,7 @@ one is distributed over the rest of its conjunction, ``a, or(b ; c)`` = ``a, b``
 alternative may then use what the rest binds. Two alternatives may derive the same row, so weights
 grow; they stay positive, and every head is distinct.
 
-Distribution is exponential in the number of such ors, hence ``MOST``.
+Distribution is exponential in the number of such ors, hence ``MAX_ALTERNATIVES``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.scope import bound
+from circuits.datalog.scope import bound_variables
 from circuits.datalog.source import DatalogSource
 
-__all__ = ["alternatives", "firmly_bound", "is_condition"]
+__all__ = ["is_condition", "split_alternatives", "variables_bound_by_atoms"]
 
-MOST: Final = 256
+MAX_ALTERNATIVES: Final = 256
 
 
-def alternatives(
+def split_alternatives(
     items: Items, needed: Collection[str], outer: Collection[str], source: DatalogSource
 ) -> list[Items]:
     """Conjunctions whose disjunction is the conjunction ``items``.
@@ -46,18 +46,18 @@ def alternatives(
         source: For errors.
 
     Raises:
-        DatalogError: More than ``MOST`` alternatives.
+        DatalogError: More than ``MAX_ALTERNATIVES`` alternatives.
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(x) :- d(x, y), or(e(x) ; f(x)), or(y < 3 ; g(y)).").rules
-    >>> [len(items) for items in alternatives(rule.body, ["x"], (), DatalogSource(""))]
+    >>> [len(items) for items in split_alternatives(rule.body, ["x"], (), DatalogSource(""))]
     [3, 3]
     """
     done: list[Items] = []
     pending = [items]
     while pending:
         conjunction = pending.pop(0)
-        place = _to_distribute(conjunction, needed, outer)
+        place = _find_distributed_or(conjunction, needed, outer)
         if place is None:
             done.append(conjunction)
             continue
@@ -65,36 +65,38 @@ def alternatives(
         assert isinstance(disjunction, Or)
         before, after = conjunction[:place], conjunction[place + 1 :]
         pending += [(*before, *branch, *after) for branch in disjunction.alternatives]
-        if len(done) + len(pending) > MOST:
+        if len(done) + len(pending) > MAX_ALTERNATIVES:
             raise source.error(
-                f"the ors of this rule multiply to more than {MOST} alternatives; "
+                f"the ors of this rule multiply to more than {MAX_ALTERNATIVES} alternatives; "
                 f"give this one a rule of its own",
                 disjunction.at,
             )
     return done
 
 
-def _to_distribute(items: Items, needed: Collection[str], outer: Collection[str]) -> int | None:
+def _find_distributed_or(
+    items: Items, needed: Collection[str], outer: Collection[str]
+) -> int | None:
     for place, item in enumerate(items):
         if not isinstance(item, Or):
             continue
         rest = (*items[:place], *items[place + 1 :])
-        if is_condition(item, firmly_bound(items, outer)):
+        if is_condition(item, variables_bound_by_atoms(items, outer)):
             continue
         elsewhere = set(variables_of(*rest)).union(needed, outer)
         shared = elsewhere.intersection(variables_of(item))
-        if not all(shared <= bound(branch) for branch in item.alternatives):
+        if not all(shared <= bound_variables(branch) for branch in item.alternatives):
             return place
     return None
 
 
-def firmly_bound(items: Items, outer: Collection[str]) -> frozenset[str]:
+def variables_bound_by_atoms(items: Items, outer: Collection[str]) -> frozenset[str]:
     """The variables that a conjunction binds without those ors that have no atoms.
 
     Such an or may be a condition, ``or(x = 1 ; x = 2)``, but only if something else binds ``x``.
     """
     firm = (i for i in items if not isinstance(i, Or) or _has_atoms(i))
-    return bound(tuple(firm), outer).union(outer)
+    return bound_variables(tuple(firm), outer).union(outer)
 
 
 def _has_atoms(item: Item) -> bool:

@@ -29,23 +29,23 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.environment import Environment
 from circuits.sql.expressions import Clause
-from circuits.sql.ordering import Sorted, orders, read_limit, read_order
+from circuits.sql.ordering import SortKey, order_columns, read_limit, read_order
 from circuits.sql.scope import Scope, slots_of
 from circuits.types import functions
 
-__all__ = ["alike", "limited", "set_operation"]
+__all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
 
-def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
+def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
     """The plan of a set operation, with the ORDER BY and LIMIT of the whole."""
     source = environment.source
     source.only(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
-    inner = environment.within(node)
+    inner = environment.with_common_tables(node)
     plans = [
-        inner.queries.plan(inner, side).complete(source, side)
+        inner.queries.plan_query(inner, side).complete(source, side)
         for side in (node.this, node.expression)
     ]
-    left, right = alike(environment, node.expression, plans, node.key)
+    left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
     if isinstance(node, exp.Union):
         plan: Plan = Union((left, right))
@@ -58,10 +58,10 @@ def set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
             plan = Union((left, Negate(plan)))
         elif not isinstance(node, exp.Except):
             raise source.unsupported(node, source.construct(node))
-    return limited(environment, node, plan)
+    return apply_limit(environment, node, plan)
 
 
-def alike(
+def unify_columns(
     environment: Environment, node: exp.Expr, plans: Sequence[Plan], kind: str = "union"
 ) -> list[Plan]:
     """The plans under the first one's names, in the types common to all.
@@ -101,7 +101,7 @@ def alike(
     return found
 
 
-def limited(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
+def apply_limit(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
     """The plan with the ORDER BY and LIMIT of a query around it, which name its columns."""
     source, order = environment.source, node.args.get("order")
     scope = Scope(source, slots_of(plan, "", {}))
@@ -122,8 +122,8 @@ def limited(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
             )
         return value
 
-    keys: tuple[Sorted, ...] = read_order(source, order, read) if order else ()
+    keys: tuple[SortKey, ...] = read_order(source, order, read) if order else ()
     limit = read_limit(source, node)
     if limit is None:
         return plan
-    return TopK(plan, (), orders(keys, columns(plan)), limit.limit, limit.offset)
+    return TopK(plan, (), order_columns(keys, columns(plan)), limit.limit, limit.offset)

@@ -50,58 +50,58 @@ from circuits.datalog.program import (
     variables_of,
     walk,
 )
-from circuits.datalog.scope import assignment, bound
+from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
-from circuits.datalog.terms import AGGREGATES, EXTREMES
+from circuits.datalog.terms import AGGREGATES, MIN_MAX
 from circuits.plan.fixpoint import SET, DistinctMode
 
-__all__ = ["candidates", "cuts_of"]
+__all__ = ["candidate_rule", "distinct_modes"]
 
 #: Where a value goes when those that it depends on get better: down, up, nowhere; None: unknown.
 Direction = int | None
-BETTER: Final = {"min": -1, "max": 1}
-RISING: Final = frozenset({"add", "least", "greatest"})
-SCALING: Final = frozenset({"multiply", "divide", "quot", "int_divide"})
+BETTER_DIRECTION: Final = {"min": -1, "max": 1}
+RISING_FUNCTIONS: Final = frozenset({"add", "least", "greatest"})
+SCALING_FUNCTIONS: Final = frozenset({"multiply", "divide", "quot", "int_divide"})
 
 
-def cuts_of(program: Program, component: Sequence[str]) -> dict[str, DistinctMode]:
+def distinct_modes(program: Program, component: Sequence[str]) -> dict[str, DistinctMode]:
     """What is kept of each head of a recursive component.
 
     Raises:
         DatalogError: A minimum or maximum is not monotone, or not alone in its head.
     """
     heads = program.heads
-    cuts = {head: _cut(heads[head], program.source) for head in component}
+    modes = {head: _distinct_mode(heads[head], program.source) for head in component}
     for head in component:
         for rule in heads[head]:
-            _Reading(rule, cuts, program.source).check()
-    return cuts
+            _MonotonicityCheck(rule, modes, program.source).check()
+    return modes
 
 
-def candidates(rule: Rule) -> Rule:
+def candidate_rule(rule: Rule) -> Rule:
     """The rule of what a minimum or maximum is taken of; one with other aggregates stays."""
-    if _is_below(rule):
+    if _has_other_aggregate(rule):
         return rule
     return replace(rule, terms=tuple(replace(t, term=_candidate(t.term)) for t in rule.terms))
 
 
-def _is_below(rule: Rule) -> bool:
+def _has_other_aggregate(rule: Rule) -> bool:
     """Whether a rule has an aggregate that cannot recur, so that it reads what is below only."""
     aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, Apply)} & AGGREGATES
-    return not aggregates <= EXTREMES
+    return not aggregates <= MIN_MAX
 
 
 def _candidate(term: Term) -> Term:
     match term:
-        case Apply(function=function, arguments=(argument,)) if function in EXTREMES:
+        case Apply(function=function, arguments=(argument,)) if function in MIN_MAX:
             return argument
     return term
 
 
-def _cut(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode:
-    cut = SET
+def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode:
+    mode = SET
     for rule in rules:
-        if _is_below(rule):
+        if _has_other_aggregate(rule):
             continue
         for place, term in enumerate(rule.terms):
             if not any(isinstance(n, Apply) and n.function in AGGREGATES for n in walk(term)):
@@ -115,23 +115,25 @@ def _cut(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode:
                         "let min or max stand alone, and compute with it in a rule outside",
                         term.at,
                     )
-            if cut not in (SET, found):
+            if mode not in (SET, found):
                 raise source.error(
-                    f"the recursive head {rule.head!r} has {cut.kind} of column "
-                    f"{cast(int, cut.column) + 1} and {found.kind} of column {place + 1}; a row "
+                    f"the recursive head {rule.head!r} has {mode.kind} of column "
+                    f"{cast(int, mode.column) + 1} and {found.kind} of column {place + 1}; a row "
                     "that is best by one may not be by the other: give each a head of its own",
                     term.at,
                 )
-            cut = found
-    return cut
+            mode = found
+    return mode
 
 
-class _Reading:
+class _MonotonicityCheck:
     """How a rule of a recursion uses values that may get better."""
 
-    def __init__(self, rule: Rule, cuts: Mapping[str, DistinctMode], source: DatalogSource) -> None:
+    def __init__(
+        self, rule: Rule, modes: Mapping[str, DistinctMode], source: DatalogSource
+    ) -> None:
         self._rule = rule
-        self._cuts = cuts
+        self._modes = modes
         self._source = source
         self._directions: dict[str, int] = {}
 
@@ -140,23 +142,25 @@ class _Reading:
         rule = self._rule
         for atom in walk(*rule.body):
             if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
-                self._take(atom, column)
+                self._bind_column(atom, column)
         if not self._directions:
             return
-        self._items(rule.body, bound(rule.body) - self._assigned(rule.body))
-        cut = self._cuts[rule.head]
+        self._check_items(
+            rule.body, bound_variables(rule.body) - self._assigned_variables(rule.body)
+        )
+        mode = self._modes[rule.head]
         for place, term in enumerate(rule.terms):
-            wanted = BETTER.get(cut.kind, 0) if place == cut.column else 0
+            wanted = BETTER_DIRECTION.get(mode.kind, 0) if place == mode.column else 0
             if self._direction(_candidate(term.term)) not in (0, wanted):
-                raise self._refused(term, f"column {place + 1} of {rule.head!r}")
+                raise self._not_monotone_error(term, f"column {place + 1} of {rule.head!r}")
 
     def _column(self, atom: Atom) -> int | None:
-        cut = self._cuts.get(atom.relation)
-        return None if cut is None else cut.column
+        mode = self._modes.get(atom.relation)
+        return None if mode is None else mode.column
 
-    def _take(self, atom: Atom, column: int) -> None:
+    def _bind_column(self, atom: Atom, column: int) -> None:
         """The variable that an atom binds to a value that may get better."""
-        cut = self._cuts[atom.relation]
+        mode = self._modes[atom.relation]
         term = atom.terms[column]
         if isinstance(term, Wildcard):
             return
@@ -164,56 +168,56 @@ class _Reading:
         uses = [v for a in places for v in a.terms for n in walk(v) if n == term]
         if not isinstance(term, Variable) or len(uses) > 1:
             raise self._source.error(
-                f"the {cut.kind} of {atom.relation!r} is compared for equality within its own "
+                f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
                 "recursion, and would not be equal any more when a better value comes; join with "
                 f"it outside of the recursion of {self._rule.head!r}",
                 term.at,
             )
-        self._directions[term.name] = BETTER[cut.kind]
+        self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
-    def _assigned(self, items: Items) -> frozenset[str]:
+    def _assigned_variables(self, items: Items) -> frozenset[str]:
         """Variables that only assignments bind."""
         atoms = {v for n in walk(*items) if isinstance(n, Atom) for v in variables_of(n)}
-        return bound(items) - atoms
+        return bound_variables(items) - atoms
 
-    def _items(self, items: Items, known: frozenset[str]) -> None:
+    def _check_items(self, items: Items, known: frozenset[str]) -> None:
         names = set(known)
         rest = list(items)
         size = -1
         while size < len(names):
             size = len(names)
             for item in rest.copy():
-                found = assignment(item, names)
+                found = find_assignment(item, names)
                 if found is None:
                     continue
                 variable, term = found
                 direction = self._direction(term)
                 if direction is None:
-                    raise self._refused(term, f"the value of {variable.name!r}")
+                    raise self._not_monotone_error(term, f"the value of {variable.name!r}")
                 if direction:
                     self._directions[variable.name] = direction
                 names.add(variable.name)
                 rest.remove(item)
         for item in rest:
-            self._item(item, frozenset(names))
+            self._check_item(item, frozenset(names))
 
-    def _item(self, item: Item, known: frozenset[str]) -> None:
+    def _check_item(self, item: Item, known: frozenset[str]) -> None:
         match item:
             case Atom() if self._column(item) is not None:
                 return
             case And(items=items):
-                self._items(items, known)
+                self._check_items(items, known)
                 return
             case Or(alternatives=alternatives):
                 for branch in alternatives:
-                    self._items(branch, known)
+                    self._check_items(branch, known)
                 return
             case Comparison(op=op, left=left, right=right) if op in ("<", "<=", ">", ">="):
                 less, more = (left, right) if op in ("<", "<=") else (right, left)
                 if self._direction(less) in (0, -1) and self._direction(more) in (0, 1):
                     return
         if not self._directions.keys().isdisjoint(variables_of(item)):
-            raise self._refused(item, "this condition")
+            raise self._not_monotone_error(item, "this condition")
 
     def _direction(self, term: Term) -> Direction:
         match term:
@@ -224,19 +228,19 @@ class _Reading:
                 if not any(d != 0 for d in directions):
                     return 0
                 if function == "negate":
-                    return _turned(directions[0])
+                    return _reverse(directions[0])
                 if function == "subtract":
-                    return _together([directions[0], _turned(directions[1])])
-                if function in RISING:
-                    return _together(directions)
-                if function in SCALING and len(arguments) == 2:
-                    return _scaled(function, arguments, directions)
+                    return _combine([directions[0], _reverse(directions[1])])
+                if function in RISING_FUNCTIONS:
+                    return _combine(directions)
+                if function in SCALING_FUNCTIONS and len(arguments) == 2:
+                    return _scale(function, arguments, directions)
                 return None
         return 0
 
-    def _refused(self, node: HeadTerm | Item | Term, where: str) -> Exception:
+    def _not_monotone_error(self, node: HeadTerm | Item | Term, where: str) -> Exception:
         names = ", ".join(repr(n) for n in variables_of(node) if n in self._directions)
-        kinds = {c.kind for c in self._cuts.values() if c.column is not None}
+        kinds = {c.kind for c in self._modes.values() if c.column is not None}
         better = "smaller" if kinds == {"min"} else "larger" if kinds == {"max"} else "better"
         return self._source.error(
             f"{where} does not only get better with {names} in the recursion of "
@@ -247,16 +251,16 @@ class _Reading:
         )
 
 
-def _turned(direction: Direction) -> Direction:
+def _reverse(direction: Direction) -> Direction:
     return None if direction is None else -direction
 
 
-def _together(directions: Sequence[Direction]) -> Direction:
+def _combine(directions: Sequence[Direction]) -> Direction:
     moving = {d for d in directions if d != 0}
     return moving.pop() if len(moving) == 1 else None if moving else 0
 
 
-def _scaled(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
+def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
     """A value times, or divided by, a constant."""
     for place in (1, 0) if function == "multiply" else (1,):
         sign = _sign(arguments[place])

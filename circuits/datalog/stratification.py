@@ -3,7 +3,7 @@
 A component of one head that does not use itself is evaluated once; any other is a recursion, all of
 its heads together (`circuits.datalog.recursion`). A recursion through a negation or an aggregate
 has no stratified meaning and is refused here, but for ``min`` and ``max``, which may be monotone
-(`circuits.datalog.extremes`).
+(`circuits.datalog.recursive_min_max`).
 
 References:
     Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from circuits.datalog.program import And, Apply, Atom, Items, Not, Or, Program, Rule, walk
-from circuits.datalog.terms import AGGREGATES, EXTREMES
+from circuits.datalog.terms import AGGREGATES, MIN_MAX
 
-__all__ = ["Stratum", "Use", "strata", "stratified", "uses"]
+__all__ = ["Stratum", "Use", "connected_components", "find_uses", "stratify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +40,40 @@ class Stratum:
     recursive: bool
 
 
-def uses(program: Program) -> dict[str, list[Use]]:
+def find_uses(program: Program) -> dict[str, list[Use]]:
     """What the rules of each head use of the program's heads."""
     heads = program.heads
     return {
-        head: [use for rule in rules for use in _uses(rule) if use.head in heads]
+        head: [use for rule in rules for use in _uses_of_rule(rule) if use.head in heads]
         for head, rules in heads.items()
     }
 
 
-def _uses(rule: Rule) -> Iterator[Use]:
-    never = AGGREGATES - EXTREMES
+def _uses_of_rule(rule: Rule) -> Iterator[Use]:
+    never = AGGREGATES - MIN_MAX
     aggregate = any(isinstance(n, Apply) and n.function in never for n in walk(*rule.terms))
-    return _within(rule.body, aggregate)
+    return _uses_of_items(rule.body, aggregate)
 
 
-def _within(items: Items, negative: bool) -> Iterator[Use]:
+def _uses_of_items(items: Items, negative: bool) -> Iterator[Use]:
     for item in items:
         match item:
             case Atom():
                 yield Use(item.relation, negative, item.at)
             case Not():
-                yield from _within(item.items, True)
+                yield from _uses_of_items(item.items, True)
             case And():
-                yield from _within(item.items, negative)
+                yield from _uses_of_items(item.items, negative)
             case Or():
-                yield from _within(tuple(i for a in item.alternatives for i in a), negative)
+                yield from _uses_of_items(tuple(i for a in item.alternatives for i in a), negative)
 
 
-def strata(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
+def connected_components(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
     """The strongly connected components of the heads, each after all that it uses.
 
     >>> from circuits.datalog.parser import parse
     >>> program = parse("a(x) :- b(x). b(x) :- c(x). b(x) :- e(x, y), b(y). c(x) :- d(x).")
-    >>> strata(uses(program))
+    >>> connected_components(find_uses(program))
     [('c',), ('b',), ('a',)]
 
     Complexity:
@@ -116,19 +116,19 @@ def strata(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
     return components
 
 
-def stratified(program: Program) -> list[Stratum]:
+def stratify(program: Program) -> list[Stratum]:
     """The strata, each after all that it uses.
 
     Raises:
         DatalogError: A cycle goes through a negation or an aggregate; the message names it.
     """
-    edges = uses(program)
+    edges = find_uses(program)
     found = []
-    for heads in strata(edges):
+    for heads in connected_components(edges):
         inside = [(head, use) for head in heads for use in edges[head] if use.head in heads]
         for head, use in inside:
             if use.negative:
-                cycle = " -> ".join([head, *_path(edges, use.head, head, heads)])
+                cycle = " -> ".join([head, *_shortest_path(edges, use.head, head, heads)])
                 raise program.source.error(
                     f"the rules are not stratified: {cycle} goes through a negation or an "
                     f"aggregate, so {head!r} would depend on its own absence; break the cycle",
@@ -138,7 +138,7 @@ def stratified(program: Program) -> list[Stratum]:
     return found
 
 
-def _path(
+def _shortest_path(
     edges: Mapping[str, list[Use]], start: str, goal: str, component: tuple[str, ...]
 ) -> list[str]:
     """The shortest way by uses from ``start`` to ``goal`` within a component."""
@@ -149,7 +149,7 @@ def _path(
             if use.head in component and use.head not in before:
                 before[use.head] = head
                 queue.append(use.head)
-    way = [goal]
-    while way[-1] != start:
-        way.append(before[way[-1]])
-    return way[::-1]
+    path_back = [goal]
+    while path_back[-1] != start:
+        path_back.append(before[path_back[-1]])
+    return path_back[::-1]

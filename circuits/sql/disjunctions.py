@@ -24,12 +24,12 @@ from circuits.sql.rows import Rows
 from circuits.sql.scope import is_correlated
 from circuits.types.functions import call
 
-__all__ = ["divided", "has_membership"]
+__all__ = ["filter_by_disjunction", "has_membership"]
 
 
 def has_membership(node: exp.Expr) -> bool:
     """Is a condition made of others by AND, OR and NOT, of which one is EXISTS or IN (query)?"""
-    node = _plain(node)
+    node = _without_brackets(node)
     if isinstance(node, exp.And | exp.Or):
         return has_membership(node.left) or has_membership(node.right)
     if isinstance(node, exp.Not) and not subqueries.is_membership(node):
@@ -37,12 +37,12 @@ def has_membership(node: exp.Expr) -> bool:
     return subqueries.is_membership(node)
 
 
-def divided(rows: Rows, name: str, node: exp.Expr) -> Plan:
+def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> Plan:
     """The rows for which a condition of clause ``name`` is true."""
-    return _Division(rows, name).true(node, rows.plan, negated=False)
+    return _RowSplitter(rows, name).true(node, rows.plan, negated=False)
 
 
-class _Division:
+class _RowSplitter:
     """Divides plans with the columns of ``rows``.
 
     A condition is asked several times for the rows of one plan: once for those that it takes, once
@@ -54,62 +54,66 @@ class _Division:
         self._rows = rows
         self._name = name
         # By the ``id`` of the condition and of the plan, which is kept so that the id stays valid.
-        self._made: dict[tuple[int, int, bool, bool], tuple[Plan, Plan]] = {}
+        self._plans: dict[tuple[int, int, bool, bool], tuple[Plan, Plan]] = {}
 
     def true(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
         """Those for which the condition, or its negation, is true."""
-        return self._once(self._true, node, plan, negated=negated)
+        return self._memoize(self._build_true, node, plan, negated=negated)
 
-    def _untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
+    def untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
         """The others."""
-        return self._once(self._not_true, node, plan, negated=negated)
+        return self._memoize(self._build_untrue, node, plan, negated=negated)
 
-    def _once(
+    def _memoize(
         self, make: Callable[..., Plan], node: exp.Expr, plan: Plan, *, negated: bool
     ) -> Plan:
-        key = id(node), id(plan), negated, make == self._true
-        if key not in self._made:
-            self._made[key] = make(node, plan, negated), plan
-        return self._made[key][0]
+        key = id(node), id(plan), negated, make == self._build_true
+        if key not in self._plans:
+            self._plans[key] = make(node, plan, negated), plan
+        return self._plans[key][0]
 
-    def _true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
-        first, second, both = self._parts(node, negated)
+    def _build_true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
+        first, second, both = self._split(node, negated)
         if second is None:
-            return self._leaf(first, plan, negated=_flips(node, negated), complement=False)
-        negated = _flips(node, negated)
+            return self._filter_leaf(
+                first, plan, negated=_is_negated(node, negated), complement=False
+            )
+        negated = _is_negated(node, negated)
         taken = self.true(first, plan, negated=negated)
         if both:
             return self.true(second, taken, negated=negated)
-        rest = self._untrue(first, plan, negated=negated)
+        rest = self.untrue(first, plan, negated=negated)
         return Union((taken, self.true(second, rest, negated=negated)))
 
-    def _not_true(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
-        first, second, both = self._parts(node, negated)
+    def _build_untrue(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
+        first, second, both = self._split(node, negated)
         if second is None:
-            return self._leaf(first, plan, negated=_flips(node, negated), complement=True)
-        negated = _flips(node, negated)
-        left = self._untrue(first, plan, negated=negated)
+            return self._filter_leaf(
+                first, plan, negated=_is_negated(node, negated), complement=True
+            )
+        negated = _is_negated(node, negated)
+        left = self.untrue(first, plan, negated=negated)
         if not both:
-            return self._untrue(second, left, negated=negated)
+            return self.untrue(second, left, negated=negated)
         taken = self.true(first, plan, negated=negated)
-        return Union((left, self._untrue(second, taken, negated=negated)))
+        return Union((left, self.untrue(second, taken, negated=negated)))
 
-    def _parts(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
+    def _split(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
         """The two conditions of a connective, and whether both must hold; or a single one."""
-        negated = _flips(node, negated)
-        inner = _positive(node)
+        negated = _is_negated(node, negated)
+        inner = _without_negations(node)
         if not isinstance(inner, exp.And | exp.Or) or not has_membership(inner):
             return inner, None, False
         self._rows.source.only(inner, "this", "expression")
         return inner.left, inner.right, isinstance(inner, exp.And) != negated
 
-    def _leaf(self, node: exp.Expr, plan: Plan, *, negated: bool, complement: bool) -> Plan:
+    def _filter_leaf(self, node: exp.Expr, plan: Plan, *, negated: bool, complement: bool) -> Plan:
         rows = self._rows
         clause = rows.clause(self._name)
         if subqueries.is_membership(node):
             whole, rows.plan = rows.plan, plan
             try:
-                found = subqueries.semi(rows, clause, node, negated)
+                found = subqueries.plan_semijoin(rows, clause, node, negated)
             finally:
                 rows.plan = whole
             assert isinstance(found, Semijoin)
@@ -134,24 +138,24 @@ class _Division:
         return Filter(plan, condition)
 
 
-def _plain(node: exp.Expr) -> exp.Expr:
+def _without_brackets(node: exp.Expr) -> exp.Expr:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _positive(node: exp.Expr) -> exp.Expr:
+def _without_negations(node: exp.Expr) -> exp.Expr:
     """The condition without the brackets and NOTs around it."""
-    node = _plain(node)
+    node = _without_brackets(node)
     while isinstance(node, exp.Not):
-        node = _plain(node.this)
+        node = _without_brackets(node.this)
     return node
 
 
-def _flips(node: exp.Expr, negated: bool) -> bool:
-    """Whether what `_positive` gives is negated."""
-    node = _plain(node)
+def _is_negated(node: exp.Expr, negated: bool) -> bool:
+    """Whether what `_without_negations` gives is negated."""
+    node = _without_brackets(node)
     while isinstance(node, exp.Not):
         negated = not negated
-        node = _plain(node.this)
+        node = _without_brackets(node.this)
     return negated

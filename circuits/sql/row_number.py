@@ -14,15 +14,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from circuits.sql.environment import Bounds, Environment, Ranks
+from circuits.sql.environment import Environment, RankRange, RankRanges
 from circuits.sql.expressions import Clause
 from circuits.sql.ordering import read_order
-from circuits.sql.rows import parts_of
+from circuits.sql.rows import conjuncts_of
 from circuits.sql.selection import Rank
 
-__all__ = ["UNBOUNDED", "bounded", "is_rank", "rank_of", "wanted"]
+__all__ = ["HOW_TO_BOUND", "find_bounded_ranks", "is_rank", "read_bound", "read_rank"]
 
-UNBOUNDED: Final = (
+HOW_TO_BOUND: Final = (
     "row_number() is, where QUALIFY or the WHERE around a "
     "query in FROM bounds it, as row_number() OVER (...) <= 3"
 )
@@ -40,7 +40,7 @@ def is_rank(node: exp.Expr) -> bool:
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
-def rank_of(clause: Clause, node: exp.Expr, bounds: Bounds) -> Rank:
+def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
     """The rank that a window function with these bounds is.
 
     Raises:
@@ -56,31 +56,31 @@ def rank_of(clause: Clause, node: exp.Expr, bounds: Bounds) -> Rank:
     return Rank(keys, read_order(source, order, clause.read) if order else (), bounds)
 
 
-def bounded(node: exp.Expr) -> tuple[exp.Expr, Bounds] | None:
+def read_bound(node: exp.Expr) -> tuple[exp.Expr, RankRange] | None:
     """What a condition bounds by integers, and the bounds of a rank that it means."""
     if isinstance(node, exp.Between):
-        low, high = _whole(node.args["low"]), _whole(node.args["high"])
+        low, high = _integer_value(node.args["low"]), _integer_value(node.args["high"])
         if low is None or high is None or node.args.get("symmetric"):
             return None
-        return node.this, Bounds(max(low, 1), high)
+        return node.this, RankRange(max(low, 1), high)
     kind = type(node)
     if kind not in FLIPPED:
         return None
-    value, limit = node.this, _whole(node.args["expression"])
+    value, limit = node.this, _integer_value(node.args["expression"])
     if limit is None:
-        value, limit, kind = node.args["expression"], _whole(node.this), FLIPPED[kind]
+        value, limit, kind = node.args["expression"], _integer_value(node.this), FLIPPED[kind]
     if limit is None:
         return None
     if kind is exp.EQ:
-        return value, Bounds(max(limit, 1), limit)
+        return value, RankRange(max(limit, 1), limit)
     if kind in (exp.LT, exp.LTE):
-        return value, Bounds(1, limit - (kind is exp.LT))
+        return value, RankRange(1, limit - (kind is exp.LT))
     return None
 
 
-def wanted(
+def find_bounded_ranks(
     environment: Environment, node: exp.Select
-) -> tuple[dict[int, Ranks], dict[int, exp.Column]]:
+) -> tuple[dict[int, RankRanges], dict[int, exp.Column]]:
     """Ranks that WHERE bounds of tables in FROM; by their ``id`` the conditions that say so."""
     where, joins = node.args.get("where"), node.args.get("joins") or []
     changed = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
@@ -89,10 +89,10 @@ def wanted(
         return {}, {}
     tables = [clause.this, *(join.this for join in joins)]
     ranked = {id(table): set(_rank_names(environment, table)) for table in tables}
-    ranks: dict[int, dict[str, Bounds]] = {}
+    ranks: dict[int, dict[str, RankRange]] = {}
     done: dict[int, exp.Column] = {}
-    for part in parts_of(where.this):
-        value, bounds = bounded(part) or (None, None)
+    for part in conjuncts_of(where.this):
+        value, bounds = read_bound(part) or (None, None)
         if not isinstance(value, exp.Column) or bounds is None:
             continue
         environment.source.only(value, "this", "table")
@@ -117,24 +117,24 @@ def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
         return
     query: exp.Expr = table
     if isinstance(table, exp.Table):
-        common = environment.common(table)
+        common = environment.find_common_table(table)
         if common is None or common.node.args["alias"].args.get("columns"):
             return
         query = common.node.this
-    while isinstance(query, exp.Subquery) and not _cut(query):
+    while isinstance(query, exp.Subquery) and not _is_followed(query):
         query = query.this
-    if isinstance(query, exp.Select) and not _cut(query):
+    if isinstance(query, exp.Select) and not _is_followed(query):
         for item in query.expressions:
             if isinstance(item, exp.Alias) and is_rank(item.this):
                 yield item.alias.casefold()
 
 
-def _cut(query: exp.Expr) -> bool:
+def _is_followed(query: exp.Expr) -> bool:
     """Does something follow the list, which would see other rows if they were bounded before?"""
     return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 
 
-def _whole(node: exp.Expr) -> int | None:
+def _integer_value(node: exp.Expr) -> int | None:
     if isinstance(node, exp.Literal) and not node.is_string and node.this.isdecimal():
         return int(node.this)
     return None

@@ -25,10 +25,10 @@ from circuits.sql.expressions import (
     text,
 )
 
-__all__ = ["NAMED", "SCALARS"]
+__all__ = ["FUNCTION_ARGUMENTS", "READERS_BY_NAME"]
 
 # The function, and the arguments of the node in the order that it takes them.
-SCALARS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
+FUNCTION_ARGUMENTS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Abs: ("abs", "this"),
     exp.Ceil: ("ceil", "this"),
     exp.Contains: ("contains", "this", "expression"),
@@ -55,17 +55,17 @@ SCALARS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Upper: ("upper", "this"),
 }
 # The readers of the functions that sqlglot leaves by name.
-NAMED: Final[dict[str, Reader]] = {}
+READERS_BY_NAME: Final[dict[str, Reader]] = {}
 
 
-def _scalar(function: str, *names: str) -> Reader:
+def _function_reader(function: str, *names: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         return clause.call(node, function, *clause.all(node, *names))
 
     return read
 
 
-def _varargs(function: str) -> Reader:
+def _variadic_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Func) -> Expression:
         # What sqlglot says of NULLs is what DuckDB does with them.
         clause.source.only(node, "this", "expressions", "ignore_nulls")
@@ -75,24 +75,26 @@ def _varargs(function: str) -> Reader:
     return read
 
 
-def _concat(clause: Clause, node: exp.Concat) -> Expression:
+def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
     """The function ``concat`` leaves NULLs out; ``||`` does not."""
     clause.source.only(node, "expressions", "safe", "coalesce")
     parts = []
     for part in node.expressions:
-        value = _as_text(clause, part)
+        value = _read_as_text(clause, part)
         if node.args.get("coalesce"):
             value = clause.call(part, "coalesce", value, text(""))
         parts.append(value)
     return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
 
 
-def _pipe(clause: Clause, node: exp.DPipe) -> Expression:
+def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.only(node, "this", "expression", "safe")
-    return clause.call(node, "concat", _as_text(clause, node.left), _as_text(clause, node.right))
+    return clause.call(
+        node, "concat", _read_as_text(clause, node.left), _read_as_text(clause, node.right)
+    )
 
 
-def _as_text(clause: Clause, node: exp.Expr) -> Expression:
+def _read_as_text(clause: Clause, node: exp.Expr) -> Expression:
     value = clause.read(node)
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
@@ -100,7 +102,7 @@ def _as_text(clause: Clause, node: exp.Expr) -> Expression:
     return clause.call(node, "cast", value, type=pa.string())
 
 
-def _trim(clause: Clause, node: exp.Trim) -> Expression:
+def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
     names = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
     clause.source.only(node, "this", "expression", "position")
     function = names[(node.args.get("position") or "").upper()]
@@ -108,7 +110,7 @@ def _trim(clause: Clause, node: exp.Trim) -> Expression:
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 
-def _substring(clause: Clause, node: exp.Substring) -> Expression:
+def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     """A part of a text; in Spark it may start at 0, which is the first character too."""
     value, start, *length = clause.all(node, "this", "start", "length")
     if isinstance(start, Literal):
@@ -119,7 +121,7 @@ def _substring(clause: Clause, node: exp.Substring) -> Expression:
     return clause.call(node, "substring", value, start, *length)
 
 
-def _pad(clause: Clause, node: exp.Pad) -> Expression:
+def _read_pad(clause: Clause, node: exp.Pad) -> Expression:
     clause.source.only(node, "this", "expression", "fill_pattern", "is_left")
     function = "lpad" if node.args.get("is_left") else "rpad"
     padding = node.args.get("fill_pattern")  # Spark and PostgreSQL pad with blanks without it
@@ -129,7 +131,7 @@ def _pad(clause: Clause, node: exp.Pad) -> Expression:
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 
-def _log(clause: Clause, node: exp.Log) -> Expression:
+def _read_log(clause: Clause, node: exp.Log) -> Expression:
     """``log(x)`` is to the base of ten, as in DuckDB."""
     clause.source.only(node, "this", "expression")
     base, argument = node.this, node.args.get("expression")
@@ -140,7 +142,7 @@ def _log(clause: Clause, node: exp.Log) -> Expression:
     raise clause.source.unsupported(node, "log() to this base", "divide ln(x) by ln(base)")
 
 
-def _pair(function: str) -> Reader:
+def _binary_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 2:
             raise clause.source.error(
@@ -151,15 +153,15 @@ def _pair(function: str) -> Reader:
     return read
 
 
-def _named(clause: Clause, node: exp.Anonymous) -> Expression:
+def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
     clause.source.only(node, "this", "expressions")
     if is_aggregate(node):
         return clause.aggregate(clause, node)
-    reader = NAMED.get(node.name.lower())
+    reader = READERS_BY_NAME.get(node.name.lower())
     return reader(clause, node) if reader else clause.unknown(node)
 
 
-def _coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
+def _read_coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
     clause.source.only(node, "this", "expressions", "is_nvl", "is_null")
     parts = [clause.read(part) for part in (node.this, *node.expressions)]
     if all(part == NULL for part in parts):
@@ -167,19 +169,21 @@ def _coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
     return clause.call(node, "coalesce", *parts)
 
 
-READERS.update({kind: _scalar(*row) for kind, row in SCALARS.items()})
+READERS.update({kind: _function_reader(*row) for kind, row in FUNCTION_ARGUMENTS.items()})
 READERS.update(
     {
-        exp.Anonymous: _named,
-        exp.Coalesce: _coalesce,
-        exp.Concat: _concat,
-        exp.DPipe: _pipe,
-        exp.Greatest: _varargs("greatest"),
-        exp.Least: _varargs("least"),
-        exp.Log: _log,
-        exp.Pad: _pad,
-        exp.Substring: _substring,
-        exp.Trim: _trim,
+        exp.Anonymous: _read_by_name,
+        exp.Coalesce: _read_coalesce,
+        exp.Concat: _read_concat,
+        exp.DPipe: _read_pipe,
+        exp.Greatest: _variadic_reader("greatest"),
+        exp.Least: _variadic_reader("least"),
+        exp.Log: _read_log,
+        exp.Pad: _read_pad,
+        exp.Substring: _read_substring,
+        exp.Trim: _read_trim,
     }
 )
-NAMED.update({"prefix": _pair("starts_with"), "suffix": _pair("ends_with")})
+READERS_BY_NAME.update(
+    {"prefix": _binary_reader("starts_with"), "suffix": _binary_reader("ends_with")}
+)

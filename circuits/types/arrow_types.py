@@ -1,0 +1,248 @@
+"""The table of column types: one row per Arrow type, with everything that depends on the type.
+
+::
+
+    type_row(type)      the row of a type, found by Arrow's type id
+    family_of(type)     its family: code that differs between types dispatches on this
+    DDL_TYPES           name in a schema text -> type
+    SQL_TYPES           name in a CAST -> type
+
+A new type is one row here, and a coding (`circuits.types.codecs.codec`) if its family has none. A
+type without a row, such as a list, cannot be the type of a column.
+
+Several rows may have one type id, for example timestamps with different units: the first row has
+the properties, and every row has its own names. The names of DDL are those of Spark, together with
+Arrow's own names and DuckDB's names of unsigned integers. The names of SQL are those of sqlglot;
+the widths are DuckDB's.
+
+Layer rule: this package must not know Spark, so the Spark types are in
+`streaming.sources.change_feeds.physical_types`, by the ``lake`` type of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import pyarrow as pa
+
+__all__ = [
+    "DDL_TYPES",
+    "NUMBERS",
+    "SQL_TYPES",
+    "Family",
+    "TypeRow",
+    "family_of",
+    "type_row",
+    "value_type",
+]
+
+
+class Family(Enum):
+    """A group of types that differ in width, unit or layout only."""
+
+    NULL = "null"
+    BOOLEAN = "boolean"
+    INTEGER = "integer"
+    FLOAT = "float"
+    DECIMAL = "decimal"
+    STRING = "string"
+    BINARY = "binary"
+    DATE = "date"
+    TIME = "time"
+    TIMESTAMP = "timestamp"
+    DURATION = "duration"
+    DICTIONARY = "dictionary"
+    UNSUPPORTED = "unsupported"
+
+
+#: The families with arithmetic; a boolean is not a number.
+NUMBERS: Final = frozenset({Family.INTEGER, Family.FLOAT, Family.DECIMAL})
+
+TypeChange = Callable[[pa.DataType], pa.DataType]
+
+
+def _unchanged(type: pa.DataType) -> pa.DataType:
+    return type
+
+
+@dataclass(frozen=True)
+class TypeRow:
+    """The properties of a type.
+
+    Attributes:
+        type: The type, or for a type with parameters one example of it.
+        family: The family of the type.
+        dtype: The numpy type of the values, for types whose codes are numbers of up to 64 bits.
+        digits: The precision of the decimal that holds every value, for integers.
+        plain: Returns the type that kernels compute in; Arrow has few kernels for some types.
+        lake: Returns the type of a column of Delta Lake or Spark that holds every value; for a
+            time of day it is a text, for a duration the number of its units.
+        ddl: The names in a schema text.
+        sql: The names in a CAST, as sqlglot calls them.
+    """
+
+    type: pa.DataType
+    family: Family
+    dtype: str = ""
+    digits: int = 0
+    plain: TypeChange = _unchanged
+    lake: TypeChange = _unchanged
+    ddl: tuple[str, ...] = ()
+    sql: tuple[str, ...] = ()
+
+
+def _to(type: pa.DataType) -> TypeChange:
+    return lambda _: type
+
+
+def _decimal128(type: pa.DataType) -> pa.DataType:
+    return pa.decimal128(type.precision, type.scale)
+
+
+def _lake_decimal(type: pa.DataType) -> pa.DataType:
+    scale = max(type.scale, 0)
+    digits = type.precision + scale - type.scale
+    return pa.decimal128(min(38, max(digits, scale)), scale)
+
+
+def _lake_timestamp(type: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", None if type.tz is None else "UTC")
+
+
+_TEXT, _BYTES, _DAY = _to(pa.string()), _to(pa.binary()), _to(pa.date32())
+_LARGE_TEXT, _LARGE_BYTES = _to(pa.large_string()), _to(pa.large_binary())
+
+
+def _timestamp(type: pa.DataType, ddl: str, *sql: str) -> TypeRow:
+    return TypeRow(type, Family.TIMESTAMP, "i8", lake=_lake_timestamp, ddl=(ddl,), sql=sql)
+
+
+# The order is that of the names in error messages.
+_ROWS: Final = (
+    TypeRow(pa.int8(), Family.INTEGER, "i1", 3, ddl=("tinyint", "byte", "int8"), sql=("TINYINT",)),
+    TypeRow(
+        pa.int16(), Family.INTEGER, "i2", 5, ddl=("smallint", "short", "int16"), sql=("SMALLINT",)
+    ),
+    TypeRow(pa.int32(), Family.INTEGER, "i4", 10, ddl=("int", "integer", "int32"), sql=("INT",)),
+    TypeRow(pa.int64(), Family.INTEGER, "i8", 19, ddl=("bigint", "long", "int64"), sql=("BIGINT",)),
+    TypeRow(
+        pa.uint8(),
+        Family.INTEGER,
+        "u1",
+        3,
+        lake=_to(pa.int16()),
+        ddl=("utinyint", "uint8"),
+        sql=("UTINYINT",),
+    ),
+    TypeRow(
+        pa.uint16(),
+        Family.INTEGER,
+        "u2",
+        5,
+        lake=_to(pa.int32()),
+        ddl=("usmallint", "uint16"),
+        sql=("USMALLINT",),
+    ),
+    TypeRow(
+        pa.uint32(),
+        Family.INTEGER,
+        "u4",
+        10,
+        lake=_to(pa.int64()),
+        ddl=("uinteger", "uint32"),
+        sql=("UINT",),
+    ),
+    TypeRow(
+        pa.uint64(),
+        Family.INTEGER,
+        "u8",
+        20,
+        lake=_to(pa.decimal128(20, 0)),
+        ddl=("ubigint", "uint64"),
+        sql=("UBIGINT",),
+    ),
+    TypeRow(pa.float16(), Family.FLOAT, "f2", plain=_to(pa.float32()), lake=_to(pa.float32())),
+    TypeRow(pa.float32(), Family.FLOAT, "f4", ddl=("float", "real", "float32"), sql=("FLOAT",)),
+    TypeRow(pa.float64(), Family.FLOAT, "f8", ddl=("double", "float64"), sql=("DOUBLE",)),
+    TypeRow(
+        pa.string(),
+        Family.STRING,
+        lake=_TEXT,
+        ddl=("string", "text", "varchar"),
+        sql=("TEXT", "VARCHAR"),
+    ),
+    TypeRow(pa.large_string(), Family.STRING, lake=_TEXT, ddl=("large_string",)),
+    TypeRow(pa.string_view(), Family.STRING, plain=_LARGE_TEXT, lake=_TEXT),
+    TypeRow(pa.binary(), Family.BINARY, lake=_BYTES, ddl=("binary", "blob"), sql=("VARBINARY",)),
+    TypeRow(pa.large_binary(), Family.BINARY, lake=_BYTES),
+    TypeRow(pa.binary_view(), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),
+    TypeRow(pa.binary(1), Family.BINARY, plain=_LARGE_BYTES, lake=_BYTES),
+    TypeRow(pa.bool_(), Family.BOOLEAN, "?", ddl=("boolean", "bool"), sql=("BOOLEAN",)),
+    TypeRow(pa.date32(), Family.DATE, "i4", lake=_DAY, ddl=("date", "date32"), sql=("DATE",)),
+    TypeRow(pa.date64(), Family.DATE, "i8", lake=_DAY),
+    TypeRow(pa.time32("s"), Family.TIME, "i4", lake=_TEXT),
+    TypeRow(pa.time64("us"), Family.TIME, "i8", lake=_TEXT, ddl=("time",), sql=("TIME",)),
+    TypeRow(
+        pa.timestamp("us", "UTC"),
+        Family.TIMESTAMP,
+        "i8",
+        lake=_lake_timestamp,
+        ddl=("timestamp", "timestamp_ltz", "timestamptz"),
+        sql=("TIMESTAMPTZ",),
+    ),
+    _timestamp(pa.timestamp("us"), "timestamp_ntz", "TIMESTAMP", "TIMESTAMPNTZ"),
+    _timestamp(pa.timestamp("s"), "timestamp_s", "TIMESTAMP_S"),
+    _timestamp(pa.timestamp("ms"), "timestamp_ms", "TIMESTAMP_MS"),
+    _timestamp(pa.timestamp("ns"), "timestamp_ns", "TIMESTAMP_NS"),
+    TypeRow(pa.duration("us"), Family.DURATION, "i8", lake=_to(pa.int64())),
+    TypeRow(pa.decimal32(9, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
+    TypeRow(pa.decimal64(18, 0), Family.DECIMAL, plain=_decimal128, lake=_lake_decimal),
+    TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake=_lake_decimal),
+    TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake=_lake_decimal),
+    TypeRow(pa.null(), Family.NULL, lake=_TEXT),
+    TypeRow(
+        pa.dictionary(pa.int32(), pa.string()),
+        Family.DICTIONARY,
+        plain=lambda type: type_row(type.value_type).plain(type.value_type),
+        lake=lambda type: type_row(type.value_type).lake(type.value_type),
+    ),
+)
+_BY_ID: Final[dict[int, TypeRow]] = {row.type.id: row for row in reversed(_ROWS)}
+_UNSUPPORTED: Final = TypeRow(pa.null(), Family.UNSUPPORTED)
+
+#: The types by their lower-case names in a schema text; decimals have parameters and are apart.
+DDL_TYPES: Final[dict[str, pa.DataType]] = {name: row.type for row in _ROWS for name in row.ddl}
+#: The types by sqlglot's names in a CAST; decimals have parameters and are apart.
+SQL_TYPES: Final[dict[str, pa.DataType]] = {name: row.type for row in _ROWS for name in row.sql}
+
+
+def type_row(type: pa.DataType) -> TypeRow:
+    """Return the properties of a type; O(1).
+
+    >>> type_row(pa.uint16()).lake(pa.uint16()), type_row(pa.timestamp("ns")).dtype
+    (DataType(int32), 'i8')
+    """
+    return _BY_ID.get(type.id, _UNSUPPORTED)
+
+
+def family_of(type: pa.DataType) -> Family:
+    """Return the family of a type; `Family.UNSUPPORTED` if no column can have the type.
+
+    >>> family_of(pa.large_string()).value, family_of(pa.list_(pa.int8())).value
+    ('string', 'unsupported')
+    """
+    return type_row(type).family
+
+
+def value_type(type: pa.DataType) -> pa.DataType:
+    """Return the type of the values: that of a dictionary's values, or the type itself.
+
+    >>> value_type(pa.dictionary(pa.int8(), pa.string()))
+    DataType(string)
+    """
+    while family_of(type) is Family.DICTIONARY:
+        type = type.value_type
+    return type

@@ -1,0 +1,35 @@
+"""Calls of a kernel from another one, by its address.
+
+numba compiles a function into each kernel that calls it, and optimizes and translates its code once
+more at each level of calls. So the kernels that sum a join's innermost variables, and the join
+itself, are compiled by themselves: each once, and only where a plan needs it. A call by address
+costs a few nanoseconds, and each of these calls is one for a whole prefix or a whole join.
+
+Arguments are int64, given as one tuple; addresses are those of `dbsp_wcoj.kernels.compiled`.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _calls(result: Any) -> Any:
+    @intrinsic
+    def call(typingctx: Any, address: Any, arguments: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            values = cgutils.unpack_tuple(builder, args[1])
+            kind = ir.FunctionType(context.get_value_type(result), [v.type for v in values])
+            return builder.call(builder.inttoptr(args[0], kind.as_pointer()), values)
+
+        return result(types.int64, types.UniTuple(types.int64, len(arguments))), codegen
+
+    return call
+
+
+#: Call a kernel that returns a sum.
+call_sum = _calls(types.int64)
+#: Call `dbsp_wcoj.kernels.join.join`.
+call_join = _calls(types.UniTuple(types.int64, 3))

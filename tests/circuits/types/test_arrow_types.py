@@ -1,0 +1,78 @@
+"""The table of types: names are unique, and every supported type is known wherever types differ."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from circuits import SchemaError
+from circuits.types.arrow_types import DDL_TYPES, SQL_TYPES, Family, family_of, type_row, value_type
+from circuits.types.codecs.codec import Codecs
+from circuits.types.ddl import field_of
+from circuits.types.functions.type_rules import common_type, plain
+from streaming.distributed.execution.xxhash import xxhash64
+from streaming.errors import FeedError, StreamingError
+from streaming.sources.change_feeds.physical_types import physical_type
+from streaming.targets.column_types import lake_type
+
+SUPPORTED = [
+    *(pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64()),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.string(), pa.large_string(), pa.string_view()),
+    *(pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3)),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC")),
+    *(pa.duration(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pa.decimal32(5, 2), pa.decimal64(15, 3), pa.decimal128(38, 4), pa.decimal256(76, 3)),
+    pa.dictionary(pa.int8(), pa.string()),
+]
+UNSUPPORTED = [
+    pa.list_(pa.int8()),
+    pa.struct([("a", pa.int8())]),
+    pa.map_(pa.string(), pa.int8()),
+    pa.month_day_nano_interval(),
+]
+#: The types that only some places take, with the error that says so.
+REFUSED = {
+    physical_type: ({pa.float16()}, FeedError),
+    xxhash64: ({pa.binary_view(), pa.decimal256(76, 3)}, StreamingError),
+}
+
+
+@pytest.mark.parametrize("type_", SUPPORTED, ids=str)
+def test_every_supported_type_has_a_codec_and_a_type_in_every_other_place(type_):
+    assert family_of(type_) is not Family.UNSUPPORTED
+    array = pa.array([None, None], type_)
+    codec = Codecs().codec(type_)
+    assert codec.decode(codec.encode(array)).type == type_
+    assert family_of(plain(type_)) is family_of(value_type(type_))
+    values = array.dictionary_decode() if pa.types.is_dictionary(type_) else array
+    assert values.cast(lake_type(type_)).null_count == 2
+    assert common_type([type_, pa.null()]) == type_
+    for place, argument in ((physical_type, type_), (xxhash64, [array])):
+        types, error = REFUSED[place]
+        if type_ in types:
+            with pytest.raises(error, match="type"):
+                place(argument)
+        else:
+            place(argument)
+
+
+@pytest.mark.parametrize("type_", UNSUPPORTED, ids=str)
+def test_a_type_without_a_row_is_no_type_of_a_column(type_):
+    assert family_of(type_) is Family.UNSUPPORTED
+    with pytest.raises(SchemaError, match="no column can be of type"):
+        Codecs().codec(type_)
+
+
+def test_a_name_stands_for_one_type():
+    rows = [type_row(type_) for type_ in SUPPORTED]
+    for names, table in (
+        ([name for row in rows for name in row.ddl], DDL_TYPES),
+        ([name for row in rows for name in row.sql], SQL_TYPES),
+    ):
+        assert set(names) <= table.keys()
+    for name, type_ in DDL_TYPES.items():
+        assert field_of("a", name).type == type_
+    assert {"TIMESTAMP", "TIMESTAMPTZ", "VARCHAR", "UBIGINT"} <= SQL_TYPES.keys()

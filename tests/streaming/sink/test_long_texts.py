@@ -1,0 +1,48 @@
+"""A row whose string would be too long becomes a dead letter; the other rows go on."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from circuits.types.functions.length_limits import MAX_STRING_BYTES
+from streaming import ViewSink
+from tests.circuits.types.test_long_texts import SCHEMA
+from tests.streaming.sink.test_view_sink import Frame, Seen
+
+LONG = "x" * 2**20
+
+POISON = {
+    "repeat(s, n)": ("ab", 3_000_000_000),
+    "lpad(s, n, 'x')": ("ab", 3_000_000_000),
+    "rpad(s, n, 'xyz')": ("ab", 2**62),
+    "lpad(s, n)": ("ab", 2**40),
+    "replace(s, 'x', repeat('y', 100))": (LONG, 0),
+    "s || s || repeat(s, n)": (LONG, 15),
+    "concat(repeat(s, n), s)": (LONG, 16),
+}
+
+
+@pytest.mark.parametrize("sql", POISON)
+def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_path, sql):
+    text, n = POISON[sql]
+    circuit = compile_sql(f"SELECT k, length({sql}) AS n FROM r", SCHEMA, dialect="spark")
+    seen = Seen()
+    sink = ViewSink(circuit, seen, state_dir=tmp_path, bad_rows="dead_letter")
+    rows = [{"k": 1, "s": "ab", "n": 3}, {"k": 2, "s": text, "n": n}, {"k": 3, "s": "é", "n": 4}]
+    sink(Frame(pa.Table.from_pylist(rows, SCHEMA["r"]), "q"), 0)
+    assert sink.last.outputs["view"]["k"].to_pylist() == [1, 3]
+    assert sink.metrics[-1].letters == 1
+    (letter,) = letters_of(tmp_path)
+    assert letter["row"].startswith('{"k": 2, ')
+    assert f"{MAX_STRING_BYTES:,} bytes" in letter["reason"]
+    assert "exclude such rows" in letter["reason"]
+    assert len(letter["reason"]) < 2000
+
+
+def letters_of(place):
+    import pyarrow.parquet as pq
+
+    (path,) = (place / "letters").glob("*.parquet")
+    return pq.read_table(path).to_pylist()
