@@ -35,10 +35,8 @@ def relations_level() -> tuple[Callable[[], Staged], Callable[[], Any]]:
 
 
 def query_level() -> tuple[Callable[[], Staged], Callable[[], Any]]:
-    relations = Relations()
-    query = DeltaQuery(PATHS, relations=relations)
-    other = DeltaQuery(PATHS)
-    return lambda: other.prepare({"e": ROWS}), lambda: other.stats.rows_by_run
+    query = DeltaQuery(PATHS)
+    return lambda: query.prepare({"e": ROWS}), lambda: query.stats.rows_by_run
 
 
 def operator_level() -> tuple[Callable[[], Staged], Callable[[], Any]]:
