@@ -28,9 +28,9 @@ from benchmarks.verdict import Verdict
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming import ViewSink
-from streaming.distributed.engine import newest_cells
-from streaming.distributed.planning.load_balance import loads_of
-from streaming.distributed.planning.stages import Stage, stages_of
+from streaming.distributed.engine import read_newest_cells
+from streaming.distributed.planning.load_balance import count_loads
+from streaming.distributed.planning.stages import Stage, cut_stages
 from streaming.state.files import LocalFiles
 
 IDLE_TARGET = 0.4
@@ -224,14 +224,14 @@ def _sent(turn: Turn, rows: int) -> Row:
 
 def _uneven(turn: Turn, stages: tuple[Stage, ...]) -> float | None:
     """Rows of the fullest cell of the join, by the mean."""
-    cells = newest_cells(LocalFiles(turn.place))
+    cells = read_newest_cells(LocalFiles(turn.place))
     if cells is None:
         return None
     (join,) = (stage for stage in stages if stage.atoms)
-    loads = loads_of(join, cells.of_stage(join.number))
+    loads = count_loads(join, cells.of_stage(join.number))
     return max(loads) * len(loads) / sum(loads)
 
 
 def _stages(circuit: Circuit) -> tuple[Stage, ...]:
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return stages_of(incrementalize(circuit.plans, fields)).stages
+    return cut_stages(incrementalize(circuit.plans, fields)).stages

@@ -23,7 +23,7 @@ from benchmarks.graph import Graph
 from benchmarks.result import Row
 from benchmarks.scale_cells import Pattern, grids
 from dbsp_wcoj import ZSet, generic_join
-from streaming.distributed.execution.placement import placed
+from streaming.distributed.execution.placement import place_rows
 
 EDGE = 24
 ADDRESS = 8
@@ -39,7 +39,7 @@ def shuffled(
     for most in cells:
         grid = grids(pattern, graph, most)["spread"]
         columns = [pa.array(sample.source), pa.array(sample.target)]
-        copies = len(placed("e", columns, grid).rows) / sample.edges
+        copies = len(place_rows("e", columns, grid).rows) / sample.edges
         own = copies * (EDGE + ADDRESS)
         broadcast = grid.cells * EDGE + between
         partitioned = len(pattern.edges) * EDGE + between

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from benchmarks.graph import Graph, generated
 from benchmarks.result import Row
-from streaming.distributed.execution.placement import Integers, hashed, placed, wanted
+from streaming.distributed.execution.placement import Integers, find_cells, hash_values, place_rows
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, shares_of
-from streaming.distributed.planning.skew import counts_of, grid_of
+from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.skew import count_values, skew_grid
 
 TARGET = 1.3  # of real graphs, with so many cells:
 TARGET_CELLS = 8
@@ -64,14 +64,14 @@ def hub(scale: int, samples: int, seed: int) -> Graph:
 
 def grids(pattern: Pattern, graph: Graph, cells: int) -> dict[str, Grid]:
     """The grid without and with its heavy values spread."""
-    shares = shares_of(pattern.atoms, cells)
-    ends = [counts_of([pa.array(column)]) for column in (graph.source, graph.target)]
+    shares = choose_shares(pattern.atoms, cells)
+    ends = [count_values([pa.array(column)]) for column in (graph.source, graph.target)]
     counts = {
         (place, name): ends[column]
         for place, atom in enumerate(pattern.atoms)
         for name, column in atom.columns.items()
     }
-    return {"hashed": Grid(shares), "spread": grid_of(shares, counts)}
+    return {"hashed": Grid(shares), "spread": skew_grid(shares, counts)}
 
 
 def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int) -> list[Row]:
@@ -88,7 +88,7 @@ def cells_of(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed: int
     sample = graph.shuffled(seed).take(slice(0, SAMPLE))
     for way, grid in grids(pattern, graph, cells).items():
         load = loads(pattern, graph, grid)
-        measured = len(placed("e", _columns(sample), grid).rows) / sample.edges
+        measured = len(place_rows("e", _columns(sample), grid).rows) / sample.edges
         theory = expected_copies(grid, sample)
         off = 100 * abs(measured / theory - 1)
         uneven = float(load.max() / load.mean())
@@ -122,7 +122,7 @@ def loads(pattern: Pattern, graph: Graph, grid: Grid) -> Integers:
     for start in range(0, graph.edges, _CHUNK):
         columns = _columns(graph.take(slice(start, start + _CHUNK)))
         for atom in range(len(pattern.edges)):
-            load += np.bincount(wanted(atom, columns, grid)[1], minlength=grid.cells)
+            load += np.bincount(find_cells(atom, columns, grid)[1], minlength=grid.cells)
     return load
 
 
@@ -135,7 +135,7 @@ def expected_copies(grid: Grid, graph: Graph) -> float:
             if heavy.variable in atom.columns:
                 key = heavy.variable, shares.columns(atom, heavy.variable)
                 values = [columns[column] for column in key[1]]
-                hashes = hashed(values, grid.numbers[heavy.variable])
+                hashes = hash_values(values, grid.numbers[heavy.variable])
                 mine = np.isin(hashes, np.array(heavy.hashes))
                 number = 1 + grid.groups(heavy.variable).index(heavy)
                 kinds.setdefault(key, np.zeros(graph.edges, np.int64))[mine] = number

@@ -25,9 +25,9 @@ from benchmarks.result import Row
 from benchmarks.scale_cells import CLIQUES, TRIANGLES, Pattern, grids
 from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
-from streaming.distributed.execution.placement import Integers, wanted
+from streaming.distributed.execution.placement import Integers, find_cells
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import shares_of
+from streaming.distributed.planning.shares import choose_shares
 
 COUNTERS: dict[str, Callable[[Integers, Integers], int]] = {
     TRIANGLES.name: count,
@@ -69,7 +69,7 @@ def speed_ups(
     mixed = graph.shuffled(seed)
     new = mixed.edges // scaling.edges
     delta, kept = mixed.take(slice(0, new)), mixed.take(slice(new, None))
-    alone, found = worked(pattern, Grid(shares_of(pattern.atoms, 1)), kept, delta)
+    alone, found = worked(pattern, Grid(choose_shares(pattern.atoms, 1)), kept, delta)
     whole = None
     if scaling.counted:
         counted = COUNTERS[pattern.name]
@@ -126,7 +126,7 @@ def worked(pattern: Pattern, grid: Grid, kept: Graph, delta: Graph) -> tuple[Int
 
 
 def _sorted(atom: int, graph: Graph, grid: Grid) -> Sorted:
-    rows, cells = wanted(atom, [pa.array(graph.source), pa.array(graph.target)], grid)
+    rows, cells = find_cells(atom, [pa.array(graph.source), pa.array(graph.target)], grid)
     order = np.argsort(cells.astype(np.int16), kind="stable")
     rows, cells = rows[order], cells[order]
     bounds = np.searchsorted(cells, np.arange(grid.cells + 1))

@@ -74,8 +74,9 @@ if TYPE_CHECKING:
     from streaming.java import find_java
     from streaming.session import start_session
     from streaming.sink.metrics import BatchMetrics, observe
+    from streaming.sink.observer import Published, SinkObserver
     from streaming.sink.output import Output
-    from streaming.sink.view_sink import Published, ViewSink
+    from streaming.sink.view_sink import ViewSink
     from streaming.sources.change_feeds import (
         AppendFeed,
         CanalFeed,
@@ -138,6 +139,7 @@ __all__ = [
     "Retry",
     "RowError",
     "SchemaError",
+    "SinkObserver",
     "SnapshotError",
     "SqlError",
     "SqlTarget",
@@ -231,11 +233,12 @@ _NAMES_OF_MODULES: Final = {
         "BatchMetrics",
         "observe",
     ),
-    "streaming.sink.output": ("Output",),
-    "streaming.sink.view_sink": (
+    "streaming.sink.observer": (
         "Published",
-        "ViewSink",
+        "SinkObserver",
     ),
+    "streaming.sink.output": ("Output",),
+    "streaming.sink.view_sink": ("ViewSink",),
     "streaming.sources.change_feeds": (
         "AppendFeed",
         "CanalFeed",

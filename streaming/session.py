@@ -24,7 +24,7 @@ from streaming.java import use_java
 
 __all__ = ["SETTINGS", "start_session"]
 
-LAST_LINES: Final = 10  # of what Java wrote, when Spark does not start
+MAX_LOG_LINES: Final = 10  # of what Java wrote, when Spark does not start
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -85,7 +85,7 @@ def start_session(
         with _standard_error_to(log) if log else nullcontext():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        said = log.read_text(errors="replace").splitlines()[-LAST_LINES:] if log else []
+        said = log.read_text(errors="replace").splitlines()[-MAX_LOG_LINES:] if log else []
         raise StreamingError(
             "\n".join([f"Spark did not start with {java}: {error}", *said])
         ) from error

@@ -1,4 +1,7 @@
-"""The program compiler: compiles a term's plan to the program that the join kernel runs, and the kernels that this calls."""
+"""The program compiler: compiles a term's plan to the program that the join kernel runs.
+
+It also names the kernels that the program calls.
+"""
 
 from __future__ import annotations
 

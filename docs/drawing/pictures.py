@@ -10,7 +10,7 @@ from circuits import compile_sql
 from dbsp_wcoj.formulas import PARTIAL, DeltaTerm, Formula, View, terms
 from dbsp_wcoj.reference.extenders import RelationExtender
 from docs.drawing.canvas import Canvas
-from streaming.distributed.planning.shares import JoinInput, shares_of
+from streaming.distributed.planning.shares import JoinInput, choose_shares
 
 __all__ = ["PICTURES"]
 
@@ -272,7 +272,7 @@ def hypercube() -> str:
         JoinInput("e2", {"b": 0, "c": 1}, 1),
         JoinInput("e3", {"a": 0, "c": 1}, 1),
     ]
-    shares = shares_of(atoms, cells)
+    shares = choose_shares(atoms, cells)
     parts = [shares.parts[name] for name in ("a", "b", "c")]
     assert parts == [2, 2, 2], parts
     canvas = Canvas(720, 262, "Eight cells; each row is sent to the two cells of a line")

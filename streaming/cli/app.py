@@ -16,7 +16,7 @@ from streaming.cli.arguments.declarations import (
     rescale,
     run,
 )
-from streaming.cli.commands.demo import AS_IS, demo
+from streaming.cli.commands.demo import PASS_THROUGH, demo
 from streaming.cli.terminal.usage import PlainGroup
 
 __all__ = ["EXAMPLES", "app"]
@@ -56,7 +56,7 @@ for name, command in COMMANDS.items():
     app.command(
         name,
         epilog=f"Example: [cyan]{EXAMPLES[name]}[/]",
-        context_settings=AS_IS if name == "demo" else None,
+        context_settings=PASS_THROUGH if name == "demo" else None,
     )(command)
 
 # Calm: thin dim boxes, names in one colour.

@@ -29,9 +29,9 @@ import typer
 
 __all__ = [
     "FAILED",
-    "GONE",
     "INTERRUPTED",
     "REFUSED",
+    "REMOVED_OPTIONS",
     "error_message",
     "implemented_in",
     "print_error",
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 #: Words that are no longer taken; the parser refuses them and says what to do.
-GONE: Final = ("ui_token",)
+REMOVED_OPTIONS: Final = ("ui_token",)
 
 FAILED: Final = 1
 REFUSED: Final = 2
@@ -58,13 +58,13 @@ INSTALLS: Final = {
 def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a command whose work is done by the function of its name in a module.
 
-    That function takes the same words by name, all but ``debug`` and ``GONE``.
+    That function takes the same words by name, all but ``debug`` and ``REMOVED_OPTIONS``.
     """
 
     def declared(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def imported(**words: Any) -> None:
-            for word in GONE:
+            for word in REMOVED_OPTIONS:
                 words.pop(word, None)
             if (context := words.pop("context", None)) is not None:
                 words["explicit"] = _explicit_options(context)
@@ -103,7 +103,7 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
                 from streaming.redacted import redacted
 
                 sys.stderr.write(redacted("".join(traceback.format_exception(error))))
-            status, text = _told(error)
+            status, text = _describe(error)
             for problem in getattr(error, "problems", (text,)):
                 print_error(problem, as_json=words.get("log_format") == "json", status=status)
             raise typer.Exit(status) from None
@@ -118,7 +118,7 @@ def _say_interrupted(*, as_json: bool) -> None:
         sys.stderr.write("interrupted\n")
 
 
-def _told(error: Exception) -> tuple[int, str]:
+def _describe(error: Exception) -> tuple[int, str]:
     """The exit status of an error, and what is said of it."""
     import pyarrow as pa
 

@@ -19,27 +19,27 @@ from typing import Any, Final
 import pyarrow as pa
 
 from streaming.errors import StateDamagedError, StateError
-from streaming.sources.dead_letters import LETTERS as LETTER_COLUMNS
-from streaming.state.checksums import items, text, verified_text
-from streaming.state.files import LOCK, LocalFiles, read_small
+from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
+from streaming.state.checksums import decode_checked, parse_items, parse_text
+from streaming.state.files import LOCK_FILE, LocalFiles, read_small
 from streaming.state.manifest import (
-    FOLDER,
+    MANIFESTS,
     FileChecksum,
     Manifest,
+    list_batch_ids,
     manifest_name,
-    numbers_in,
-    of_cell,
+    read_cell_manifest,
     read_manifest,
 )
 from streaming.state.parquet import read_parquet
-from streaming.state.store import LETTERS, METRICS
-from streaming.state.verified_files import verified
+from streaming.state.store import DEAD_LETTERS_FOLDER, METRICS_FILE
+from streaming.state.verified_files import read_verified
 
 __all__ = ["inspected", "writer_of"]
 
-NAME: Final = "state.json"
-TAIL: Final = 1 << 18  # bytes of the metrics that are looked at
-LATEST: Final = 1000  # files of letters that are read
+STATE_FILE: Final = "state.json"
+MAX_METRICS_BYTES: Final = 1 << 18  # bytes of the metrics that are looked at
+MAX_LETTER_FILES: Final = 1000  # files of letters that are read
 
 
 def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
@@ -56,11 +56,11 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
     if folder.exists() and not folder.is_dir():
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
     files = LocalFiles(folder)
-    numbers = numbers_in(files)
-    if not numbers and files.size(NAME) is None:
+    numbers = list_batch_ids(files)
+    if not numbers and files.size(STATE_FILE) is None:
         raise StateError(
-            f"{folder} is no state directory: it has neither {NAME} nor {FOLDER}/; name the folder "
-            "that was given as state_dir or --state"
+            f"{folder} is not a state directory: it has neither {STATE_FILE} nor {MANIFESTS}/; "
+            "name the folder that was given as state_dir or --state"
         )
     versions = [_version(files, number, check) for number in numbers]
     whole = [one for one in versions if one["damage"] is None]
@@ -78,7 +78,7 @@ def inspected(folder: Path, *, check: bool = False, letters: int = 5) -> dict[st
         "views_give": {}
         if newest is None
         else {v: len(names) for v, names in newest.outputs.items()},
-        "letters": _letters(files, letters, 0 if newest is None else newest.letters),
+        "letters": _letters(files, letters, 0 if newest is None else newest.dead_letters),
         "last_batch": _last_metrics(files),
     }
 
@@ -99,12 +99,12 @@ def _version(files: LocalFiles, number: int, check: bool) -> dict[str, Any]:
         "cells": None if manifest.cells is None else manifest.cells.count,
         "files": len(marks),
         "bytes": sum(mark.size for mark in marks.values()),
-        "letters": manifest.letters,
+        "letters": manifest.dead_letters,
     }
     for file, mark in marks.items():
         try:
             if check:
-                verified(files, file, mark)
+                read_verified(files, file, mark)
             elif files.size(file) != mark.size:
                 size = files.size(file)
                 what = "is missing" if size is None else f"has {size:,} bytes, not {mark.size:,}"
@@ -122,7 +122,7 @@ def _marks(manifest: Manifest) -> dict[str, FileChecksum]:
     """Every file that a version needs, those of its cells among them."""
     marks = dict(manifest.files)
     for sealed in _cells(manifest).values():
-        marks |= of_cell(sealed).files
+        marks |= read_cell_manifest(sealed).files
     return marks
 
 
@@ -131,7 +131,7 @@ def _pieces(manifest: Manifest) -> list[dict[str, Any]]:
     found = _own_pieces(manifest, "")
     known: dict[tuple[str, str], dict[str, Any]] = {}
     for (stage, _), sealed in _cells(manifest).items():
-        for piece in _own_pieces(of_cell(sealed), f"stage {stage} "):
+        for piece in _own_pieces(read_cell_manifest(sealed), f"stage {stage} "):
             same = known.setdefault((piece["name"], str(piece["order"])), piece)
             if same is not piece:
                 for what in ("rows", "pieces", "bytes"):
@@ -176,7 +176,7 @@ def _bytes_of(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
     marks = {} if newest is None else _marks(newest)
     return {
         "state": sum(mark.size for name, mark in marks.items() if name not in outputs),
-        **{folder: on_disk(folder) for folder in ("data", "outputs", LETTERS)},
+        **{folder: on_disk(folder) for folder in ("data", "outputs", DEAD_LETTERS_FOLDER)},
     }
 
 
@@ -191,10 +191,10 @@ def _size(files: LocalFiles, name: str) -> int:
 def _identity(files: LocalFiles) -> dict[str, Any]:
     """Inputs and views by the directory's identity."""
     try:
-        body = verified_text(read_small(files, NAME), NAME)
-        names = [name for name, _ in items(body["fingerprints"])]
-        inputs = {name: text(one) for name, one in items(body["inputs"])}
-        identity = text(body["id"])
+        body = decode_checked(read_small(files, STATE_FILE), STATE_FILE)
+        names = [name for name, _ in parse_items(body["fingerprints"])]
+        inputs = {name: parse_text(one) for name, one in parse_items(body["inputs"])}
+        identity = parse_text(body["id"])
     except (OSError, StateDamagedError, KeyError, ValueError, TypeError):
         return {"id": None, "inputs": {}, "views": []}
     views = [name.removeprefix("view ") for name in names if name.startswith("view ")]
@@ -207,13 +207,13 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
     newest: list[dict[str, Any]] = []
     unreadable = 0
     try:
-        names = files.names(LETTERS)
+        names = files.names(DEAD_LETTERS_FOLDER)
     except StateDamagedError:  # a link in its place
         names, unreadable = [], 1
-    for name in reversed(names[-LATEST:]):
+    for name in reversed(names[-MAX_LETTER_FILES:]):
         try:
-            table = read_parquet(files.read(name), name).select(LETTER_COLUMNS.names)
-            table = table.cast(LETTER_COLUMNS)
+            table = read_parquet(files.read(name), name).select(DEAD_LETTER_SCHEMA.names)
+            table = table.cast(DEAD_LETTER_SCHEMA)
         except (OSError, StateDamagedError, KeyError, pa.ArrowException):
             unreadable += 1
             continue
@@ -235,7 +235,7 @@ def _letters(files: LocalFiles, most: int, total: int) -> dict[str, Any]:
 def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
     """The metrics of the last micro-batch, if the line is whole."""
     try:
-        lines = bytes(files.read(METRICS)[-TAIL:]).splitlines()
+        lines = bytes(files.read(METRICS_FILE)[-MAX_METRICS_BYTES:]).splitlines()
         found = json.loads(lines[-1])
     except (OSError, StateDamagedError, ValueError, IndexError, RecursionError):
         return None
@@ -245,7 +245,9 @@ def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
 def writer_of(folder: Path) -> int | None:
     """The process that writes to the directory now, if any."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(
+            folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
     except OSError:
         return None
     try:

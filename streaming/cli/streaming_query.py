@@ -25,7 +25,7 @@ from streaming.errors import EventsError, FailedError
 __all__ = ["parse_interval", "run_query", "signals_deferred"]
 
 #: Seconds between two looks at Spark's progress.
-PROGRESS_SECONDS: Final = 1
+PROGRESS_INTERVAL_S: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
 _UNITS: Final = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), "milliseconds"),
@@ -110,7 +110,7 @@ def run_query(
                     query.awaitTermination()
                     return
                 last = -1
-                while not query.awaitTermination(PROGRESS_SECONDS):
+                while not query.awaitTermination(PROGRESS_INTERVAL_S):
                     last = _tell_progress(query, last, on_progress)
                 _tell_progress(query, last, on_progress)
             except StreamingQueryException as error:

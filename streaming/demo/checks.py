@@ -17,7 +17,7 @@ from streaming.demo.oracle import Oracle
 from streaming.demo.recount import recount
 from streaming.demo.triangles import PER_NODE, Totals
 
-__all__ = ["Checks", "Difference", "spread"]
+__all__ = ["Checks", "Difference", "choose_moments"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Checks:
         )
 
 
-def spread(cuts: Integers, moments: int) -> frozenset[int]:
+def choose_moments(cuts: Integers, moments: int) -> frozenset[int]:
     """So many of the cuts, evenly spread, and the last one besides."""
     steps = np.arange(1, moments + 1) * (len(cuts) - 1) // (moments + 1)
     return frozenset(int(cuts[i]) for i in (*steps, len(cuts) - 1))

@@ -27,15 +27,15 @@ from streaming.cli.command import report_errors
 from streaming.cli.terminal.display import print_json
 from streaming.cli.terminal.page import announce
 from streaming.cli.terminal.usage import PlainCommand
-from streaming.demo.checks import Checks, spread
+from streaming.demo.checks import Checks, choose_moments
 from streaming.demo.display import Display
 from streaming.demo.events import (
     DEFAULT_WINDOW,
     ChangeStream,
     college_messages,
+    parse_window,
     read_events,
     replay_messages,
-    seconds,
 )
 from streaming.demo.oracle import read_oracle
 from streaming.demo.plot import plot
@@ -49,11 +49,11 @@ from streaming.ui.page import PORT, Page, check_servable
 
 __all__ = ["app"]
 
-MOMENTS: Final = 20  # recounts besides the one at the end
+MAX_RECOUNTS: Final = 20  # recounts besides the one at the end
 # The whole of CollegeMsg without a window, counted elsewhere.
 PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
 DIFFERENT, INTERRUPTED = 1, 130
-SHOWN: Final = 10  # differences listed one by one
+MAX_DIFFERENCES: Final = 10  # differences listed one by one
 
 # For a minute of small micro-batches on a local disk: the JVM's second compiler would use more time
 # than it saves, and so would a checksum file beside each file.
@@ -144,7 +144,7 @@ def demo(
         known = _names(names)
         cuts = stream.cuts(batches)
         expected = read_oracle(oracle, stream) if oracle else None
-        checks = Checks(stream, spread(cuts, MOMENTS), expected, published)
+        checks = Checks(stream, choose_moments(cuts, MAX_RECOUNTS), expected, published)
         history = History(stream, cuts, checks)
         console.print(
             f"{title}: {len(stream):,} changes, {int((stream.weight < 0).sum()):,} of them "
@@ -168,7 +168,7 @@ def demo(
                     circuit=circuit,
                     directory=directory,
                     observe=display.update,
-                    watcher=None if page is None else page.take,
+                    observers=[] if page is None else [page],
                 )
             streamed = time.perf_counter() - started
         finally:
@@ -218,7 +218,7 @@ def _stream(
     if oracle is not None:
         raise EventsError("--oracle goes with --events: name the file of changes too")
     chosen = window or DEFAULT_WINDOW
-    length = seconds(chosen)
+    length = parse_window(chosen)
     stream = replay_messages(college_messages(), length)
     if length is None:
         return stream, "CollegeMsg, messages stay", PUBLISHED
@@ -270,7 +270,7 @@ def _verdict(console: Console, checks: Checks) -> int:
     if not differ and checks.total:
         console.print("All equal.", highlight=False, soft_wrap=True)
         return 0
-    for difference in differ[:SHOWN]:
+    for difference in differ[:MAX_DIFFERENCES]:
         console.print(f"DIFFERENT: {difference}", highlight=False, soft_wrap=True)
     console.print(f"{len(differ):,} comparisons differ.", highlight=False, soft_wrap=True)
     return DIFFERENT

@@ -37,9 +37,9 @@ __all__ = [
     "Links",
     "college_messages",
     "integers",
+    "parse_window",
     "read_events",
     "replay_messages",
-    "seconds",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -102,10 +102,10 @@ def college_messages() -> pa.Table:
     return pa.table({"src": table["Source"], "dst": table["Target"], "ts": time.cast(pa.int64())})
 
 
-def seconds(window: str) -> int | None:
+def parse_window(window: str) -> int | None:
     """A length of time such as 7d, 36h or none.
 
-    >>> seconds("7d"), seconds("90m"), seconds("none")
+    >>> parse_window("7d"), parse_window("90m"), parse_window("none")
     (604800, 5400, None)
 
     Raises:
@@ -147,7 +147,7 @@ def read_events(path: Path, window: str | None = None) -> ChangeStream:
                 "are its own: leave --window out, or name a file of messages (src, dst, ts)"
             )
         return _changes(table, str(path))
-    return replay_messages(table, seconds(window or DEFAULT_WINDOW), str(path))
+    return replay_messages(table, parse_window(window or DEFAULT_WINDOW), str(path))
 
 
 def replay_messages(table: pa.Table, window: int | None, origin: str = "messages") -> ChangeStream:

@@ -8,7 +8,7 @@ checked, and the observer is called, all in the thread of Spark's callback.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,8 @@ from streaming.demo.events import ChangeStream, Integers
 from streaming.demo.replay import read_files, write_files
 from streaming.demo.triangles import Counts, Totals
 from streaming.errors import FailedError, StreamingError
-from streaming.sink.view_sink import ViewSink, Watcher
+from streaming.sink.observer import SinkObserver
+from streaming.sink.view_sink import ViewSink
 
 __all__ = ["History", "run"]
 
@@ -84,7 +85,7 @@ def run(
     circuit: Circuit,
     directory: Path,
     observe: Callable[[], None] = lambda: None,
-    watcher: Watcher | None = None,
+    observers: Sequence[SinkObserver] = (),
 ) -> None:
     """Replay the stream of ``history``, which grows with each micro-batch.
 
@@ -94,7 +95,7 @@ def run(
         circuit: The views, empty.
         directory: Receives the files of the stream and the checkpoint; created if necessary.
         observe: Called after each micro-batch.
-        watcher: For ``ViewSink.watch``, such as a live page.
+        observers: Observers of the sink, such as a live page.
 
     Raises:
         StreamingError: The query failed.
@@ -103,9 +104,7 @@ def run(
     write_files(history.stream, history.cuts, directory / "changes")
     last = time.perf_counter()
 
-    sink = ViewSink(circuit)
-    if watcher is not None:
-        sink.watch(watcher)
+    sink = ViewSink(circuit, observers=observers)
 
     def step(df: DataFrame, batch_id: int) -> None:
         nonlocal last

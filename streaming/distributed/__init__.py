@@ -1,20 +1,22 @@
-"""HyperCube: the same views on Spark executors, each cell of a grid one embedded circuit.
+"""HyperCube: the views run on Spark executors, and each cell of a grid is an embedded circuit.
 
 ::
 
-    stages      a circuit, cut where rows have to change places
-    shares      into how many parts each variable of a join is hashed
-    grid        which cells want a row; ``routing``: in Spark's expressions, ``placing``: in numpy
-    skew        which values are heavy, and how their rows are spread
-    planning    the grid of a stage by sizes, rates and counts; ``explanation``: what is told of it
-    evenness    how full cells are, and another grid where some are too full
-    cell        the circuit of a stage's cells; ``task``: its step on an executor, with its files
-    held        what a worker keeps of its cells
-    rows        those of a stage in one table; ``wire``: their columns on the way
-    pipeline    one micro-batch through all stages, by the grids of a ``layout``
-    distributed the engine of a sink: a driver's circuit above the pipeline
-    moving      state from one grid to another; ``stage_cells``: with its files
+    engine          the engine of a sink: a circuit in the driver above the pipeline
+    pipeline        one micro-batch through all stages, with the grids of a layout
+    planning/       stages    a circuit, cut where rows have to be exchanged
+                    shares    the number of parts that each variable of a join is hashed into
+                    grid      the cells that receive a row; grid_layout: the grids of all stages
+                    skew      heavy values, and how their rows are spread
+                    grid_planning, load_balance    choose a grid, and another one when loads differ
+    execution/      routing   rows to cells in Spark's expressions; placement: the same in numpy
+                    cell      the circuit of a cell; task: its step on an executor, with its files
+                    executor_cache    the circuits that a worker keeps between steps
+                    stage_rows, transport    all rows of a stage in one table; its column types
+    rescaling       the state of a stopped query for another number of cells
+    migration       the state of one grid, converted to another; stage_cells: with its files
+    explain         the plan as text
 
-The exact delta of a view is the sum of what the cells give. There is no second join and no cluster
-of our own: a cell is a `circuits.Circuit`, and Spark places its tasks.
+The exact delta of a view is the sum of the deltas of the cells. There is no second join algorithm
+and no cluster manager: a cell is a `circuits.Circuit`, and Spark schedules its tasks.
 """

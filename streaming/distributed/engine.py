@@ -1,18 +1,19 @@
-"""Distributed: the engine of a sink whose circuit is in cells on Spark's executors.
+"""The distributed engine of a sink: its circuit runs in cells on Spark's executors.
 
 ::
 
-    rows -> the driver's circuit: inputs with their rules, what is linear above them, constants
-         -> stages of cells (`streaming.distributed.pipeline`) -> deltas of the views, added up
+    rows -> the driver's circuit: inputs with their options, linear operators above them, constants
+         -> stages of cells (`streaming.distributed.pipeline`) -> deltas of the views, summed
          -> one manifest with the driver's state and the manifests of all cells: the commit
 
-The driver's circuit is a circuit like any other, whose views are the pieces that the first stages
-read. So rules, refused rows, replays and versions are the embedded engine's, and a micro-batch that
-fails anywhere before the commit has changed nothing but the circuits in some worker's memory, which
-are never taken for the version that they should be at.
+The driver's circuit is an ordinary circuit; its views are the parts of inputs that the first stages
+read. Therefore constraints, rejected rows, replays and versions work as in the embedded engine. A
+micro-batch that fails before the commit has changed only circuits in the memory of workers, and
+these are never used for another version than their own.
 
-What no cell can tell is refused when the sink is made: a whole view. The driver keeps the tables of
-texts of all inputs, and nothing else of inputs without rules.
+Views that must be kept whole in one place cannot be computed by cells, so the engine refuses them
+when the sink is created. The driver keeps the dictionaries of all inputs, and no rows of inputs
+without options.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
-from streaming.distributed.execution.cell import feeds_of
-from streaming.distributed.explain import explained
+from streaming.distributed.execution.cell import driver_spec
+from streaming.distributed.explain import explain_stages
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.load_balance import loads_of
-from streaming.distributed.planning.stages import Stages, stages_of
+from streaming.distributed.planning.load_balance import count_loads
+from streaming.distributed.planning.stages import Stages, cut_stages
 from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import numbers_in, of_cell, read_manifest
+from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.store import Store
 
-__all__ = ["DistributedEngine", "check_distributable", "newest_cells", "stages_in"]
+__all__ = ["DistributedEngine", "check_distributable", "circuit_stages", "read_newest_cells"]
 
 
 class DistributedEngine(Engine):
-    """Cells on Spark's executors, and the driver's circuit.
+    """Runs a circuit in cells on Spark's executors, below a circuit in the driver.
 
     Args:
         circuit: The views.
-        cells: How many cells a stage may have.
-        files: The state directory, which driver and executors share.
-        keep: How many versions stay.
+        cells: The maximum number of cells of a stage.
+        files: The state directory, shared by driver and executors.
+        keep: The number of versions to keep.
 
     Raises:
-        StreamingError: The circuit cannot be distributed, or not over so many cells.
+        StreamingError: The circuit cannot be distributed over this number of cells.
         StateError: ``keep`` is too small.
     """
 
@@ -62,36 +63,38 @@ class DistributedEngine(Engine):
 
     def __init__(self, circuit: Circuit, *, cells: int, files: Files, keep: int) -> None:
         check_distributable(circuit)
-        self._stages = stages_in(circuit)
-        self._chosen = GridLayout.chosen(self._stages, cells)
+        self._stages = circuit_stages(circuit)
+        self._default_layout = GridLayout.default(self._stages, cells)
         self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
         self._files = files
         self._cells = cells
         self._limits = circuit.limits
         self._pipeline: Pipeline | None = None
-        self._made_for = ""
-        driver = Circuit(feeds_of(circuit.definition, self._stages))
+        self._pipeline_id = ""
+        driver = Circuit(driver_spec(circuit.definition, self._stages))
         self._store = Store(files, driver, keep=keep, owner=circuit, cells=cells)
         super().__init__(driver, self._store)
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
-        """Step the cells; their files are written and not yet named.
+        """Step the cells; their files are written, but no manifest names them yet.
 
         Raises:
-            DbspWcojError: A cell has refused its step.
-            StateMismatchError: The state is of other stages.
-            PySparkException: A task failed, as often as Spark tries it.
+            DbspWcojError: The step of a cell failed.
+            StateMismatchError: The state belongs to other stages.
+            PySparkException: A task failed, also after Spark's retries.
         """
         known = self._store.cells
         pipeline = self._pipeline_for(known)
         session = _session_of(frame)
-        before = {} if known is None else pipeline.evened(batch_id, known.manifests)
+        before = {} if known is None else pipeline.rebalance(batch_id, known.manifests)
         result = pipeline.step(session, step.outputs, batch_id, before)
         deltas = {
-            view: summed(schema, result.outputs[view]) for view, schema in self._schemas.items()
+            view: sum_tables(schema, result.outputs[view]) for view, schema in self._schemas.items()
         }
         return StepOutput(
-            deltas, _after, CellVersions(self._cells, pipeline.layout.body, dict(result.cells))
+            deltas,
+            _refuse_whole_view,
+            CellVersions(self._cells, pipeline.layout.body, dict(result.cells)),
         )
 
     def check_readable(self, view: str) -> None:
@@ -102,28 +105,28 @@ class DistributedEngine(Engine):
         )
 
     def explain(self) -> str:
-        """The stages, with the grids that the newest version has and how full its cells are.
+        """Describe the stages, with the grids and the loads of the cells of the newest version.
 
-        Without a version, the grids of relations of which nothing is known.
+        Without a version, the grids are those of relations without statistics.
 
         Raises:
             StateDamagedError: The newest version cannot be read.
-            StateMismatchError: It is of other stages.
+            StateMismatchError: It belongs to other stages.
         """
-        known = newest_cells(self._files)
+        known = read_newest_cells(self._files)
         if known is None:
-            return explained(self._stages, self._chosen.grids)
+            return explain_stages(self._stages, self._default_layout.grids)
         layout = GridLayout.of(known.layout, self._stages, known.count)
         loads = {
-            stage.number: loads_of(stage, known.of_stage(stage.number))
+            stage.number: count_loads(stage, known.of_stage(stage.number))
             for stage in self._stages.stages
         }
-        return explained(self._stages, layout.grids, loads=loads)
+        return explain_stages(self._stages, layout.grids, loads=loads)
 
     def _pipeline_for(self, known: CellVersions | None) -> Pipeline:
-        """The pipeline of the grids that the state has, made once."""
+        """The cached pipeline for the grids of the state."""
         found, id = self._pipeline, self.versions.id
-        if found is None or self._made_for != id or not _is_of(found.layout, known):
+        if found is None or self._pipeline_id != id or not _has_grids(found.layout, known):
             layout = None
             if known is not None:
                 layout = GridLayout.of(known.layout, self._stages, self._cells)
@@ -137,26 +140,26 @@ class DistributedEngine(Engine):
             )
             if known is not None:
                 _check_cells(known, found)
-            self._pipeline, self._made_for = found, id
+            self._pipeline, self._pipeline_id = found, id
         return found
 
 
-def newest_cells(files: Files) -> CellVersions | None:
-    """The cells of the newest version in a directory, whoever writes to it; None if there are none.
+def read_newest_cells(files: Files) -> CellVersions | None:
+    """Read the cells of the newest version in a directory, without its lock; None without version.
 
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
-    newest = max(numbers_in(files), default=None)
+    newest = max(list_batch_ids(files), default=None)
     return None if newest is None else read_manifest(files, newest).cells
 
 
 def check_distributable(circuit: Circuit) -> None:
-    """Refuse what cells cannot do.
+    """Check that cells can run the views of a circuit.
 
     Raises:
-        StreamingError: Views or inputs are to be kept whole, a view is recursive, or the results of
-            an input's rows are kept when these expire.
+        StreamingError: A view is materialized or recursive, or an input keeps the results of
+            expired rows.
     """
     kept = [
         name for name, rules in circuit.input_options.items() if rules.retain and rules.retain.keeps
@@ -179,22 +182,22 @@ def check_distributable(circuit: Circuit) -> None:
         )
 
 
-def stages_in(circuit: Circuit) -> Stages:
-    """The stages of all views of a circuit."""
+def circuit_stages(circuit: Circuit) -> Stages:
+    """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return stages_of(incrementalize(circuit.plans, fields))
+    return cut_stages(incrementalize(circuit.plans, fields))
 
 
-def summed(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables of rows with weights as one, in which each row is once.
+def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Add up tables of rows with weights; each row occurs once in the sum.
 
     Args:
-        schema: The columns, whatever the tables call them.
-        tables: What is to be added up.
+        schema: The columns, by position.
+        tables: The summands.
 
     >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
     >>> one, two = (pa.table({"c0": [7, 8], "weight": [1, w]}) for w in (1, -1))
-    >>> summed(schema, [one, two]).to_pylist()
+    >>> sum_tables(schema, [one, two]).to_pylist()
     [{'x': 7, 'weight': 2}]
     """
     there = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
@@ -209,22 +212,22 @@ def summed(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     return schema.to_table(zset, codecs)
 
 
-def _is_of(layout: GridLayout, known: CellVersions | None) -> bool:
-    """Whether these are the grids that the state has, if it has any."""
+def _has_grids(layout: GridLayout, known: CellVersions | None) -> bool:
+    """Return whether the layout is that of the state, if there is a state."""
     return known is None or known.layout == layout.body
 
 
 def _check_cells(known: CellVersions, pipeline: Pipeline) -> None:
-    """Refuse cells of other circuits: another version of this library may cut otherwise."""
+    """Check the circuits of the cells: another version of this library may cut other stages."""
     expected: Mapping[int, str] = {
         number: definition.fingerprint for number, definition in enumerate(pipeline.definitions)
     }
     for (stage, _), sealed in known.manifests.items():
-        if of_cell(sealed).fingerprint != expected.get(stage):
+        if read_cell_manifest(sealed).fingerprint != expected.get(stage):
             raise StateMismatchError(
-                f"the cells of stage {stage} are of another circuit than this version makes of the "
-                "views: use the version that wrote the state, or delete the state directory "
-                "together with the checkpoint to start again"
+                f"the cells of stage {stage} belong to another circuit than this version "
+                "compiles the views to: use the version that wrote the state, or delete the "
+                "state directory together with the checkpoint to start again"
             )
 
 
@@ -240,5 +243,5 @@ def _session_of(frame: DataFrame) -> SparkSession:
     return session
 
 
-def _after(view: str) -> NoReturn:
+def _refuse_whole_view(view: str) -> NoReturn:
     raise AssertionError(f"view {view!r} is not whole anywhere")

@@ -1,27 +1,29 @@
-"""Explanation: the text of a distributed plan, stage by stage, as it runs.
+"""Describe a distributed plan as text, stage by stage, as it runs.
 
-For each stage: its operator, its relations and what they are made of, the grid with the share of
-each variable, into how many cells a row is sent and kept, what a cell is expected to keep beside
-the ideal (all rows divided by all cells), what the cells of the state do keep, and which values are
-heavy and how they are spread.
+For each stage the text shows the operator, the relations and their sources, the grid with the share
+of each variable, the number of cells that receive and keep a row, the expected load of a cell
+relative to the ideal (all rows divided by all cells), the actual loads of the cells in the state,
+and the heavy values with their spreading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from circuits.plan.nodes import Fields
 from streaming.distributed.planning.grid import Grid, Heavy
 from streaming.distributed.planning.shares import JoinInput
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
-__all__ = ["explained"]
+__all__ = ["explain_stages"]
 
-NAMED = 6  # heavy values of a kind that are named
+#: Heavy values of a group that are named.
+MAX_HEAVY_NAMES: Final = 6
 
 
-def explained(
+def explain_stages(
     stages: Stages,
     grids: Sequence[Grid],
     *,
@@ -32,9 +34,9 @@ def explained(
 
     Args:
         stages: The stages.
-        grids: One for each.
-        rows: How many rows relations have, by name, if known; parts are told otherwise.
-        loads: By stage the rows that each cell keeps, if there is a state.
+        grids: The grid of each stage.
+        rows: The number of rows of each relation, if known; otherwise loads are fractions.
+        loads: By stage the rows of each cell, if there is a state.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -45,7 +47,7 @@ def explained(
     >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
     >>> circuit = compile_sql(text, {"e": e})
     >>> cut = stages_of(incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields}))
-    >>> print(explained(cut, [stage_grid(stage, 4) for stage in cut.stages]))
+    >>> print(explain_stages(cut, [stage_grid(stage, 4) for stage in cut.stages]))
     2 stages
     stage 0: join r0(v0 = src, v1 = dst), r1(v1 = src)
       r0      from e
@@ -65,10 +67,10 @@ def explained(
     lines = [f"{count} stage{'s' * (count != 1)}"]
     for stage, grid in zip(stages.stages, grids, strict=True):
         lines += _stage(stage, grid, rows or {})
-        lines += _kept(loads.get(stage.number, ()))
+        lines += _load_lines(loads.get(stage.number, ()))
         lines += [_line("heavy", _heavy(one, grid)) for one in grid.heavy]
-    for name, pieces in stages.outputs.items():
-        lines.append(f"view {name}: {_sources([piece.source for piece in pieces])}")
+    for name, parts in stages.outputs.items():
+        lines.append(f"view {name}: {_sources([part.source for part in parts])}")
     return "\n".join(lines)
 
 
@@ -83,7 +85,7 @@ def _stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
         keys = ", ".join(relation.fields[key].name for key in relation.keys or ()) or "nothing"
         lines = [f"stage {stage.number}: {operator} {relation.name} by {keys}"]
     for relation in stage.relations:
-        lines.append(_line(relation.name, _made(relation)))
+        lines.append(_line(relation.name, _sources_of(relation)))
     shares = [
         f"{_variable(stage, grid, name, fields)} {parts}"
         for name, parts in grid.shares.parts.items()
@@ -116,8 +118,8 @@ def _variable(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields])
     return "+".join(fields[atom.relation][atom.columns[other]].name for other in together)
 
 
-def _made(relation: Relation) -> str:
-    return _sources([piece.source for piece in relation.pieces])
+def _sources_of(relation: Relation) -> str:
+    return _sources([part.source for part in relation.parts])
 
 
 def _sources(sources: Sequence[str | int | None]) -> str:
@@ -152,7 +154,7 @@ def _load(grid: Grid, rows: Mapping[str, float]) -> str:
     return f"a cell keeps {100 * kept / whole / grid.cells:.3g} % of the rows of all atoms, {times}"
 
 
-def _kept(loads: Sequence[int]) -> list[str]:
+def _load_lines(loads: Sequence[int]) -> list[str]:
     """What cells have, not what they should."""
     whole = sum(loads)
     if not whole:
@@ -162,8 +164,8 @@ def _kept(loads: Sequence[int]) -> list[str]:
 
 
 def _heavy(heavy: Heavy, grid: Grid) -> str:
-    names = ", ".join(heavy.names[:NAMED]) or f"{len(heavy.hashes)} values"
-    more = len(heavy.names) - NAMED
+    names = ", ".join(heavy.names[:MAX_HEAVY_NAMES]) or f"{len(heavy.hashes)} values"
+    more = len(heavy.names) - MAX_HEAVY_NAMES
     names += f" and {more:,} more" if more > 0 else ""
     split = []
     for place, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):

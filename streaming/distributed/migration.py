@@ -1,20 +1,21 @@
-"""Moving: the state of a stage's cells from one grid to another.
+"""Migrate the state of a stage from the cells of one grid to the cells of another.
 
 ::
 
-    cells of the old grid  -- gathered ->  each row once  -- scattered ->  cells of the new grid
+    cells of the old grid  -- gather_state ->  each row once  -- scatter_state ->  cells of the new
 
-A row of a join's relation is in every cell that wants it, and is taken from the first of these by
-the old grid; it goes to all that want it by the new one. What other operators keep of a key (sums,
-sets, rows in order) is in the key's one cell, and goes to its one new cell; the key is in the first
-columns of each of their traces. So nothing is recomputed but codes, and a move costs what it moves.
+A row of a join's relation is in several cells. It is read from the first of them by the old grid,
+and written to all of its cells by the new grid. The state that other operators keep for a key
+(sums, sets, ordered rows) is in one cell, and is written to one new cell; the key is in the first
+columns of each of their traces. Only codes are computed again, so the cost is proportional to the
+state.
 
-A state that is embedded in one process is what is gathered, or what is scattered; so it moves the
-same way. Rows are placed by `streaming.distributed.execution.placement`, which hashes as Spark
-does: those that come later by Spark's expressions find them.
+The state of one process is the result of gathering and the input of scattering, so it migrates in
+the same way. Rows are placed by `streaming.distributed.execution.placement`, which hashes like
+Spark, so later rows that Spark routes reach the same cells.
 
-Every row is checked to be where the old grid wants it, and a join's to be in all of its cells:
-state that was damaged, or is of another grid, is refused, not spread.
+Gathering checks that each row is in a cell of the old grid, and that a row of a join is in all of
+its cells. Damaged state, or state of another grid, raises an error and is not spread.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ import pyarrow as pa
 
 from circuits.state.migration import OperatorState
 from streaming.distributed.execution.placement import PlacedRows
-from streaming.distributed.execution.stage_rows import placed_rows
-from streaming.distributed.execution.transport import to_wire
+from streaming.distributed.execution.stage_rows import place_relation
+from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Relation, Stage
 from streaming.errors import StateDamagedError
 
-__all__ = ["gathered", "relations_of", "scattered"]
+__all__ = ["gather_state", "merge_relations", "scatter_state"]
 
 Integers = npt.NDArray[np.int64]
 
 
-def gathered(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) -> OperatorState:
-    """The state of a stage as one operator would have it.
+def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) -> OperatorState:
+    """Gather the state of a stage, as one operator would have it.
 
     Args:
         stage: The stage.
-        grid: That of the cells.
-        states: Those of all cells.
+        grid: The grid of the cells.
+        states: The states of all cells.
 
     Raises:
-        StateDamagedError: A row is not in the cells where it should be.
+        StateDamagedError: A row is missing in one of its cells, or is in a wrong cell.
 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
@@ -67,13 +68,13 @@ def gathered(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) -> O
     return tuple(found[part] for part in range(parts))
 
 
-def scattered(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[OperatorState]:
+def scatter_state(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[OperatorState]:
     """The state of each cell of a grid, in their order.
 
     Args:
         stage: The stage.
         grid: That of the cells.
-        whole: As `gathered` gives it.
+        whole: As `gather_state` gives it.
 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
@@ -94,15 +95,15 @@ def scattered(stage: Stage, grid: Grid, whole: OperatorState) -> Iterable[Operat
         )
 
 
-def relations_of(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
+def merge_relations(stage: Stage, whole: OperatorState) -> dict[str, pa.Table]:
     """The rows of a join's relations as they are on the wire, by name, weights last.
 
     Args:
         stage: The stage; other ones than joins have none.
-        whole: As `gathered` gives it.
+        whole: As `gather_state` gives it.
     """
     return {
-        atom.relation: pa.table([*map(to_wire, table.columns)], table.column_names)
+        atom.relation: pa.table([*map(encode_column, table.columns)], table.column_names)
         for atom, table in zip(stage.atoms, whole, strict=False)
         if table is not None
     }
@@ -112,11 +113,11 @@ def _places(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     """The cells of rows of one part of a stage's state."""
     if not stage.atoms:
         (relation,) = stage.relations
-        return placed_rows(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
+        return place_relation(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
     atom = stage.atoms[part]
     (relation,) = (one for one in stage.relations if one.name == atom.relation)
-    columns = [to_wire(rows.column(place)) for place in range(len(relation.fields))]
-    found = placed_rows(relation.name, columns, grid, rows.num_rows)
+    columns = [encode_column(rows.column(place)) for place in range(len(relation.fields))]
+    found = place_relation(relation.name, columns, grid, rows.num_rows)
     bit = [n for n, one in enumerate(stage.atoms) if one.relation == atom.relation].index(part)
     mine = (found.roles >> bit & 1) == 1
     return PlacedRows(found.rows[mine], found.cells[mine], found.roles[mine])
@@ -129,7 +130,7 @@ def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
     columns = [nothing] * len(relation.fields)
     for place, key in enumerate(relation.keys):
         # Ordered codes are what the wire has; codes of tables have become values.
-        columns[key] = to_wire(rows.column(place))
+        columns[key] = encode_column(rows.column(place))
     return columns
 
 

@@ -1,22 +1,22 @@
-"""Pipeline: the stages of one micro-batch, each one job on Spark's executors.
+"""Run the stages of one micro-batch, each as one job on Spark's executors.
 
 ::
 
-    for each stage:   rows of its relations -> one table -> routed -> a task for some of the cells
-                      -> steps of the cells -> their pieces and manifests, as Arrow, to the driver
+    for each stage:   rows of its relations -> one table -> routed -> tasks, each for some cells
+                      -> steps of the cells -> their outputs and manifests, as Arrow, to the driver
 
-Many rows are routed by Spark's expressions on executors, and shuffled. A few are placed in the
-driver by the same hashes (`streaming.distributed.execution.placement`) and sent to the tasks that
-have something to do: no plan, no shuffle, half of the time. A stage of one group that keeps only
-sums of it (a count of all, say) is stepped in the driver, without a job.
+Many rows are routed on executors by Spark's expressions, and shuffled. Few rows are placed in the
+driver by the same hash functions (`streaming.distributed.execution.placement`) and sent directly to
+the tasks that have rows: no plan, no shuffle, half of the time. A stage that keeps only sums of one
+group (a count of all rows, say) runs in the driver, without a job.
 
-Rows between stages pass through the driver: a delta is small beside the state, the driver knows at
-once which stages have nothing to do, and each stage is one consistent cut. The way not taken is to
-chain the stages in one plan: then every stage would run for every micro-batch, and rows of all
-relations would have to share one type of row through all shuffles.
+Rows between stages pass through the driver: a delta is small compared with the state, the driver
+knows at once which stages have no rows, and each stage is one consistent cut. Alternatives
+considered: chaining all stages in one plan. Then every stage would run for every micro-batch, and
+the rows of all relations would need one common row type in all shuffles.
 
-Nothing here is the state: what a stage's tasks wrote is named by the manifests that they give back,
-and becomes the state when the driver commits (`streaming.distributed.execution.task`).
+The pipeline holds no state. The manifests that the tasks return name the files that they wrote, and
+these become the state when the driver commits (`streaming.distributed.execution.task`).
 """
 
 from __future__ import annotations
@@ -32,34 +32,39 @@ from pyspark.sql import functions as f
 
 from circuits import StepLimitError
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
-from streaming.distributed.execution.cell import added_up, definition_of
-from streaming.distributed.execution.routing import CELL, RELATION, routed
-from streaming.distributed.execution.stage_rows import columns_of, placed_here, split, wide
+from streaming.distributed.execution.cell import cell_spec, group_by_destination
+from streaming.distributed.execution.routing import CELL, RELATION, route_rows
+from streaming.distributed.execution.stage_rows import (
+    columns_of,
+    pack_relations,
+    replicate_rows,
+    split_relations,
+)
 from streaming.distributed.execution.task import (
     ERROR,
     MANIFEST,
-    SAID,
+    RESULT_SCHEMA,
     StagePlan,
     StageTask,
     StageWork,
-    read,
-    written,
+    read_table,
+    write_table,
 )
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import counts_of_tables, known_grid
+from streaming.distributed.planning.grid_planning import count_in_tables, grid_from_counts
 from streaming.distributed.planning.load_balance import LoadBalance
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.stage_cells import StageCells
-from streaming.distributed.task_errors import error_of
+from streaming.distributed.task_errors import parse_error
 from streaming.state.files import Files
 
-__all__ = ["Cells", "Pipeline", "Result"]
+__all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
-#: So many rows of a stage are placed by the driver.
-FEW: Final = 1 << 14
-# What the jobs rely on, whatever the session of the query has: partitions stay where they were put,
-# Arrow comes as it is, and a table of rows is data, not a part of the plan.
+#: Up to this number of rows of a stage, the driver places them.
+MAX_DRIVER_ROWS: Final = 1 << 14
+# The jobs rely on these settings, whatever the session of the query has: partitions are not merged,
+# Arrow data is not changed, and a table of rows is data, not a part of the plan.
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
@@ -68,21 +73,21 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.compression.codec": "none",
 }
 
-#: The sealed manifests of cells, by stage and cell.
-Cells = Mapping[tuple[int, int], bytes]
+#: The checksummed manifests of cells, by stage and cell.
+CellManifests = Mapping[tuple[int, int], bytes]
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a micro-batch came to.
+class PipelineResult:
+    """The result of a micro-batch.
 
     Attributes:
-        outputs: The delta of each view, as tables whose sum it is.
-        cells: The manifests of the cells after it.
+        outputs: For each view, tables that sum up to its delta.
+        cells: The manifests of the cells after the micro-batch.
     """
 
     outputs: Mapping[str, list[pa.Table]]
-    cells: Cells
+    cells: CellManifests
 
 
 class Pipeline:
@@ -90,14 +95,14 @@ class Pipeline:
 
     Args:
         stages: The stages.
-        cells: How many cells a stage may have.
+        cells: The maximum number of cells of a stage.
         files: The state directory.
-        state_id: Its id.
-        layout: The grids, if there is a state already. Without one a join's grid is chosen by the
-            rows of its first micro-batch, as far as these tell: an initial load has the sizes of
-            relations and the values that are heavy. What was chosen is the state's when it is
-            committed; another attempt chooses again.
-        limits: Of the step of each cell.
+        state_id: The id of the state directory.
+        layout: The grids of an existing state. Without it, the grid of a join is chosen from the
+            rows of its first micro-batch: an initial load shows the sizes of relations and the
+            heavy values. The choice becomes part of the state with the commit; another attempt
+            chooses again.
+        limits: The limits of the step of each cell.
     """
 
     def __init__(
@@ -111,96 +116,100 @@ class Pipeline:
         limits: StepLimits = DEFAULT_LIMITS,
     ) -> None:
         self.stages = stages
-        self._layout = layout or GridLayout.chosen(stages, cells)
+        self._layout = layout or GridLayout.default(stages, cells)
         self._is_open = layout is None
-        self.definitions = [definition_of(stage, stages, limits=limits) for stage in stages.stages]
+        self.definitions = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None
-        self._evenness = LoadBalance()
-        # The plan that tasks receive, by stage; made again when the grid changes.
+        self._load_balance = LoadBalance()
+        # The plan that tasks receive, by stage; created again when the grid changes.
         self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
     @property
     def layout(self) -> GridLayout:
-        """How rows find their cells."""
+        """The current grids and the maximum number of cells."""
         return self._layout
 
     @property
     def grids(self) -> tuple[Grid, ...]:
-        """Those of the stages."""
+        """The grid of each stage."""
         return self._layout.grids
 
-    def evened(self, batch_id: int, before: Cells) -> Cells:
-        """The cells of the micro-batch before, those of uneven joins in other grids.
+    def rebalance(self, batch_id: int, before: CellManifests) -> CellManifests:
+        """Return the cells of the previous micro-batch, after repartitioning uneven joins.
 
-        The grids and the files of what has moved are nothing until the micro-batch is committed.
+        New grids and files become part of the state only with the commit of the micro-batch.
 
         Args:
             batch_id: The micro-batch.
-            before: The manifests of the micro-batch before.
+            before: The manifests of the previous micro-batch.
 
         Raises:
             StateError: Cells cannot be read or written.
         """
         cells = dict(before)
         for stage in self.stages.stages:
-            own = _of_stage(stage, cells)
-            if not self._evenness.is_due(stage, own):
+            own = _stage_manifests(stage, cells)
+            if not self._load_balance.is_due(stage, own):
                 continue
             definition = self.definitions[stage.number]
-            moving = StageCells(self._files, self._state_id, stage, definition)
+            stage_cells = StageCells(self._files, self._state_id, stage, definition)
             grid = self.grids[stage.number]
             try:
-                grid, moved = self._evenness.evened(
-                    moving, grid, own, most=self._layout.cells, batch_id=batch_id
+                grid, moved = self._load_balance.rebalance(
+                    stage_cells, grid, own, max_cells=self._layout.cells, batch_id=batch_id
                 )
             except BaseException:
-                for writer in moving.written:
+                for writer in stage_cells.written:
                     writer.undo()
                 raise
-            self._have(stage, grid)
+            self._set_grid(stage, grid)
             cells = {key: one for key, one in cells.items() if key[0] != stage.number}
             cells |= {(stage.number, cell): one for cell, one in moved.items()}
         return cells
 
     def step(
-        self, session: SparkSession, given: Mapping[str, pa.Table], batch_id: int, before: Cells
-    ) -> Result:
-        """Run a micro-batch: a job for each stage that has rows, and none for one that has not.
+        self,
+        session: SparkSession,
+        inputs: Mapping[str, pa.Table],
+        batch_id: int,
+        before: CellManifests,
+    ) -> PipelineResult:
+        """Run a micro-batch, with one job for each stage that has rows.
 
         Args:
-            session: Where the tasks run.
-            given: The pieces that are made of inputs and constants, by name.
+            session: The session that runs the tasks.
+            inputs: The parts that are computed from inputs and constants, by name.
             batch_id: The micro-batch.
-            before: The manifests of the micro-batch before.
+            before: The manifests of the previous micro-batch.
 
         Raises:
-            DbspWcojError: A cell has refused its step.
-            PySparkException: A task failed, as often as Spark tries it; with what it said.
+            DbspWcojError: The step of a cell failed.
+            PySparkException: A task failed, also after Spark's retries.
         """
-        sent: dict[str, list[pa.Table]] = added_up(given)
+        sent: dict[str, list[pa.Table]] = group_by_destination(inputs)
         cells = dict(before)
         for stage in self.stages.stages:
             tables = {
                 relation.name: sent.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            own = _of_stage(stage, before)
-            # The first step of a cell may give something without a row.
+            own = _stage_manifests(stage, before)
+            # The first step of a cell may produce output without any input row.
             is_first = len(own) < self.grids[stage.number].cells
             if not is_first and not any(t.num_rows for some in tables.values() for t in some):
                 continue
             for cell, name, content in self._stage(session, stage, tables, batch_id, own):
                 if name == ERROR:
-                    raise _of_view(error_of(content), self.stages, stage.number, cell)
+                    raise _name_view(parse_error(content), self.stages, stage.number, cell)
                 if name == MANIFEST:
                     cells[stage.number, cell] = content
                 else:
-                    for what, tables_ in added_up({name: read(content)}).items():
+                    for what, tables_ in group_by_destination({name: read_table(content)}).items():
                         sent.setdefault(what, []).extend(tables_)
         outputs = {name: sent.get(f"view {name}", []) for name in self.stages.outputs}
-        return Result(outputs, cells)
+        return PipelineResult(outputs, cells)
 
     def _stage(
         self,
@@ -210,24 +219,24 @@ class Pipeline:
         batch_id: int,
         before: Mapping[int, bytes],
     ) -> Iterable[tuple[int, str, bytes]]:
-        """What the cells of a stage say."""
-        rows = wide(stage, tables)
+        """Step the cells of a stage; return their result rows."""
+        rows = pack_relations(stage, tables)
         if before:
-            self._evenness.note(stage, rows)
+            self._load_balance.note(stage, rows)
         elif self._is_open and stage.atoms:
-            self._choose(stage, rows)
+            self._choose_grid(stage, rows)
         if stage.is_small:
-            return self._here(stage, rows, batch_id, before)
+            return self._run_in_driver(stage, rows, batch_id, before)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
         task = StageTask(self._plan(stage), batch_id, before, tasks)
-        if rows.num_rows > FEW:
-            return self._shuffled(self._session_beside(session), stage, rows, task)
-        return self._sent(session, stage, rows, task)
+        if rows.num_rows > MAX_DRIVER_ROWS:
+            return self._run_shuffled(self._own_session(session), stage, rows, task)
+        return self._run_placed(session, stage, rows, task)
 
-    def _here(
+    def _run_in_driver(
         self, stage: Stage, rows: pa.Table, batch_id: int, before: Mapping[int, bytes]
     ) -> Iterable[tuple[int, str, bytes]]:
-        """A stage that is no work for a task, in the driver: its one cell is like any other."""
+        """Run a stage that is too small for a task in the driver, as its one cell."""
         work = StageWork(
             self._files,
             self._state_id,
@@ -236,32 +245,32 @@ class Pipeline:
             batch_id,
             before,
         )
-        sent = placed_here(stage, rows, self.grids[stage.number])
-        return work.step(0, split(stage, sent)).said
+        sent = replicate_rows(stage, rows, self.grids[stage.number])
+        return work.step(0, split_relations(stage, sent)).result_rows
 
-    def _sent(
+    def _run_placed(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
     ) -> Iterable[tuple[int, str, bytes]]:
-        """Rows that the driver places."""
+        """Run a stage on rows that the driver places."""
         grid = self.grids[stage.number]
-        sent = placed_here(stage, rows, grid)
+        sent = replicate_rows(stage, rows, grid)
         numbers = sent.column(CELL).to_numpy() % task.tasks
         new = {cell % task.tasks for cell in range(grid.cells) if cell not in task.before}
         parts = [
-            (number, written(sent.filter(pa.array(numbers == number))))
+            (number, write_table(sent.filter(pa.array(numbers == number))))
             for number in sorted(new.union(numbers.tolist()))
         ]
-        found = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_here)
+        found = session.sparkContext.parallelize(parts, len(parts)).mapPartitions(task.run_placed)
         return list(found.collect())
 
-    def _shuffled(
+    def _run_shuffled(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask
     ) -> Iterable[tuple[int, str, bytes]]:
-        """Rows that executors route."""
+        """Run a stage on rows that executors route."""
         grid = self.grids[stage.number]
-        frame = routed(session.createDataFrame(rows), columns_of(stage), grid)
+        frame = route_rows(session.createDataFrame(rows), columns_of(stage), grid)
         if len(task.before) < grid.cells:
-            # Spark makes no tasks for nothing.
+            # Spark creates no task for an empty partition.
             every = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
             frame = frame.unionByName(every, allowMissingColumns=True)
         placed = frame.repartitionById(task.tasks, (f.col(CELL) % task.tasks).cast("int"))
@@ -269,12 +278,12 @@ class Pipeline:
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return task.run(batches)
 
-        said = placed.mapInArrow(run, SAID).toArrow()
+        said = placed.mapInArrow(run, RESULT_SCHEMA).toArrow()
         columns = [said.column(name).to_pylist() for name in ("cell", "name", "content")]
         return zip(*columns, strict=True)
 
     def _plan(self, stage: Stage) -> StagePlan:
-        """What the tasks of a stage are told in every micro-batch, made once."""
+        """The part of a stage's tasks that is the same in every micro-batch, cached."""
         grid = self.grids[stage.number]
         known = self._plans.get(stage.number)
         if known is None or known[0] is not grid:
@@ -283,22 +292,22 @@ class Pipeline:
             known = self._plans[stage.number] = grid, plan
         return known[1]
 
-    def _choose(self, stage: Stage, rows: pa.Table) -> None:
-        """Have the grid of a join that begins with these rows."""
+    def _choose_grid(self, stage: Stage, rows: pa.Table) -> None:
+        """Choose the grid of a join from its first rows."""
         numbers, tables = rows.column(RELATION), {}
         for number, (relation, names) in enumerate(columns_of(stage).items()):
             tables[relation] = rows.filter(pc.equal(numbers, number)).select(names)
-        counts = counts_of_tables(stage, tables)
-        self._have(stage, known_grid(stage, self._layout.cells, counts))
+        counts = count_in_tables(stage, tables)
+        self._set_grid(stage, grid_from_counts(stage, self._layout.cells, counts))
 
-    def _have(self, stage: Stage, grid: Grid) -> None:
-        """Another grid for a stage."""
+    def _set_grid(self, stage: Stage, grid: Grid) -> None:
+        """Replace the grid of a stage."""
         grids = list(self.grids)
         grids[stage.number] = grid
         self._layout = GridLayout(self._layout.cells, tuple(grids))
 
-    def _session_beside(self, session: SparkSession) -> SparkSession:
-        """A session of the same application with settings of its own, made once."""
+    def _own_session(self, session: SparkSession) -> SparkSession:
+        """A cached session of the same application with its own settings."""
         known = self._session
         if known is None or known.sparkContext is not session.sparkContext:
             known = self._session = session.newSession()
@@ -307,20 +316,20 @@ class Pipeline:
         return known
 
 
-def _of_stage(stage: Stage, cells: Cells) -> dict[int, bytes]:
+def _stage_manifests(stage: Stage, cells: CellManifests) -> dict[int, bytes]:
     """The manifests of one stage."""
     return {cell: sealed for (number, cell), sealed in cells.items() if number == stage.number}
 
 
-def _of_view(error: Exception, stages: Stages, stage: int, cell: int) -> Exception:
-    """The error of a cell; one of its limits with the name of a view that the cell is for."""
+def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Exception:
+    """Return the error of a cell; a limit error names a view that depends on the cell."""
     if not isinstance(error, StepLimitError):
         return error
     reading = {stage}
     for later in stages.stages:
-        if any(p.source in reading for relation in later.relations for p in relation.pieces):
+        if any(p.source in reading for relation in later.relations for p in relation.parts):
             reading.add(later.number)
     views = [
-        name for name, pieces in stages.outputs.items() if any(p.source in reading for p in pieces)
+        name for name, parts in stages.outputs.items() if any(p.source in reading for p in parts)
     ]
     return error.renamed(views[0] if views else None, f"cell {cell} of stage {stage}: ")

@@ -1,23 +1,23 @@
-"""Rescaling: a state directory from one process to cells on executors, back, or to other cells.
+"""Rescale a state directory: from one process to cells on executors, back, or to other cells.
 
 ::
 
-    embedded   -- the state of each stage's operator, scattered -->   cells
-    cells      -- gathered, a row once ---------------------------->   embedded
-    p cells    -- gathered, and scattered by the new grid --------->   q cells
+    embedded   -- scatter the state of each stage's operator ------>   cells
+    cells      -- gather, each row once --------------------------->   embedded
+    p cells    -- gather, and scatter by the new grid ------------->   q cells
 
-Offline: no query may run on the directory, and its lock is taken. The newest version is written
-again in the other form, under the same batch id and with the deltas that it gave out, and becomes
-the version by one rename when all of it is there, has been read back and compared; an error or a
-crash before that leaves the directory as it was. The next micro-batch goes on from it, and if Spark
-gives the last one again, its rows are recognised: codes of texts stay what they were.
+Rescaling is offline: it takes the lock of the directory, so no query may run on it. It writes the
+newest version again in the other form, with the same batch id and the same published deltas, reads
+everything back and compares it. One rename makes the result current; an error or a crash before
+that leaves the directory unchanged. The query continues from the new version. If Spark replays the
+last micro-batch, its rows are recognized, because the codes of strings are preserved.
 
-Grids are chosen by what is there: the sizes of the relations, and the values that are so frequent
-that they have to be spread (`streaming.distributed.planning.grid_planning`). So a state that has
-grown may be rescaled to the same number of cells.
+Grids are chosen from the existing state: the sizes of the relations, and the values that are so
+frequent that they must be spread (`streaming.distributed.planning.grid_planning`). Therefore it is
+useful to rescale a grown state to the same number of cells.
 
-The views are compiled from the text in the directory (`streaming.state.view_definitions`). It takes
-the memory of one stage's state, or of all of it where it becomes embedded.
+The views are compiled from the text in the directory (`streaming.state.view_definitions`). Memory:
+the state of one stage, or the whole state if the result is embedded.
 """
 
 from __future__ import annotations
@@ -39,46 +39,46 @@ from circuits.state.migration import (
     tables_of,
 )
 from dbsp_wcoj.errors import DbspWcojError
-from streaming.distributed.engine import check_distributable, stages_in
-from streaming.distributed.execution.cell import definition_of, feeds_of
-from streaming.distributed.migration import relations_of
+from streaming.distributed.engine import check_distributable, circuit_stages
+from streaming.distributed.execution.cell import cell_spec, driver_spec
+from streaming.distributed.migration import merge_relations
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import counts_of_tables, stage_grid
+from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.directory_identity import identity_of
+from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files, LocalFiles, mode_of
 from streaming.state.manifest import (
-    FOLDER,
+    MANIFESTS,
     Manifest,
+    list_batch_ids,
     manifest_name,
-    numbers_in,
     read_manifest,
 )
 from streaming.state.ownership import check_owner, take_over
-from streaming.state.verified_files import state_of as stored_state
+from streaming.state.verified_files import read_state as stored_state
 from streaming.state.versions import DATA
 from streaming.state.view_definitions import read_definition
 from streaming.state.writer import Writer
 
-__all__ = ["RescaleResult", "rescaled"]
+__all__ = ["RescaleResult", "rescale_state"]
 
 
 @dataclass(frozen=True)
 class RescaleResult:
-    """What has been done.
+    """The result of rescaling.
 
     Attributes:
         batch_id: The version.
-        before: How many cells it had; None if it was embedded.
-        after: How many it has.
-        stages: How many stages there are.
-        moved: How many of them have other cells now.
-        rows: Rows of state that were moved, each once.
-        bytes_written: Bytes of new files.
+        before: The number of cells before; None if the state was embedded.
+        after: The number of cells after; None if the state is embedded.
+        stages: The number of stages.
+        moved: The number of stages whose cells have changed.
+        rows: The number of migrated rows, each counted once.
+        bytes_written: The size of the new files.
     """
 
     batch_id: int
@@ -90,30 +90,30 @@ class RescaleResult:
     bytes_written: int
 
 
-def rescaled(
+def rescale_state(
     files: Files, *, cells: int | None, definition: CircuitSpec | None = None
 ) -> RescaleResult:
-    """Bring the newest version of a state directory into another form.
+    """Convert the newest version of a state directory to another number of cells.
 
     Args:
-        files: The directory. Without a mode of their own, new files have that of the old ones.
-        cells: Over how many cells the state is to be spread; None to embed it.
-        definition: The views, of a circuit that was built from plans; None to compile the text that
-            the directory has.
+        files: The directory. If it has no file mode, new files get the mode of the old ones.
+        cells: The number of cells; None to embed the state in one process.
+        definition: The views of a circuit that was built from plans; None to compile the text in
+            the directory.
 
     Raises:
         StateLockedError: A sink is using the directory.
-        StateError: There is no version, it is not whole, the text of the views is missing, or the
-            disk refused; the directory is as it was.
-        StreamingError: The views cannot be distributed, or not over so many cells.
+        StateError: There is no version, a file is missing or damaged, the text of the views is
+            missing, or the disk failed; the directory is unchanged.
+        StreamingError: The views cannot be distributed over this number of cells.
     """
     try:
         if isinstance(files, LocalFiles) and files.mode is None:
-            files = LocalFiles(files.location, mode_of(files, FOLDER))
-        if not numbers_in(files):
+            files = LocalFiles(files.location, mode_of(files, MANIFESTS))
+        if not list_batch_ids(files):
             raise StateError(
-                f"state directory {files.location} has no version: there is nothing to move, start "
-                "the query in the mode that it is to have"
+                f"state directory {files.location} has no version, so there is nothing to "
+                "rescale: start the query in the wanted mode"
             )
         files.lock()
         try:
@@ -140,22 +140,22 @@ class _Move:
         self._files = files
         self._wanted = cells
         self._circuit = Circuit(definition or read_definition(files))
-        identity = identity_of(files, self._circuit)
+        identity = read_identity(files, self._circuit)
         if identity is None:
             raise StateDamagedError(
                 f"state directory {files.location} has no identity: restore it from a copy"
             )
         self._owner = take_over(files)
-        self._number = max(numbers_in(files))
+        self._number = max(list_batch_ids(files))
         self._before = read_manifest(files, self._number, state_id=identity.id)
         if self._before.epoch >= self._owner.epoch:
             self._owner = take_over(files, self._before.epoch)
         if cells is not None:
             check_distributable(self._circuit)
-        self._stages = stages_in(self._circuit)
-        self._driver = Circuit(feeds_of(self._circuit.definition, self._stages))
+        self._stages = circuit_stages(self._circuit)
+        self._driver = Circuit(driver_spec(self._circuit.definition, self._stages))
         self._cells = [
-            StageCells(files, identity.id, stage, definition_of(stage, self._stages))
+            StageCells(files, identity.id, stage, cell_spec(stage, self._stages))
             for stage in self._stages.stages
         ]
         self._writers: list[Writer] = []
@@ -169,7 +169,7 @@ class _Move:
                 if new is None:
                     after = self._embedded(layout, old.cells)
                 else:
-                    after = self._regridded(layout, old.cells, new)
+                    after = self._repartition(layout, old.cells, new)
             else:
                 after = old if new is None else self._distributed(new)
             if after != old:
@@ -222,18 +222,18 @@ class _Move:
             None,
         )
 
-    def _regridded(self, layout: GridLayout, old: CellVersions, count: int) -> Manifest:
+    def _repartition(self, layout: GridLayout, old: CellVersions, count: int) -> Manifest:
         """From cells to cells; the driver's part stays."""
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
         for cells, grid in zip(self._cells, layout.grids, strict=True):
 
-            def chosen(whole: OperatorState, stage: Stage = cells.stage) -> Grid:
+            def choose_grid(whole: OperatorState, stage: Stage = cells.stage) -> Grid:
                 return _grid(stage, count, whole)
 
-            new, found = cells.regridded(
+            new, found = cells.repartition(
                 grid,
-                chosen,
+                choose_grid,
                 old.of_stage(cells.stage.number),
                 batch_id=self._number,
                 steps=self._before.steps,
@@ -269,7 +269,7 @@ class _Move:
             query_id=before.query_id,
             digests=before.digests,
             outputs=before.outputs,
-            letters=before.letters,
+            dead_letters=before.dead_letters,
             cells=cells,
         )
         given_out = {name: before.files[name] for some in before.outputs.values() for name in some}
@@ -285,7 +285,7 @@ class _Move:
         files.sync_folder("")
         check_owner(files, self._owner)
         files.rename(temporary, name)
-        files.sync_folder(FOLDER)
+        files.sync_folder(MANIFESTS)
 
     @property
     def _all_writers(self) -> list[Writer]:
@@ -294,9 +294,9 @@ class _Move:
 
 def _grid(stage: Stage, count: int, whole: OperatorState) -> Grid:
     """The grid of a stage, by the rows that it has."""
-    tables = relations_of(stage, whole)
+    tables = merge_relations(stage, whole)
     some = any(table.num_rows for table in tables.values())
-    return stage_grid(stage, count, counts=counts_of_tables(stage, tables) if some else None)
+    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if some else None)
 
 
 def _by_stage(stage: Stage, sealed: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:

@@ -1,8 +1,9 @@
-"""Stage cells: the cells of one stage in a state directory, read and written whole.
+"""The cells of one stage in a state directory: read their state, and write it for another grid.
 
-What tasks do step by step (`streaming.distributed.execution.task`) is done here at once, for a
-state that moves to another grid: `regridded` is the function of an old and a new grid. Nothing that
-is there is changed; new files have new names, and are nothing until a manifest names them.
+Tasks write the state of a cell step by step (`streaming.distributed.execution.task`). This module
+writes a whole state at once, when it is repartitioned: `repartition` converts it from an old grid
+to a new one. Existing files are not changed; new files have new names, and are not part of the
+state until a manifest names them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from dataclasses import dataclass, field
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import OperatorState, StateImport, operator_of, state_of
-from streaming.distributed.migration import gathered, scattered
+from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of as stored_state
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state as stored_state
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
@@ -68,7 +69,7 @@ class StageCells:
             )
         found = {}
         for cell in range(grid.cells):
-            manifest = of_cell(manifests[cell])
+            manifest = read_cell_manifest(manifests[cell])
             circuit = Circuit(self.definition)
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
@@ -77,7 +78,7 @@ class StageCells:
                 )
             circuit.load(stored_state(self.files, manifest))
             found[cell] = state_of(circuit, operator_of(circuit))
-        return gathered(self.stage, grid, found)
+        return gather_state(self.stage, grid, found)
 
     def write(
         self, grid: Grid, whole: OperatorState, *, batch_id: int, steps: int
@@ -88,55 +89,55 @@ class StageCells:
             grid: How rows find the cells from now on.
             whole: As `read` gives it.
             batch_id: The version.
-            steps: How many steps have made the state.
+            steps: The number of steps that produced the state.
 
         Raises:
             StateDamagedError: What was written is not what was to be written.
             OSError: The file system refused.
         """
         sealed = {}
-        for cell, state in enumerate(scattered(self.stage, grid, whole)):
-            sealed[cell] = self._written(cell, state, batch_id, steps)
+        for cell, state in enumerate(scatter_state(self.stage, grid, whole)):
+            sealed[cell] = self._write_cell(cell, state, batch_id, steps)
         self._check(whole, self.read(grid, sealed))
         self.count(whole)
         return sealed
 
-    def regridded(
+    def repartition(
         self,
         old: Grid,
-        chosen: Callable[[OperatorState], Grid],
+        choose_grid: Callable[[OperatorState], Grid],
         manifests: Mapping[int, bytes],
         *,
         batch_id: int,
         steps: int,
     ) -> tuple[Grid, dict[int, bytes]]:
-        """Write the state of the cells of one grid in those of another, if it is another.
+        """Write the state of the cells of one grid into the cells of another, if it is another.
 
         Args:
-            old: How rows have found the cells.
-            chosen: How they are to find them from now on, by the state.
-            manifests: Of each cell of the old grid.
+            old: The grid of the existing cells.
+            choose_grid: Chooses the new grid from the state.
+            manifests: The manifests of the old cells.
             batch_id: The version.
-            steps: How many steps have made the state.
+            steps: The number of steps that produced the state.
 
         Returns:
-            The grid that was chosen, and the manifests of its cells.
+            The chosen grid, and the manifests of its cells.
 
         Raises:
             StateError: As `read` and `write`.
         """
         whole = self.read(old, manifests)
-        new = chosen(whole)
+        new = choose_grid(whole)
         if new == old:
             return old, dict(manifests)
         return new, self.write(new, whole, batch_id=batch_id, steps=steps)
 
     def count(self, whole: OperatorState) -> None:
-        """Take note that the stage's state has moved."""
+        """Record that the state of the stage has been repartitioned."""
         self.moved = True
         self.rows += sum(table.num_rows for table in whole if table is not None)
 
-    def _written(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
+    def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.definition)
         filling = StateImport(circuit, steps=steps, marks={})
         filling.give(operator_of(circuit), state)
@@ -150,7 +151,7 @@ class StageCells:
         ).to_bytes()
 
     def _check(self, given: OperatorState, found: OperatorState) -> None:
-        """What is read back must be as many rows, and rows as often."""
+        """Check that the same number of rows, with the same weights, is read back."""
         for one, other in zip(given, found, strict=True):
             if one is None or other is None:
                 continue

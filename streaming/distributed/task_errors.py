@@ -1,8 +1,8 @@
-"""Errors: what a task tells the driver of an error, as JSON text.
+"""Errors: pass an error of a task to the driver as JSON.
 
-A task does not raise an error that the engine raises on purpose, since Spark would try again. It
-sends the name of the class and the arguments; the driver looks the name up among the errors of this
-library and raises the same. Nothing of the text is run.
+If a task raised an error that the engine raises on purpose, Spark would retry it in vain. Instead
+the task sends the name of the class and the arguments. The driver looks up the name among the
+errors of this library and raises the same error. No part of the text is executed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StreamingError
 
-__all__ = ["error_of", "text_of_error"]
+__all__ = ["format_error", "parse_error"]
 
 
-def text_of_error(error: DbspWcojError) -> bytes:
-    """The text of an error.
+def format_error(error: DbspWcojError) -> bytes:
+    """Convert an error to text.
 
-    >>> error_of(text_of_error(StreamingError("no room")))
+    >>> parse_error(format_error(StreamingError("no room")))
     StreamingError('no room')
     """
     plain = [one if isinstance(one, str | int | float | None) else str(one) for one in error.args]
@@ -28,14 +28,14 @@ def text_of_error(error: DbspWcojError) -> bytes:
     return json.dumps(body).encode()
 
 
-def error_of(text: bytes) -> DbspWcojError:
-    """The error of a text; a `StreamingError` with its message if the class is not known here."""
+def parse_error(text: bytes) -> DbspWcojError:
+    """Convert a text to its error; to a `StreamingError` if the class is unknown."""
     body = json.loads(text)
     known = {_name(one): one for one in _classes(DbspWcojError)}
     shown = f"{body['error'].rpartition('.')[2]}: {body['shown']}"
     try:
         error = known[body["error"]](*body["args"])
-    except (KeyError, TypeError):  # an error of another shape than its arguments
+    except (KeyError, TypeError):  # unknown class, or a constructor with other parameters
         error = StreamingError(shown)
     for note in body["notes"]:
         error.add_note(note)

@@ -121,7 +121,7 @@ class StagedBatch:
     @property
     def dead_letters(self) -> DeadLetters:
         """The rows that are not part of the step."""
-        return self._prepared.letters
+        return self._prepared.dead_letters
 
     @property
     def missing_deletions(self) -> Mapping[str, int]:
@@ -140,14 +140,14 @@ class StagedBatch:
         Raises:
             StateError: The state directory cannot be written; see `streaming.state.store.Store`.
         """
-        letters = self._prepared.letters.table
+        letters = self._prepared.dead_letters.table
         return self._versions.write(
             self._batch.batch_id,
             self._batch.query_id,
             self._prepared.step,
             outputs=tables,
             digests=self._prepared.digests,
-            letters=letters if letters.num_rows else None,
+            dead_letters=letters if letters.num_rows else None,
             cells=self._output.cells,
         )
 
@@ -216,7 +216,7 @@ class Engine(ABC):
             prepared = prepare_batch(
                 self.circuit,
                 tables,
-                batch.changes.letters,
+                batch.changes.dead_letters,
                 bad_rows=bad_rows,
                 batch_id=batch.batch_id,
                 watermarks=batch.watermarks,

@@ -1,31 +1,33 @@
-"""Poison: the rows that make a step fail, found by trying.
+"""Failing rows: find the rows that make a step fail, by trying parts of the micro-batch.
 
-What is wrong with a row by itself (NULL, a type) is seen before the circuit. What remains shows
-only when the step is computed: an expression without a value for a row, a weight that leaves int64,
-two changes of a key without an order. Rows are halved until the failing ones are left alone, first
-each piece by itself, then, if the rows that are left fail only together, on top of the good ones::
+An error of a row by itself (NULL, a type) is seen before the circuit. Other errors show only when
+the step is computed: an expression without a value for a row, a weight that leaves int64, two
+changes of a key without an order. The rows are halved until each failing row is isolated. First
+each part is tried by itself. If the remaining rows fail only together, parts are then tried on top
+of the good rows::
 
-    alone(rows):     if the step of rows can be made:         they are left
-                     elif there is one row:                   it is poison
+    alone(rows):     if the step of rows succeeds:            rows are kept
+                     elif there is one row:                   it is a failing row
                      else:                                    alone(first half); alone(second)
 
-    together(rows):  if the step of good ∪ rows can be made:  good = good ∪ rows
-                     elif there is one row:                   it is poison
+    together(rows):  if the step of good ∪ rows succeeds:     good = good ∪ rows
+                     elif there is one row:                   it is a failing row
                      else:                                    together(first half); together(second)
 
-A good row is lost only if its step cannot be made without the others (a weight that leaves int64
-and is brought back). Which rows are taken depends on their order where they fail together: of two
-that overflow a sum, or change a key without an order, the first is good and the second is poison.
+A good row is lost only if its step cannot succeed without the failing rows (a weight that leaves
+int64 and returns). Where rows fail only together, the choice depends on their order: of two rows
+that overflow a sum, or that change a key without an order, the first is good and the second fails.
 
-Cost: of p rows that are poison by themselves, steps of O(rows · log p) rows in all; of p that are
-only together, O(p · log(rows / p)) steps of up to all rows. That can be hours, so there is an end:
-`MOST` rows, and `EFFORT`. Who has more of them has a view or a source to correct. Nothing is
-committed. An error that is there without any row is not that of a row, and raised as it is.
+Cost: for p rows that fail alone, steps of O(rows · log p) rows in total; for p that fail only
+together, O(p · log(rows / p)) steps of up to all rows. That can take hours, so the search is
+bounded: by `MAX_FAILING_ROWS` rows, and by `MAX_TRIED_ROWS_PER_ROW` tried rows. A micro-batch with
+more failing rows needs a correction of the view or of the source. Nothing is committed. An error
+that occurs without any rows is not the error of a row and is raised unchanged.
 
-A row whose step alone passes the limits on rows or bytes (`circuits.StepLimits`) is poison as any
-other. Rows that pass them only together are not, since nothing is wrong with any of them: that
-error is raised, as are those of time and of memory. Trying such steps is slow, so after
-`MAX_LIMIT_HITS` of them the search ends.
+A row whose step alone exceeds the limits on rows or bytes (`circuits.StepLimits`) is a failing row.
+Rows that exceed them only together are not, since none of them is wrong: that error is raised, as
+are the errors of the time and memory limits. Such steps are slow to try, so the search ends after
+`MAX_LIMIT_HITS` of them.
 """
 
 from __future__ import annotations
@@ -39,23 +41,23 @@ import pyarrow as pa
 from circuits import StepLimitError
 from dbsp_wcoj.errors import DbspWcojError
 
-__all__ = ["MOST", "FailingRows", "IsolatedRows", "isolate_failing_rows"]
+__all__ = ["MAX_FAILING_ROWS", "FailingRow", "IsolatedRows", "isolate_failing_rows"]
 
 Tables = Mapping[str, pa.Table]
-Try = Callable[[Tables], object]
+Attempt = Callable[[Tables], object]
 
-MOST: Final = 1000  # poisoned rows of a micro-batch
-EFFORT: Final = 100  # times the rows, that steps may have in all
-LEAST_EFFORT: Final = 20_000_000  # and for few rows, this many
-STEP: Final = 2000  # rows that a step costs without any
-MAX_LIMIT_HITS: Final = 50  # steps that may pass a limit of rows or bytes
-#: Limits that a single row may pass on each attempt.
-LIMITS_OF_ROWS: Final = ("max_step_rows", "max_step_bytes")
+MAX_FAILING_ROWS: Final = 1000  # that are isolated in a micro-batch
+MAX_TRIED_ROWS_PER_ROW: Final = 100  # rows of all tried steps, per row of the micro-batch
+MIN_TRIED_ROWS: Final = 20_000_000  # the bound for a small micro-batch
+STEP_COST_ROWS: Final = 2000  # the fixed cost of a step, as a number of rows
+MAX_LIMIT_HITS: Final = 50  # steps that exceed a limit on rows or bytes
+#: Limits that a single row may exceed.
+ROW_LIMITS: Final = ("max_step_rows", "max_step_bytes")
 
 
 @dataclass(frozen=True)
-class FailingRows:
-    """A row that makes the step fail, and how."""
+class FailingRow:
+    """A row that makes the step fail, and the error."""
 
     relation: str
     row: pa.Table
@@ -64,30 +66,32 @@ class FailingRows:
 
 @dataclass(frozen=True)
 class IsolatedRows:
-    """Rows whose step can be made, and those that make it fail.
+    """Rows whose step succeeds, and rows that make it fail.
 
     Attributes:
         good: The rows of each relation.
-        bad: The others.
-        complete: Whether all rows are in one of both; else there were too many poisoned ones.
+        bad: The failing rows.
+        complete: Whether each row is in one of both; otherwise the search reached its bound.
     """
 
     good: Mapping[str, pa.Table]
-    bad: list[FailingRows]
+    bad: list[FailingRow]
     complete: bool
 
 
-def isolate_failing_rows(tables: Tables, attempt: Try, *, most: int = MOST) -> IsolatedRows:
-    """Part the rows into those whose step can be made and those that make it fail.
+def isolate_failing_rows(
+    tables: Tables, attempt: Attempt, *, max_failing: int = MAX_FAILING_ROWS
+) -> IsolatedRows:
+    """Split the rows into those whose step succeeds and those that make it fail.
 
     Args:
         tables: The rows of each relation.
-        attempt: Makes the step of some of them, without consequences; raises where it cannot.
-        most: Stop when so many are found.
+        attempt: Computes the step of some rows, without side effects; raises if that fails.
+        max_failing: The search stops at this number of failing rows.
 
     Raises:
-        DbspWcojError: The step cannot be made without any rows.
-        StepLimitError: Rows pass a limit only together, or one of time or memory.
+        DbspWcojError: The step fails without any rows.
+        StepLimitError: Rows exceed a limit only together, or exceed a time or memory limit.
 
     >>> def attempt(tables):
     ...     if 0 in tables["r"].column("x").to_pylist():
@@ -96,45 +100,51 @@ def isolate_failing_rows(tables: Tables, attempt: Try, *, most: int = MOST) -> I
     >>> found.good["r"].to_pylist(), [str(one.error) for one in found.bad]
     ([{'x': 3}, {'x': 4}], ['0 has no inverse', '0 has no inverse'])
     """
-    nothing = {name: table.slice(0, 0) for name, table in tables.items()}
-    attempt(nothing)
+    no_rows = {name: table.slice(0, 0) for name, table in tables.items()}
+    attempt(no_rows)
     rows = sum(table.num_rows for table in tables.values())
-    search = _Search(attempt, most, max(EFFORT * rows, LEAST_EFFORT))
-    left = {name: search.taken(nothing, name, table, alone=True) for name, table in tables.items()}
-    if not search.complete or search.fits(left, alone=False) is None:
-        return IsolatedRows(left, search.bad, search.complete)
-    good = dict(nothing)
-    for name, table in left.items():
-        good[name] = search.taken(good, name, table, alone=False)
+    search = _Search(attempt, max_failing, max(MAX_TRIED_ROWS_PER_ROW * rows, MIN_TRIED_ROWS))
+    remaining = {
+        name: search.keep_good(no_rows, name, table, alone=True) for name, table in tables.items()
+    }
+    if not search.complete or search.error_of(remaining, alone=False) is None:
+        return IsolatedRows(remaining, search.bad, search.complete)
+    good = dict(no_rows)
+    for name, table in remaining.items():
+        good[name] = search.keep_good(good, name, table, alone=False)
     return IsolatedRows(good, search.bad, search.complete)
 
 
 @dataclass
 class _Search:
-    """Trying pieces, within bounds."""
+    """Tries parts of a micro-batch, within bounds."""
 
-    attempt: Try
-    most: int
-    effort: int
-    bad: list[FailingRows] = field(default_factory=list)
+    attempt: Attempt
+    max_failing: int
+    tried_rows_left: int
+    bad: list[FailingRow] = field(default_factory=list)
     limit_hits: int = 0
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was left out so far."""
-        return len(self.bad) < self.most and self.effort > 0 and self.limit_hits <= MAX_LIMIT_HITS
+        """Whether no bound has been reached."""
+        return (
+            len(self.bad) < self.max_failing
+            and self.tried_rows_left > 0
+            and self.limit_hits <= MAX_LIMIT_HITS
+        )
 
-    def fits(self, tables: Tables, *, alone: bool) -> DbspWcojError | None:
-        """The error of a step; None when it can be made.
+    def error_of(self, tables: Tables, *, alone: bool) -> DbspWcojError | None:
+        """Return the error of a step; None if it succeeds.
 
         Raises:
-            StepLimitError: It is not the error of a row.
+            StepLimitError: The error is not that of a single row.
         """
-        self.effort -= STEP + sum(table.num_rows for table in tables.values())
+        self.tried_rows_left -= STEP_COST_ROWS + sum(table.num_rows for table in tables.values())
         try:
             self.attempt(tables)
         except StepLimitError as error:
-            if not alone or error.limit not in LIMITS_OF_ROWS:
+            if not alone or error.limit not in ROW_LIMITS:
                 raise
             self.limit_hits += 1
             return error
@@ -142,20 +152,20 @@ class _Search:
             return error
         return None
 
-    def taken(self, others: Tables, name: str, table: pa.Table, *, alone: bool) -> pa.Table:
-        """The rows of a table whose steps can be made, alone or together, with other rows."""
-        taken = [table.slice(0, 0)]
-        waiting = [(0, table.num_rows)]  # first row and rows of pieces, the next one last
-        while waiting and self.complete:
-            start, rows = waiting.pop()
-            piece = table.slice(start, rows)
-            given = piece if alone else pa.concat_tables([*taken, piece])
-            error = self.fits({**others, name: given}, alone=alone) if rows else None
+    def keep_good(self, others: Tables, name: str, table: pa.Table, *, alone: bool) -> pa.Table:
+        """Return the rows of a table whose steps succeed, alone or on top of other rows."""
+        kept = [table.slice(0, 0)]
+        pending = [(0, table.num_rows)]  # first row and number of rows of parts, a stack
+        while pending and self.complete:
+            start, rows = pending.pop()
+            part = table.slice(start, rows)
+            tried = part if alone else pa.concat_tables([*kept, part])
+            error = self.error_of({**others, name: tried}, alone=alone) if rows else None
             if error is None:
-                taken.append(piece)
+                kept.append(part)
             elif rows == 1:
-                self.bad.append(FailingRows(name, piece, error))
+                self.bad.append(FailingRow(name, part, error))
             else:
                 half = rows // 2
-                waiting += [(start + half, rows - half), (start, half)]
-        return pa.concat_tables(taken)
+                pending += [(start + half, rows - half), (start, half)]
+        return pa.concat_tables(kept)

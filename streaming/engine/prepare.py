@@ -1,4 +1,4 @@
-"""Preparing a step from the rows of a micro-batch, whatever is wrong with some of them."""
+"""Prepare the step of a micro-batch from rows of which some may be bad."""
 
 from __future__ import annotations
 
@@ -15,53 +15,58 @@ from circuits import BrokenCircuitError, Circuit, CircuitStep, StepLimitError
 from circuits.inputs import RejectedRows
 from circuits.schema import WEIGHT
 from dbsp_wcoj.errors import DbspWcojError
-from streaming.engine.failing_rows import LIMITS_OF_ROWS, MOST, FailingRows, isolate_failing_rows
+from streaming.engine.failing_rows import (
+    MAX_FAILING_ROWS,
+    ROW_LIMITS,
+    FailingRow,
+    isolate_failing_rows,
+)
 from streaming.errors import RowError
 from streaming.sources.dead_letters import BadRows, DeadLetters, apply_policy
 
 __all__ = ["PreparedBatch", "prepare_batch"]
 
-#: Reasons of the rules of inputs for which a row is put aside whatever the policy: it came too
-#: late to have an effect, which is no fault of the stream.
-EXPECTED = ("late",)
+#: Reasons for which an input rejects a row under either policy: a late row has no effect, and that
+#: is not an error of the stream.
+EXPECTED_REASONS = ("late",)
 
 
 @dataclass(frozen=True)
 class PreparedBatch:
-    """A step, the rows that are not in it, and checksums of those that are.
+    """A step, the rows that are not part of it, and checksums of the rows that are.
 
-    ``digests`` is empty where rows had to be found out by trying: a replay of the micro-batch
+    ``digests`` is empty if failing rows were isolated by trying: a replay of the micro-batch
     cannot be compared then.
     """
 
     step: CircuitStep
-    letters: DeadLetters
+    dead_letters: DeadLetters
     digests: Mapping[str, int]
 
 
 def prepare_batch(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
-    letters: DeadLetters,
+    dead_letters: DeadLetters,
     *,
     bad_rows: BadRows,
     batch_id: int,
     watermarks: Mapping[str, datetime] = MappingProxyType({}),
 ) -> PreparedBatch:
-    """Prepare the step of the rows that can be taken.
+    """Prepare the step of the rows that the circuit accepts.
 
     Args:
-        circuit: What makes the step; nothing is committed.
+        circuit: Computes the step; nothing is committed.
         tables: The rows of each relation.
-        letters: Rows that were put aside before.
-        bad_rows: What becomes of rows that cannot be taken.
+        dead_letters: Rows that were rejected before.
+        bad_rows: The policy for rows that the circuit does not accept.
         batch_id: The micro-batch.
-        watermarks: Times before which rows of an input are not expected any more.
+        watermarks: Times before which no rows of an input are expected any more.
 
     Raises:
         RowError: There are such rows, and the policy is to fail.
-        StepLimitError: The step uses more than its limits allow; with "dead_letter" only if no
-            row alone does.
+        StepLimitError: The step exceeds its limits; with "dead_letter" only if no row alone
+            does.
         CircuitError: The rows together do not fit the circuit.
     """
     digests: Mapping[str, int] = {}
@@ -71,28 +76,28 @@ def prepare_batch(
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:
-        if isinstance(error, StepLimitError) and not _may_be_of_a_row(error, bad_rows):
+        if isinstance(error, StepLimitError) and not _may_be_row_error(error, bad_rows):
             raise
-        good, poison = _without_poison(circuit, tables, error, bad_rows, watermarks, batch_id)
-        if not len(poison):
+        good, failing = _isolate(circuit, tables, error, bad_rows, watermarks, batch_id)
+        if not len(failing):
             raise error
-        letters = apply_policy(letters + poison, bad_rows=bad_rows, batch_id=batch_id)
+        dead_letters = apply_policy(dead_letters + failing, bad_rows=bad_rows, batch_id=batch_id)
         step = circuit.prepare(good, watermarks)
     try:
-        expected, bad = _refused(step)
-        kept = apply_policy(letters + bad, bad_rows=bad_rows, batch_id=batch_id)
-        return PreparedBatch(step, kept + expected.stamped(batch_id), digests)
+        expected, bad = _rejected_rows(step)
+        kept = apply_policy(dead_letters + bad, bad_rows=bad_rows, batch_id=batch_id)
+        return PreparedBatch(step, kept + expected.with_batch_id(batch_id), digests)
     except BaseException:
         step.abandon()
         raise
 
 
-def _may_be_of_a_row(error: StepLimitError, bad_rows: BadRows) -> bool:
+def _may_be_row_error(error: StepLimitError, bad_rows: BadRows) -> bool:
     """Return whether to search for a row that alone exceeds the limit: it takes many long steps."""
-    return bad_rows == "dead_letter" and error.limit in LIMITS_OF_ROWS
+    return bad_rows == "dead_letter" and error.limit in ROW_LIMITS
 
 
-def _without_poison(
+def _isolate(
     circuit: Circuit,
     tables: Mapping[str, pa.Table],
     error: DbspWcojError,
@@ -100,18 +105,19 @@ def _without_poison(
     watermarks: Mapping[str, datetime],
     batch_id: int,
 ) -> tuple[Mapping[str, pa.Table], DeadLetters]:
-    """The rows that do not make the step fail, and the others.
+    """Return the rows whose step succeeds, and the failing rows as dead letters.
 
     Raises:
-        RowError: There are too many of the others to be found one by one.
+        RowError: There are too many failing rows to isolate.
     """
 
-    def attempt(some: Mapping[str, pa.Table]) -> None:
-        circuit.prepare(some, watermarks).abandon()
+    def attempt(part: Mapping[str, pa.Table]) -> None:
+        circuit.prepare(part, watermarks).abandon()
 
-    # Where the policy is to fail, one row is enough to say why.
-    found = isolate_failing_rows(tables, attempt, most=MOST if bad_rows == "dead_letter" else 1)
-    poison = DeadLetters(
+    # Under the policy "fail" one row is enough for the message.
+    max_failing = MAX_FAILING_ROWS if bad_rows == "dead_letter" else 1
+    found = isolate_failing_rows(tables, attempt, max_failing=max_failing)
+    failing = DeadLetters(
         pa.concat_tables([DeadLetters.none().table, *(_letter(one).table for one in found.bad)])
     )
     if bad_rows == "dead_letter" and not found.complete:
@@ -119,27 +125,28 @@ def _without_poison(
             raise error
         first = str(found.bad[0].error) if found.bad else "together"
         raise RowError(
-            f"micro-batch {batch_id}: more rows make the step fail than are looked for one by one "
-            f"({len(found.bad)} were found, of up to {MOST}), the first: {first}; nothing of the "
-            "micro-batch was applied: correct the view or the source, or take smaller micro-batches"
+            f"micro-batch {batch_id}: more rows make the step fail than are isolated "
+            f"({len(found.bad)} were found, at most {MAX_FAILING_ROWS} are), the first: {first}; "
+            "nothing of the micro-batch was applied: correct the view or the source, or use "
+            "smaller micro-batches"
         )
-    return found.good, poison
+    return found.good, failing
 
 
-def _letter(one: FailingRows) -> DeadLetters:
+def _letter(one: FailingRow) -> DeadLetters:
     rows = one.row.drop_columns([WEIGHT]) if WEIGHT in one.row.column_names else one.row
     weights = one.row.column(WEIGHT) if WEIGHT in one.row.column_names else None
     return DeadLetters.of_rows(one.relation, rows, str(one.error), weights)
 
 
-def _refused(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
-    """The rows that the rules of inputs refused: those that are no fault, and the others."""
+def _rejected_rows(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
+    """Return the rows that inputs rejected: the expected ones, and the bad ones."""
     expected, bad = DeadLetters.none(), DeadLetters.none()
     for name, refused in chain.from_iterable(
         ((name, one) for one in many) for name, many in step.refused.items()
     ):
         letters = _letters(name, refused)
-        if refused.reason in EXPECTED:
+        if refused.reason in EXPECTED_REASONS:
             expected += letters
         else:
             bad += letters

@@ -15,7 +15,7 @@ from streaming.distributed.engine import DistributedEngine
 from streaming.engine.engine import EmbeddedEngine, Engine
 from streaming.errors import StateError, StreamingError, TargetError
 from streaming.sink.output import Output
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.store import Store
 
@@ -93,7 +93,7 @@ def make_engine(
                 "mode='distributed' without cells: give ViewSink(cells=...), a few for each core "
                 "of the executors"
             )
-        files = files_of(state_dir, state_mode)
+        files = open_files(state_dir, state_mode)
         return DistributedEngine(circuit, cells=cells, files=files, keep=keep)
     if cells is not None:
         raise StreamingError(
@@ -101,4 +101,4 @@ def make_engine(
         )
     if state_dir is None:
         return EmbeddedEngine(circuit, InMemoryStore(circuit))
-    return EmbeddedEngine(circuit, Store(files_of(state_dir, state_mode), circuit, keep=keep))
+    return EmbeddedEngine(circuit, Store(open_files(state_dir, state_mode), circuit, keep=keep))

@@ -22,14 +22,14 @@ from pyspark.sql import functions as F
 
 from streaming.sink.progress import PHASES, Progress, Work
 
-__all__ = ["OBSERVED", "BatchMetrics", "Stopwatch", "observe"]
+__all__ = ["OBSERVATION_NAME", "BatchMetrics", "Stopwatch", "observe"]
 
 #: The name of the observed metrics in Spark's progress events.
-OBSERVED: Final = "dbsp_wcoj"
+OBSERVATION_NAME: Final = "dbsp_wcoj"
 #: Seconds after which a micro-batch that is not done is logged; again after twice as many, ...
-SLOW_SECONDS: Final = 5.0
+SLOW_AFTER_S: Final = 5.0
 #: ... but at least this often.
-SILENT_SECONDS: Final = 60.0
+MAX_LOG_INTERVAL_S: Final = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class BatchMetrics:
         replayed: Whether it came again and only its deltas were given out again.
         rows_in: Rows taken of each relation.
         rows_out: Rows given out for each view.
-        letters: Rows kept as dead letters, of this micro-batch.
-        letters_total: ... and of all so far.
+        dead_letters: Rows kept as dead letters, of this micro-batch.
+        dead_letters_total: Rows kept as dead letters so far, of all micro-batches.
         seconds: Time spent in each phase: ``load`` (the state, where it is not loaded), ``read``
             (Spark's work and the way to Python), ``decode`` (taking the micro-batch apart and
             looking for bad rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells``
@@ -62,8 +62,8 @@ class BatchMetrics:
     replayed: bool
     rows_in: Mapping[str, int]
     rows_out: Mapping[str, int]
-    letters: int
-    letters_total: int
+    dead_letters: int
+    dead_letters_total: int
     seconds: Mapping[str, float]
     bytes_written: int
     arrangements: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Stopwatch:
         slow: Seconds after which it is logged first; then after growing pauses.
     """
 
-    def __init__(self, batch_id: int, slow: float = SLOW_SECONDS) -> None:
+    def __init__(self, batch_id: int, slow: float = SLOW_AFTER_S) -> None:
         self._batch_id = batch_id
         self._slow = slow
         self._seconds: dict[str, float] = {}
@@ -174,7 +174,7 @@ class Stopwatch:
         while not self._done.wait(pause):
             progress = self.progress
             log.info("%s", progress, extra={"fields": progress.fields()})
-            pause = min(SILENT_SECONDS, progress.seconds)
+            pause = min(MAX_LOG_INTERVAL_S, progress.seconds)
 
 
 def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
@@ -190,5 +190,5 @@ def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
     """
     retractions = F.sum((F.col(weight) < 0).cast("long")) if weight in frame.columns else F.lit(0)
     return frame.observe(
-        OBSERVED, F.count(F.lit(1)).alias("rows"), retractions.alias("retractions")
+        OBSERVATION_NAME, F.count(F.lit(1)).alias("rows"), retractions.alias("retractions")
     )

@@ -38,9 +38,9 @@ import logging
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from threading import RLock
 from typing import Any, Final
 
@@ -57,41 +57,30 @@ from streaming.sink.execution_mode import (
     resolve_mode,
 )
 from streaming.sink.metrics import BatchMetrics, Stopwatch
+from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Outputs, route_outputs
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
 from streaming.sources.envelope import Changes, changes_of
-from streaming.state.files import STATE_MODE, check_mode
+from streaming.state.files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
 
-__all__ = ["Published", "ViewSink", "Watcher"]
+__all__ = ["ViewSink"]
 
-REMEMBERED: Final = 1000  # micro-batches in `ViewSink.metrics`
+MAX_METRICS_KEPT: Final = 1000  # micro-batches in `ViewSink.metrics`
 MISSING_ROWS: Final = (
     "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
     "with a negative weight, so a later insert of the same row has no effect; "
     "InputOptions(strict=True) refuses such rows instead; later ones are counted in the metrics "
     "(missing_deletions)"
 )
-LOOK_EVERY_SECONDS: Final = 0.05  # how often a reader looks whether the state is loaded by now
+LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader looks whether the state is loaded by now
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Published:
-    """What the views gave out for one micro-batch."""
-
-    query_id: str | None
-    batch_id: int
-    outputs: Mapping[str, pa.Table]
-
-
-Watcher = Callable[[Published, BatchMetrics], object]
 
 
 class ViewSink:
@@ -124,6 +113,7 @@ class ViewSink:
         cells: Distributed, how many cells each join or group has at most. A state directory that
             is there is of one mode and one number of cells; ``python -m streaming rescale`` moves
             it to others.
+        observers: Receive the events of each micro-batch (`SinkObserver`).
 
     Raises:
         StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
@@ -141,7 +131,7 @@ class ViewSink:
         outputs: Outputs = None,
         *,
         state_dir: Any = None,
-        state_mode: int = STATE_MODE,
+        state_mode: int = DEFAULT_STATE_MODE,
         keep: int = 3,
         relation: str | None = None,
         feed: ChangeFeed | str | None = None,
@@ -149,6 +139,7 @@ class ViewSink:
         checkpoint: str | os.PathLike[str] | None = None,
         mode: ExecutionMode = "embedded",
         cells: int | None = None,
+        observers: Iterable[SinkObserver] = (),
     ) -> None:
         if relation is not None and relation not in circuit.inputs:
             raise UnknownInputError(
@@ -178,6 +169,7 @@ class ViewSink:
         self._cells = cells
         self._origin = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._begin()
+        self._observers.extend(observers)
 
     def _begin(self) -> None:
         """What is not part of the settings: the versions, and what has been seen."""
@@ -192,10 +184,10 @@ class ViewSink:
         )
         self._versions = self._engine.versions
         self._last: Published | None = None
-        self._metrics: deque[BatchMetrics] = deque(maxlen=REMEMBERED)
+        self._observers: list[SinkObserver] = []
+        self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
         # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
         self._is_current = False
-        self._watchers: list[Watcher] = []
         rules = self._circuit.input_options.items()
         # Inputs of which it was said that they delete what is not there.
         self._missed: set[str] = set()
@@ -223,13 +215,9 @@ class ViewSink:
         """What the latest micro-batch gave out; None before the first in this process."""
         return self._last
 
-    def watch(self, watcher: Watcher) -> None:
-        """Have a function told of each micro-batch that is done, as a live page is.
-
-        It is called in the thread of the micro-batch, so that what it takes is waited for; what it
-        raises is logged and changes nothing. A sink that is pickled leaves it behind.
-        """
-        self._watchers.append(watcher)
+    def add_observer(self, observer: SinkObserver) -> None:
+        """Send the events of the following micro-batches to an observer, such as a live page."""
+        self._observers.append(observer)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch. A second thread that comes in between waits.
@@ -243,13 +231,22 @@ class ViewSink:
                 state has not changed.
         """
         with self._lock:
+            self._notify(lambda observer: observer.batch_started(batch_id), batch_id)
             try:
-                self._apply(df, batch_id)
-            except BaseException:
-                self._is_current = False  # what is in memory may not be what is on the disk
+                published = self._apply(df, batch_id)
+            except BaseException as error:
+                self._is_current = False  # the state in memory may differ from the one on disk
+                failure = error
+                self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
+            metrics = self._metrics[-1]
+            self._notify(lambda observer: observer.batch_completed(published, metrics), batch_id)
 
-    def _apply(self, df: DataFrame, batch_id: int) -> None:
+    def _notify(self, send: Callable[[SinkObserver], object], batch_id: int) -> None:
+        for observer in self._observers:
+            notify(observer, send, batch_id)
+
+    def _apply(self, df: DataFrame, batch_id: int) -> Published:
         with Stopwatch(batch_id) as watch:
             query_id = self._origin.query_of(df)
             with watch.phase("load", "state"):
@@ -280,11 +277,7 @@ class ViewSink:
             with watch.phase("publish", "targets"):
                 self._publish(df, now, watch)
             self._measure(now, changes, letters, done is not None, watch, missing)
-            for watcher in self._watchers:
-                try:
-                    watcher(published, self._metrics[-1])
-                except Exception:
-                    log.warning("a watcher failed on micro-batch %d", batch_id, exc_info=True)
+            return published
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
         """The whole of a materialized view, or input, as it is after the last micro-batch.
@@ -308,7 +301,7 @@ class ViewSink:
         """As `view`, as an Arrow table, without Spark."""
         self._engine.check_readable(name)
         while not self._is_current:
-            if self._lock.acquire(timeout=LOOK_EVERY_SECONDS):
+            if self._lock.acquire(timeout=LOAD_POLL_INTERVAL_S):
                 try:
                     self._versions.load_newest()
                     return self._circuit.views[name]
@@ -342,7 +335,7 @@ class ViewSink:
             "_order",
             "_versions",
             "_last",
-            "_watchers",
+            "_observers",
             "_metrics",
             "_missed",
         )
@@ -372,7 +365,7 @@ class ViewSink:
     ) -> tuple[VersionSummary, int, Mapping[str, int]]:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
-        apply_policy(changes.letters, bad_rows=self._bad_rows, batch_id=batch_id)
+        apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
         watermarks = self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id)
         batch = MicroBatch(batch_id, query_id, changes, df, watermarks)
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
@@ -403,7 +396,7 @@ class ViewSink:
         self,
         done: VersionSummary,
         changes: Changes,
-        letters: int,
+        dead_letters: int,
         replayed: bool,
         watch: Stopwatch,
         missing: Mapping[str, int],
@@ -413,8 +406,8 @@ class ViewSink:
             replayed=replayed,
             rows_in={name: table.num_rows for name, table in changes.tables.items()},
             rows_out={name: table.num_rows for name, table in done.outputs.items()},
-            letters=letters,
-            letters_total=done.letters,
+            dead_letters=dead_letters,
+            dead_letters_total=done.dead_letters,
             seconds=watch.seconds,
             bytes_written=0 if replayed else self._versions.bytes_written,
             arrangements=done.sizes,
@@ -425,12 +418,12 @@ class ViewSink:
             if rows and name not in self._missed:
                 self._missed.add(name)
                 log.warning(MISSING_ROWS, name, done.batch_id, rows)
-        if letters:
+        if dead_letters:
             log.warning(
                 "micro-batch %d: %d rows were not taken, and are %s",
                 done.batch_id,
-                letters,
-                self._versions.fate_of_letters(done.batch_id),
+                dead_letters,
+                self._versions.describe_dead_letters(done.batch_id),
             )
         line = metrics.to_json()
         if log.isEnabledFor(logging.INFO):

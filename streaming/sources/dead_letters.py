@@ -33,7 +33,7 @@ from circuits.excerpt import excerpt, shorten
 from streaming.errors import RowError, StreamingError
 
 __all__ = [
-    "LETTERS",
+    "DEAD_LETTER_SCHEMA",
     "POLICIES",
     "BadRows",
     "DeadLetters",
@@ -45,7 +45,7 @@ __all__ = [
 BadRows = Literal["fail", "dead_letter"]
 POLICIES: Final = ("fail", "dead_letter")
 
-LETTERS: Final = pa.schema(
+DEAD_LETTER_SCHEMA: Final = pa.schema(
     [
         ("relation", pa.string()),
         ("row", pa.string()),
@@ -54,7 +54,7 @@ LETTERS: Final = pa.schema(
         ("batch_id", pa.int64()),
     ]
 )
-SHOWN: Final = 500  # characters of a row in a message
+MAX_ROW_CHARACTERS: Final = 500  # characters of a row in a message
 #: Bytes of rows that become JSON at once; a character takes up to six in JSON.
 MAX_JSON_BYTES: Final = 2**27
 #: Characters of a reason in a message.
@@ -85,7 +85,7 @@ class DeadLetters:
     @classmethod
     def none(cls) -> DeadLetters:
         """No letters."""
-        return cls(LETTERS.empty_table())
+        return cls(DEAD_LETTER_SCHEMA.empty_table())
 
     @classmethod
     def of_rows(
@@ -127,7 +127,7 @@ class DeadLetters:
             _repeated(reason, size),
             pa.nulls(size, pa.int64()),
         ]
-        return cls(pa.table(columns, schema=LETTERS))
+        return cls(pa.table(columns, schema=DEAD_LETTER_SCHEMA))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -135,10 +135,10 @@ class DeadLetters:
     def __add__(self, other: DeadLetters) -> DeadLetters:
         return DeadLetters(pa.concat_tables([self.table, other.table]))
 
-    def stamped(self, batch_id: int) -> DeadLetters:
+    def with_batch_id(self, batch_id: int) -> DeadLetters:
         """The letters with the id of their micro-batch."""
         ids = pa.array(np.full(len(self), batch_id, np.int64))
-        return DeadLetters(self.table.set_column(4, LETTERS.field(4), ids))
+        return DeadLetters(self.table.set_column(4, DEAD_LETTER_SCHEMA.field(4), ids))
 
 
 def check_policy(policy: str) -> None:
@@ -158,11 +158,11 @@ def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> D
         RowError: There are some, and the policy is to fail.
     """
     if not len(letters) or bad_rows == "dead_letter":
-        return letters.stamped(batch_id)
+        return letters.with_batch_id(batch_id)
     first = letters.table.slice(0, 1).to_pylist()[0]
     relation = first["relation"]
     where = f"relation {excerpt(relation)}" if relation else "of no relation"
-    shown = shorten(first["row"] or "", SHOWN)
+    shown = shorten(first["row"] or "", MAX_ROW_CHARACTERS)
     reason = shorten(first["reason"] or "", MAX_REASON_CHARACTERS)
     more = len(letters) - 1
     others = f", and {more} more rows cannot be taken" if more else ""

@@ -59,7 +59,7 @@ class Changes:
     """What a micro-batch changes: a table per relation, and the rows that cannot be taken."""
 
     tables: Mapping[str, pa.Table]
-    letters: DeadLetters
+    dead_letters: DeadLetters
 
 
 def changes_of(
@@ -88,7 +88,7 @@ def changes_of(
     >>> changes = changes_of(pa.table({"n": [1, 300], "weight": [1, -1]}), inputs)
     >>> changes.tables["r"].to_pylist()
     [{'n': 1, 'weight': 1}]
-    >>> changes.letters.table.select(["row", "reason"]).to_pylist()
+    >>> changes.dead_letters.table.select(["row", "reason"]).to_pylist()
     [{'row': '{"n": 300}', 'reason': "column 'n' holds a value that is no int8"}]
     """
     keys = {name: tuple(rule.keys or ()) for name, rule in (input_options or {}).items()}

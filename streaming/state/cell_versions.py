@@ -1,9 +1,10 @@
-"""Cells: the state of a distributed circuit beside that of its driver, in one version's manifest.
+"""Cell versions: the state of a distributed circuit's cells, in the manifest of one version.
 
-Each cell of each stage has a manifest of its own, sealed by the task that wrote its files. They are
-kept as they came: tasks compare them byte by byte with what they have in memory. A cell that had no
-rows keeps the one it had. How rows found their cells is kept with them, in the words of
-`streaming.distributed.planning.grid_layout`, because rows that come later must find the same ones.
+Each cell of each stage has a manifest with a checksum, written by the task that wrote its files.
+The manifests are kept as bytes: tasks compare them byte by byte with the version that they have in
+memory. A cell without rows keeps its manifest. The grid layout, in the form of
+`streaming.distributed.planning.grid_layout`, is kept with them, because later rows must find the
+same cells.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from streaming.state.checksums import count, items, text
+from streaming.state.checksums import parse_count, parse_items, parse_text
 
 __all__ = ["CellVersions"]
 
@@ -24,11 +25,11 @@ class CellVersions:
     """The cells of one version.
 
     Attributes:
-        count: How many were asked for.
-        layout: How rows find them, as JSON has it.
-        manifests: By the numbers of stage and cell.
+        count: The requested number of cells.
+        layout: The grid layout, as JSON values.
+        manifests: The manifest of each cell, by the numbers of stage and cell.
 
-    >>> cells = CellVersions(2, [], {(0, 1): b"sealed"})
+    >>> cells = CellVersions(2, [], {(0, 1): b"manifest"})
     >>> CellVersions.of(cells.body) == cells
     True
     """
@@ -43,22 +44,24 @@ class CellVersions:
 
     @property
     def body(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
-        manifests = {f"{s}.{c}": sealed.decode() for (s, c), sealed in self.manifests.items()}
+        """The cells as JSON values."""
+        manifests = {
+            f"{s}.{c}": manifest_bytes.decode() for (s, c), manifest_bytes in self.manifests.items()
+        }
         return {"count": self.count, "layout": self.layout, "manifests": manifests}
 
     @staticmethod
     def of(body: Mapping[str, Any]) -> CellVersions:
-        """What ``body`` says.
+        """Read the cells from JSON values.
 
         Raises:
-            KeyError, TypeError, ValueError: It is of nothing like it.
+            KeyError, TypeError, ValueError: They are not those of cells.
         """
         manifests = {}
-        for name, sealed in items(body["manifests"]):
-            stage, cell = (count(int(number)) for number in name.split("."))
-            manifests[stage, cell] = text(sealed).encode()
-        cells = count(body["count"])
+        for name, manifest_bytes in parse_items(body["manifests"]):
+            stage, cell = (parse_count(int(number)) for number in name.split("."))
+            manifests[stage, cell] = parse_text(manifest_bytes).encode()
+        cells = parse_count(body["count"])
         if not 1 <= cells <= MAX_CELLS:
             raise ValueError(f"{cells} cells, at most {MAX_CELLS} are possible")
         return CellVersions(cells, body["layout"], manifests)

@@ -16,13 +16,13 @@ from streaming.errors import StateDamagedError
 
 __all__ = [
     "checksum_of",
-    "count",
-    "integer",
-    "items",
-    "text",
-    "texts",
-    "verified_text",
-    "with_checksum",
+    "decode_checked",
+    "encode_checked",
+    "parse_count",
+    "parse_int64",
+    "parse_items",
+    "parse_text",
+    "parse_texts",
 ]
 
 #: Counts, sizes and ids are below; int64 with room for sums.
@@ -30,10 +30,10 @@ MAX_COUNT: Final = 2**62
 MAX_INT: Final = 2**63
 
 
-def with_checksum(body: Mapping[str, Any]) -> bytes:
+def encode_checked(body: Mapping[str, Any]) -> bytes:
     """A text of JSON and its checksum.
 
-    >>> with_checksum({"a": 1})
+    >>> encode_checked({"a": 1})
     b'{"a":1}\\ncrc32 561bacaf\\n'
     """
     text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -42,12 +42,12 @@ def with_checksum(body: Mapping[str, Any]) -> bytes:
 
 
 def checksum_of(data: bytes) -> int:
-    """The checksum of what `with_checksum` wrote; O(bytes)."""
+    """The checksum of what `encode_checked` wrote; O(bytes)."""
     return zlib.crc32(data.partition(b"\n")[0])
 
 
-def verified_text(data: bytes, name: str) -> dict[str, Any]:
-    """The object that `with_checksum` wrote.
+def decode_checked(data: bytes, name: str) -> dict[str, Any]:
+    """The object that `encode_checked` wrote.
 
     Raises:
         StateDamagedError: It was cut short or changed, or is no object of strict JSON.
@@ -74,7 +74,7 @@ def verified_text(data: bytes, name: str) -> dict[str, Any]:
     return body
 
 
-def integer(value: Any) -> int:
+def parse_int64(value: Any) -> int:
     """An int64.
 
     Raises:
@@ -85,7 +85,7 @@ def integer(value: Any) -> int:
     return value
 
 
-def count(value: Any) -> int:
+def parse_count(value: Any) -> int:
     """A number that is not negative, below 2**62.
 
     Raises:
@@ -96,7 +96,7 @@ def count(value: Any) -> int:
     return value
 
 
-def text(value: Any) -> str:
+def parse_text(value: Any) -> str:
     """A text.
 
     Raises:
@@ -107,7 +107,7 @@ def text(value: Any) -> str:
     return value
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def parse_texts(value: Any) -> tuple[str, ...]:
     """A list of texts.
 
     Raises:
@@ -115,10 +115,10 @@ def texts(value: Any) -> tuple[str, ...]:
     """
     if not isinstance(value, list):
         raise ValueError(f"{str(value)[:50]!r} is no list")
-    return tuple(text(one) for one in value)
+    return tuple(parse_text(one) for one in value)
 
 
-def items(value: Any) -> list[tuple[str, Any]]:
+def parse_items(value: Any) -> list[tuple[str, Any]]:
     """The members of an object.
 
     Raises:

@@ -3,7 +3,7 @@
 The state is that of certain views over certain inputs, whatever the formula or the number of
 threads. The identity has a fingerprint of each of them, so that an error can name what differs, and
 an id of its own, by which targets tell one directory's micro-batches from another's. The order of
-inputs and views counts, as operators, and with them pieces of state, are named by their place.
+inputs and views counts, as operators, and with them parts of state, are named by their place.
 
 Every manifest says as much in two words, so the file can be made again if it is lost or damaged,
 for the circuit that the manifest is of.
@@ -18,14 +18,14 @@ from typing import Final
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
-from streaming.state.checksums import items, text, verified_text, with_checksum
+from streaming.state.checksums import decode_checked, encode_checked, parse_items, parse_text
 from streaming.state.files import Files, read_small, replace_small
-from streaming.state.manifest import FOLDER, manifest_name, numbers_in, read_manifest
+from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, read_manifest
 
-__all__ = ["FORMAT", "DirectoryIdentity", "identified", "identity_of"]
+__all__ = ["FORMAT_VERSION", "DirectoryIdentity", "ensure_identity", "read_identity"]
 
-FORMAT: Final = 2  # since 2 operators' state is named by structural hashes
-NAME: Final = "state.json"
+FORMAT_VERSION: Final = 2  # since 2 operators' state is named by structural hashes
+IDENTITY_FILE: Final = "state.json"
 
 log = logging.getLogger(__name__)
 
@@ -47,21 +47,21 @@ class DirectoryIdentity:
     inputs: Mapping[str, str]
 
 
-def identified(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
+def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
     """The identity of a directory, which is given one if it is new, or lost it.
 
     Raises:
-        StateMismatchError, StateDamagedError: As for `identity_of`.
+        StateMismatchError, StateDamagedError: As for `read_identity`.
     """
     found, is_written = _found(files, circuit)
     identity = found or _of(circuit, new_id)
     if not is_written:
-        replace_small(files, NAME, with_checksum(asdict(identity)))
+        replace_small(files, IDENTITY_FILE, encode_checked(asdict(identity)))
         files.sync_folder("")
     return identity
 
 
-def identity_of(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
+def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
     """The identity of a directory; None if it has none yet.
 
     Raises:
@@ -74,9 +74,9 @@ def identity_of(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
 
 def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
     """The identity, and whether the file has it."""
-    path = f"{files.location}/{NAME}"
-    if files.size(NAME) is None:
-        if not files.names(FOLDER):
+    path = f"{files.location}/{IDENTITY_FILE}"
+    if files.size(IDENTITY_FILE) is None:
+        if not files.names(MANIFESTS):
             return None, False
         error = StateDamagedError(
             f"{path} is missing though there are manifests: restore it from a copy, or delete the "
@@ -84,21 +84,21 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
         )
         return _recovered(files, circuit, error), False
     try:
-        body = verified_text(read_small(files, NAME), path)
+        body = decode_checked(read_small(files, IDENTITY_FILE), path)
     except StateDamagedError as error:
         return _recovered(files, circuit, error), False
-    if body.get("format") != FORMAT or isinstance(body["format"], bool):
+    if body.get("format") != FORMAT_VERSION or isinstance(body["format"], bool):
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
-            f"version reads {FORMAT}: use the version that wrote it, or delete the directory "
-            "together with the checkpoint to start again"
+            f"version reads {FORMAT_VERSION}: use the version that wrote it, or delete the "
+            "directory together with the checkpoint to start again"
         )
     try:
         identity = DirectoryIdentity(
-            FORMAT,
-            text(body["id"]),
-            {name: text(one) for name, one in items(body["fingerprints"])},
-            {name: text(one) for name, one in items(body["inputs"])},
+            FORMAT_VERSION,
+            parse_text(body["id"]),
+            {name: parse_text(one) for name, one in parse_items(body["fingerprints"])},
+            {name: parse_text(one) for name, one in parse_items(body["inputs"])},
         )
     except (KeyError, ValueError) as error:
         damage = StateDamagedError(
@@ -112,7 +112,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
 
 def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
     """The identity by the newest manifest that is whole, if it is of this circuit."""
-    for number in reversed(numbers_in(files)):
+    for number in reversed(list_batch_ids(files)):
         try:
             manifest = read_manifest(files, number)
         except StateDamagedError:
@@ -132,7 +132,7 @@ def _of(circuit: Circuit, id: str) -> DirectoryIdentity:
         )
         for name, schema in circuit.inputs.items()
     }
-    return DirectoryIdentity(FORMAT, id, dict(circuit.fingerprints), columns)
+    return DirectoryIdentity(FORMAT_VERSION, id, dict(circuit.fingerprints), columns)
 
 
 def _check(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:

@@ -37,15 +37,15 @@ import pyarrow.fs as arrow_fs
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 
 __all__ = [
-    "STATE_MODE",
+    "DEFAULT_STATE_MODE",
     "ArrowFiles",
     "Bytes",
     "Files",
     "LocalFiles",
     "check_mode",
-    "files_of",
     "make_folder",
     "mode_of",
+    "open_files",
     "read_small",
     "replace_small",
 ]
@@ -53,19 +53,25 @@ __all__ = [
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
 # Bytes from which on a local file is mapped: each mapping keeps a file open.
-MAPPED: Final = 1 << 24
-LOCK: Final = "lock"
-PATIENCE: Final = 5.0  # seconds to wait for another process to give the lock back
+MIN_MAPPED_BYTES: Final = 1 << 24
+LOCK_FILE: Final = "lock"
+LOCK_TIMEOUT_S: Final = 5.0  # seconds to wait for another process to give the lock back
 # Where nothing can be appended to, text is written again with every line, so it has to be little.
-REWRITTEN: Final = 1 << 20
+MAX_REWRITTEN_BYTES: Final = 1 << 20
 # The mode of a directory that only its owner may read.
-STATE_MODE: Final = 0o700
+DEFAULT_STATE_MODE: Final = 0o700
 # Bytes of the largest manifest, identity or definition that is read.
-SMALL: Final = 1 << 28
+MAX_SMALL_FILE_BYTES: Final = 1 << 28
 # The errors of a file system without hard links.
-NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+NO_HARD_LINK_ERRORS: Final = (
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EMLINK,
+)
 # The errors of opening something other than a file.
-NOT_A_FILE: Final = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
+NOT_A_FILE_ERRORS: Final = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -179,7 +185,7 @@ class LocalFiles:
                     old_base, new_base, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False
                 )
             except OSError as error:
-                if error.errno not in NO_LINKS:
+                if error.errno not in NO_HARD_LINK_ERRORS:
                     raise
                 if _is_there(new_base, there):
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
@@ -196,7 +202,7 @@ class LocalFiles:
         """All bytes of a file, as private memory that may be written to."""
         with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDONLY) as file:
             size = os.fstat(file).st_size
-            if size >= MAPPED:
+            if size >= MIN_MAPPED_BYTES:
                 return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_COPY))
             data = bytearray(size)
             rest = memoryview(data)
@@ -262,7 +268,7 @@ class LocalFiles:
                 return
             self.unlock()  # of a file that was removed: others have another one
         self._make("")
-        with self._at(LOCK) as (folder, base):
+        with self._at(LOCK_FILE) as (folder, base):
             handle = self._open(folder, base, os.O_RDWR | os.O_CREAT)
         try:
             self._wait(handle)
@@ -286,7 +292,7 @@ class LocalFiles:
 
     def _wait(self, handle: int) -> None:
         """Lock an open file."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -307,7 +313,7 @@ class LocalFiles:
     def _holds_the_file(self, handle: int) -> bool:
         """Return whether the path of the lock is still the file that is open."""
         with contextlib.suppress(OSError):
-            here, there = os.fstat(handle), os.lstat(self._path / LOCK)
+            here, there = os.fstat(handle), os.lstat(self._path / LOCK_FILE)
             return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
         return False
 
@@ -391,7 +397,7 @@ class LocalFiles:
         try:
             handle = os.open(base, flags & ~os.O_CREAT, dir_fd=folder)
         except OSError as error:
-            if error.errno in NOT_A_FILE:
+            if error.errno in NOT_A_FILE_ERRORS:
                 found = os.stat(base, dir_fd=folder, follow_symlinks=False)
                 self._check_regular(base, found.st_mode)
             raise
@@ -499,7 +505,7 @@ class ArrowFiles:
         What is long becomes ``<name>.1``, in place of what was there.
         """
         size = self.size(name)
-        if size is not None and size > REWRITTEN:
+        if size is not None and size > MAX_REWRITTEN_BYTES:
             self.rename(name, f"{name}.1")
             size = None
         before = b"" if size is None else bytes(self.read(name))
@@ -525,10 +531,10 @@ def read_small(files: Files, name: str) -> bytes:
     size = files.size(name)
     if size is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{files.location}/{name}")
-    if size > SMALL:
+    if size > MAX_SMALL_FILE_BYTES:
         raise StateDamagedError(
-            f"{files.location}/{name} has {size} bytes, at most {SMALL} are read: restore the "
-            "state directory from a copy"
+            f"{files.location}/{name} has {size} bytes, at most {MAX_SMALL_FILE_BYTES} are read: "
+            "restore the state directory from a copy"
         )
     return bytes(files.read(name))
 
@@ -556,7 +562,7 @@ def mode_of(files: Files, folder: str) -> int | None:
         return None
 
 
-def files_of(location: Any, mode: int | None = None) -> Files:
+def open_files(location: Any, mode: int | None = None) -> Files:
     """The files of a path, a URI that pyarrow knows, ``(filesystem, path)``, or those given.
 
     Args:

@@ -1,7 +1,7 @@
 """Manifest: all that belongs to the state after one batch id, in one small file.
 
 It names every file of that version with its size and checksum, says which rows of which files are
-the pieces of each arrangement and table, and what the micro-batch was: its input's digests, the
+the parts of each arrangement and table, and what the micro-batch was: its input's digests, the
 files of its output deltas, how many rows were refused. A version exists from the moment its
 manifest has its name, which is one rename; whatever was written before is rubbish without it. In
 that of a distributed circuit are those of its cells (`streaming.state.cell_versions`), so that one
@@ -28,31 +28,31 @@ from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import (
     checksum_of,
-    count,
-    integer,
-    items,
-    text,
-    texts,
-    verified_text,
-    with_checksum,
+    decode_checked,
+    encode_checked,
+    parse_count,
+    parse_int64,
+    parse_items,
+    parse_text,
+    parse_texts,
 )
 from streaming.state.files import Files, read_small
 from streaming.state.segment_references import SegmentReference
 
 __all__ = [
-    "FOLDER",
+    "MANIFESTS",
     "FileChecksum",
     "Manifest",
-    "batch_of",
+    "list_batch_ids",
     "manifest_name",
-    "numbers_in",
-    "of_cell",
+    "parse_manifest_name",
+    "read_cell_manifest",
     "read_manifest",
 ]
 
-FOLDER: Final = "manifests"
-SUFFIX: Final = ".json"
-DIGITS: Final = 20
+MANIFESTS: Final = "manifests"
+MANIFEST_SUFFIX: Final = ".json"
+BATCH_ID_DIGITS: Final = 20
 #: The only names that a manifest can give, so that none leads out of the directory.
 _FILE: Final = re.compile(r"(?:data|outputs)/[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 _CRC_LIMIT: Final = 1 << 32
@@ -74,14 +74,14 @@ class Manifest:
         batch_id: The micro-batch.
         query_id: The checkpoint that numbers it (Spark's id of the query, kept in the checkpoint).
         steps: Steps of the circuit.
-        traces: The pieces of each arrangement, by the name of the trace and its column order.
-        tables: The pieces of each table of values.
+        traces: The parts of each arrangement, by the name of the trace and its column order.
+        tables: The parts of each table of values.
         lengths: The number of values in each table.
         marks: The scalars of the input rules.
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each view's delta, in order.
-        letters: Rows that were refused and kept as dead letters, with this micro-batch's.
+        dead_letters: Rows that were refused and kept as dead letters, with this micro-batch's.
         files: Every file that is needed, and how it must be.
         state_id: The id of the directory (`streaming.state.directory_identity`).
         fingerprint: That of the circuit.
@@ -90,7 +90,7 @@ class Manifest:
         owner: The token of the writer.
         parent: The checksum of the manifest that this version was made from; None if it is the
             first, or of an earlier version.
-        seal: The checksum of this manifest, where it was read from a file.
+        checksum: The checksum of this manifest, where it was read from a file.
     """
 
     batch_id: int
@@ -103,7 +103,7 @@ class Manifest:
     plans: Any
     digests: Mapping[str, int]
     outputs: Mapping[str, tuple[str, ...]]
-    letters: int
+    dead_letters: int
     files: Mapping[str, FileChecksum]
     state_id: str = ""
     fingerprint: str = ""
@@ -111,18 +111,18 @@ class Manifest:
     epoch: int = 0
     owner: str = ""
     parent: int | None = None
-    seal: int = field(default=0, compare=False)
+    checksum: int = field(default=0, compare=False)
 
     @property
-    def named(self) -> set[str]:
+    def file_names(self) -> set[str]:
         """Every file that is needed, those of the cells among them."""
         names = set(self.files)
-        for cell in self._sealed.values():
-            names |= of_cell(cell).files.keys()
+        for cell in self._cell_manifests.values():
+            names |= read_cell_manifest(cell).files.keys()
         return names
 
     @property
-    def _sealed(self) -> Mapping[tuple[int, int], bytes]:
+    def _cell_manifests(self) -> Mapping[tuple[int, int], bytes]:
         return {} if self.cells is None else self.cells.manifests
 
     @property
@@ -133,18 +133,18 @@ class Manifest:
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of each arrangement and table, in all pieces and cells together."""
+        """Rows and bytes of each arrangement and table, in all parts and cells together."""
         sizes = {
-            f"{name} [{','.join(map(str, order))}]": placed
+            f"{name} [{','.join(map(str, order))}]": references
             for name, orders in self.traces.items()
-            for order, placed in orders.items()
+            for order, references in orders.items()
         } | dict(self.tables)
         found = {
-            name: (sum(p.rows for p in placed), sum(p.size for p in placed))
-            for name, placed in sizes.items()
+            name: (sum(p.rows for p in references), sum(p.size for p in references))
+            for name, references in sizes.items()
         }
-        for (stage, _), cell in self._sealed.items():
-            for name, (rows, size) in of_cell(cell).sizes.items():
+        for (stage, _), cell in self._cell_manifests.items():
+            for name, (rows, size) in read_cell_manifest(cell).sizes.items():
                 known = found.get(f"stage {stage} {name}", (0, 0))
                 found[f"stage {stage} {name}"] = known[0] + rows, known[1] + size
         return found
@@ -153,24 +153,24 @@ class Manifest:
         """The text of the file."""
         numbers = {name: i for i, name in enumerate(self.files)}
 
-        def placed(pieces: tuple[SegmentReference, ...]) -> list[list[int]]:
-            return [[numbers[p.file], p.row, p.rows, p.size] for p in pieces]
+        def references(parts: tuple[SegmentReference, ...]) -> list[list[int]]:
+            return [[numbers[p.file], p.row, p.rows, p.size] for p in parts]
 
         body = {
             "batch_id": self.batch_id,
             "query_id": self.query_id,
             "steps": self.steps,
             "traces": {
-                name: {",".join(map(str, order)): placed(p) for order, p in orders.items()}
+                name: {",".join(map(str, order)): references(p) for order, p in orders.items()}
                 for name, orders in self.traces.items()
             },
-            "tables": {name: placed(pieces) for name, pieces in self.tables.items()},
+            "tables": {name: references(parts) for name, parts in self.tables.items()},
             "lengths": dict(self.lengths),
             "marks": dict(self.marks),
             "plans": self.plans,
             "digests": dict(self.digests),
             "outputs": {name: list(files) for name, files in self.outputs.items()},
-            "letters": self.letters,
+            "letters": self.dead_letters,
             "files": {name: [mark.size, mark.crc] for name, mark in self.files.items()},
             "state_id": self.state_id,
             "fingerprint": self.fingerprint,
@@ -180,7 +180,7 @@ class Manifest:
         }
         if self.cells is not None:
             body["cells"] = self.cells.body
-        return with_checksum(body)
+        return encode_checked(body)
 
     @staticmethod
     def of(data: bytes, name: str) -> Manifest:
@@ -189,7 +189,7 @@ class Manifest:
         Raises:
             StateDamagedError: It was cut short or changed.
         """
-        body = verified_text(data, name)
+        body = decode_checked(data, name)
         try:
             return _manifest(body, checksum_of(data))
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -201,49 +201,51 @@ class Manifest:
 
 def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
     """The manifest in the body of a file, with every value checked."""
-    files = {_file_name(name): _mark(*mark) for name, mark in items(body["files"])}
+    files = {_file_name(name): _mark(*mark) for name, mark in parse_items(body["files"])}
     names = list(files)
 
-    def placed(pieces: Any) -> tuple[SegmentReference, ...]:
+    def references(parts: Any) -> tuple[SegmentReference, ...]:
         return tuple(
-            SegmentReference(names[count(f)], count(row), count(rows), count(size))
-            for f, row, rows, size in pieces
+            SegmentReference(
+                names[parse_count(f)], parse_count(row), parse_count(rows), parse_count(size)
+            )
+            for f, row, rows, size in parts
         )
 
     cells = CellVersions.of(body["cells"]) if "cells" in body else None
     for cell in () if cells is None else cells.manifests.values():
-        if of_cell(cell).cells is not None:
+        if read_cell_manifest(cell).cells is not None:
             raise ValueError("a cell that has cells")
-    outputs = {view: texts(given) for view, given in items(body["outputs"])}
+    outputs = {view: parse_texts(given) for view, given in parse_items(body["outputs"])}
     for name in (name for given in outputs.values() for name in given):
         if name not in files:
             raise ValueError(f"no mark of {name!r}")
     return Manifest(
-        batch_id=count(body["batch_id"]),
-        query_id=None if body["query_id"] is None else text(body["query_id"]),
-        steps=count(body["steps"]),
+        batch_id=parse_count(body["batch_id"]),
+        query_id=None if body["query_id"] is None else parse_text(body["query_id"]),
+        steps=parse_count(body["steps"]),
         traces={
             trace: {
-                tuple(count(int(column)) for column in order.split(",")): placed(pieces)
-                for order, pieces in items(orders)
+                tuple(parse_count(int(column)) for column in order.split(",")): references(parts)
+                for order, parts in parse_items(orders)
             }
-            for trace, orders in items(body["traces"])
+            for trace, orders in parse_items(body["traces"])
         },
-        tables={table: placed(pieces) for table, pieces in items(body["tables"])},
-        lengths={table: count(length) for table, length in items(body["lengths"])},
-        marks={name: integer(mark) for name, mark in items(body["marks"])},
+        tables={table: references(parts) for table, parts in parse_items(body["tables"])},
+        lengths={table: parse_count(length) for table, length in parse_items(body["lengths"])},
+        marks={name: parse_int64(mark) for name, mark in parse_items(body["marks"])},
         plans=body["plans"],
-        digests={name: integer(digest) for name, digest in items(body["digests"])},
+        digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},
         outputs=outputs,
-        letters=count(body["letters"]),
+        dead_letters=parse_count(body["letters"]),
         files=files,
-        state_id=text(body["state_id"]),
-        fingerprint=text(body["fingerprint"]),
+        state_id=parse_text(body["state_id"]),
+        fingerprint=parse_text(body["fingerprint"]),
         cells=cells,
-        epoch=count(body.get("epoch", 0)),
-        owner=text(body.get("owner", "")),
-        parent=None if body.get("parent") is None else count(body["parent"]),
-        seal=seal,
+        epoch=parse_count(body.get("epoch", 0)),
+        owner=parse_text(body.get("owner", "")),
+        parent=None if body.get("parent") is None else parse_count(body["parent"]),
+        checksum=seal,
     )
 
 
@@ -254,13 +256,13 @@ def _file_name(name: str) -> str:
 
 
 def _mark(size: Any, crc: Any) -> FileChecksum:
-    if count(crc) >= _CRC_LIMIT:
+    if parse_count(crc) >= _CRC_LIMIT:
         raise ValueError(f"{crc} is no CRC-32")
-    return FileChecksum(count(size), crc)
+    return FileChecksum(parse_count(size), crc)
 
 
 @lru_cache(maxsize=1024)
-def of_cell(data: bytes) -> Manifest:
+def read_cell_manifest(data: bytes) -> Manifest:
     """The manifest of a cell; few of them change from version to version."""
     return Manifest.of(data, "the manifest of a cell")
 
@@ -271,22 +273,22 @@ def manifest_name(batch_id: int) -> str:
     >>> manifest_name(7)
     'manifests/00000000000000000007.json'
     """
-    return f"{FOLDER}/{batch_id:0{DIGITS}}{SUFFIX}"
+    return f"{MANIFESTS}/{batch_id:0{BATCH_ID_DIGITS}}{MANIFEST_SUFFIX}"
 
 
-def batch_of(name: str) -> int | None:
+def parse_manifest_name(name: str) -> int | None:
     """The batch id of a manifest's name; None if it is none.
 
-    >>> batch_of(manifest_name(7)), batch_of("manifests/7.json.tmp")
+    >>> parse_manifest_name(manifest_name(7)), parse_manifest_name("manifests/7.json.tmp")
     (7, None)
     """
-    stem = name.removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)
-    return int(stem) if len(stem) == DIGITS and stem.isdecimal() else None
+    stem = name.removeprefix(f"{MANIFESTS}/").removesuffix(MANIFEST_SUFFIX)
+    return int(stem) if len(stem) == BATCH_ID_DIGITS and stem.isdecimal() else None
 
 
-def numbers_in(files: Files) -> list[int]:
+def list_batch_ids(files: Files) -> list[int]:
     """The batch ids of the manifests in a directory, in order."""
-    return sorted(n for n in map(batch_of, files.names(FOLDER)) if n is not None)
+    return sorted(n for n in map(parse_manifest_name, files.names(MANIFESTS)) if n is not None)
 
 
 def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -> Manifest:

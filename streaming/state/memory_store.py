@@ -74,12 +74,12 @@ class InMemoryStore:
         *,
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
-        letters: pa.Table | None = None,
+        dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
     ) -> VersionSummary:
         """Keep what a step gives, in place of the one before."""
-        before = 0 if self._last is None else self._last.letters
-        now = 0 if letters is None else letters.num_rows
+        before = 0 if self._last is None else self._last.dead_letters
+        now = 0 if dead_letters is None else dead_letters.num_rows
         self._lost = True  # until the circuit has the step, too
         self._query = query_id
         self._last = VersionSummary(batch_id, outputs, {}, digests, before + now)
@@ -95,7 +95,7 @@ class InMemoryStore:
     def note(self, line: str) -> None:
         """There is no place for a line of metrics."""
 
-    def fate_of_letters(self, batch_id: int) -> str:
+    def describe_dead_letters(self, batch_id: int) -> str:
         """What has become of the refused rows of a micro-batch."""
         return "not kept, for want of a state_dir"
 

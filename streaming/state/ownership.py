@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateLockedError
-from streaming.state.checksums import count, text, verified_text, with_checksum
+from streaming.state.checksums import decode_checked, encode_checked, parse_count, parse_text
 from streaming.state.files import Files, read_small, replace_small
 
-__all__ = ["NAME", "Owner", "check_owner", "take_over"]
+__all__ = ["EPOCH_FILE", "Owner", "check_owner", "take_over"]
 
-NAME: Final = "epoch.json"
+EPOCH_FILE: Final = "epoch.json"
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def take_over(files: Files, after: int = 0) -> Owner:
         before = None
     known = 0 if before is None else before.epoch
     owner = Owner(max(known, after) + 1, uuid.uuid4().hex)
-    replace_small(files, NAME, with_checksum({"epoch": owner.epoch, "owner": owner.token}))
+    replace_small(files, EPOCH_FILE, encode_checked({"epoch": owner.epoch, "owner": owner.token}))
     return owner
 
 
@@ -75,8 +75,8 @@ def check_owner(files: Files, owner: Owner) -> None:
     found = _read(files)
     if found is None:
         raise StateDamagedError(
-            f"{files.location}/{NAME} is gone: state directory {files.location} was deleted or "
-            "replaced while a sink was writing to it; restore it from a copy, or delete it "
+            f"{files.location}/{EPOCH_FILE} is gone: state directory {files.location} was deleted "
+            "or replaced while a sink was writing to it; restore it from a copy, or delete it "
             "together with the checkpoint, and start the query again"
         )
     if found != owner:
@@ -89,10 +89,10 @@ def check_owner(files: Files, owner: Owner) -> None:
 
 def _read(files: Files) -> Owner | None:
     """The content of the file; None if there is no file."""
-    path = f"{files.location}/{NAME}"
+    path = f"{files.location}/{EPOCH_FILE}"
     try:
-        body = verified_text(read_small(files, NAME), path)
-        return Owner(count(body["epoch"]), text(body["owner"]))
+        body = decode_checked(read_small(files, EPOCH_FILE), path)
+        return Owner(parse_count(body["epoch"]), parse_text(body["owner"]))
     except FileNotFoundError:
         return None
     except (KeyError, ValueError) as error:

@@ -17,23 +17,23 @@ import pyarrow.parquet as pq
 from streaming.errors import StateDamagedError
 from streaming.state.files import Bytes
 
-__all__ = ["parquet_parts", "read_parquet"]
+__all__ = ["encode_parquet", "read_parquet"]
 
-PART_ROWS: Final = 1 << 20
+MAX_FILE_ROWS: Final = 1 << 20
 
 
-def parquet_parts(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer]:
+def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer]:
     """The files of a table, one after another.
 
     Args:
         table: What is to be written.
         whole: Whether it is to be one file, however many rows there are.
 
-    >>> [file] = parquet_parts(pa.table({"n": [1, 2]}))
+    >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()
     [{'n': 1}, {'n': 2}]
     """
-    step = max(table.num_rows, 1) if whole else PART_ROWS
+    step = max(table.num_rows, 1) if whole else MAX_FILE_ROWS
     for start in range(0, max(table.num_rows, 1), step):
         sink = pa.BufferOutputStream()
         pq.write_table(
@@ -49,7 +49,7 @@ def parquet_parts(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer
 
 
 def read_parquet(data: Bytes, name: str) -> pa.Table:
-    """Read a file of `parquet_parts`, in O(bytes).
+    """Read a file of `encode_parquet`, in O(bytes).
 
     Args:
         data: The bytes of the file.
@@ -62,7 +62,7 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
         buffer = pa.py_buffer(data)
         file = pq.ParquetFile(buffer)
         found = file.metadata
-        if found.num_rows > max(PART_ROWS, 8 * buffer.size):
+        if found.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
             raise ValueError(f"{found.num_rows} rows in {buffer.size} bytes")
         for group in map(found.row_group, range(found.num_row_groups)):
             for column in map(group.column, range(group.num_columns)):

@@ -13,10 +13,10 @@ from circuits import Circuit
 from circuits.state.circuit_state import State
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.directory_identity import identity_of
+from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, numbers_in, of_cell, read_manifest
-from streaming.state.verified_files import check_size, state_of
+from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.verified_files import check_size, read_state
 
 __all__ = ["Reader", "load"]
 
@@ -54,7 +54,7 @@ class Reader:
             ) from error
 
     def _load_newest(self) -> None:
-        identity = identity_of(self._files, self._circuit)
+        identity = read_identity(self._files, self._circuit)
         newest = self._newest()
         while True:
             if identity is not None and self._loaded == (identity.id, newest):
@@ -79,7 +79,7 @@ class Reader:
                 return
 
     def _newest(self) -> int | None:
-        return max(numbers_in(self._files), default=None)
+        return max(list_batch_ids(self._files), default=None)
 
 
 def load(
@@ -107,7 +107,7 @@ def load(
     manifest = None if number is None else manifest_of(number)
     if manifest is not None:
         _check_cells(files, manifest, cells)
-    state = State.empty() if manifest is None else state_of(files, manifest)
+    state = State.empty() if manifest is None else read_state(files, manifest)
     try:
         circuit.load(state)
     except DbspWcojError as error:
@@ -144,6 +144,6 @@ def _check_cells(files: Files, manifest: Manifest, wanted: int | None) -> None:
         )
     if manifest.cells is None:
         return
-    for sealed in manifest.cells.manifests.values():
-        for name, mark in of_cell(sealed).files.items():
+    for manifest_bytes in manifest.cells.manifests.values():
+        for name, mark in read_cell_manifest(manifest_bytes).files.items():
             check_size(files, name, mark)

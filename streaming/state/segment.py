@@ -1,14 +1,14 @@
-"""Segments: what one step adds to the state, as Arrow files of pieces.
+"""Segments: what one step adds to the state, as Arrow files of parts.
 
-A piece is a run (its words as they are in memory) or a stretch of a table (offsets and bytes of
+A part is a run (its words as they are in memory) or a stretch of a table (offsets and bytes of
 the values in the order of their codes). A segment is an Arrow IPC file with one record batch and
-one row per piece::
+one row per part::
 
     piece: string | words: large_list<int64> | bytes: large_binary
     "relation e [0,1]"   header, levels, weights     -
     "text"               offsets                     the values end to end
 
-so any Arrow reader can open it. Small pieces of a step share a segment, since each file costs a
+so any Arrow reader can open it. Small parts of a step share a segment, since each file costs a
 sync; a large one has its own. Reading copies nothing: words and bytes are views of the memory that
 was read or mapped. Whether they are those that were written is known from the manifest's checksum,
 which is compared before anything else. A checksum can be forged, so a segment has to be of just
@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["SegmentPart", "read_segment", "segment_of", "title_of"]
+__all__ = ["SegmentPart", "decode_segment", "encode_segment", "part_name"]
 
 Int64Array = npt.NDArray[np.int64]
 ByteArray = npt.NDArray[np.uint8]
 
-SCHEMA: Final = pa.schema(
+SEGMENT_SCHEMA: Final = pa.schema(
     [
         pa.field("piece", pa.string(), nullable=False),
         pa.field("words", pa.large_list(pa.field("item", pa.int64(), nullable=False)), False),
@@ -42,10 +42,10 @@ SCHEMA: Final = pa.schema(
 )
 NO_BYTES: Final[ByteArray] = np.empty(0, np.uint8)
 #: An Arrow file is a stream of messages behind these bytes, and a footer.
-MAGIC: Final = b"ARROW1\0\0"
+ARROW_MAGIC: Final = b"ARROW1\0\0"
 # The places of two fields in the tables of Arrow's flatbuffers (format/Message.fbs).
-MESSAGE_HEADER: Final = 2
-BATCH_COMPRESSION: Final = 3
+MESSAGE_HEADER_FIELD: Final = 2
+COMPRESSION_FIELD: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,48 +62,49 @@ class SegmentPart:
         return self.words.nbytes + self.bytes.nbytes
 
 
-def segment_of(pieces: Sequence[SegmentPart]) -> pa.Buffer:
-    """The bytes of the file that holds these pieces.
+def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
+    """The bytes of the file that holds these parts.
 
     >>> words = np.arange(3)
-    >>> (piece,) = read_segment(memoryview(bytearray(segment_of([SegmentPart("r [0]", words)]))))
-    >>> piece.name, piece.words.tolist(), piece.bytes.tolist()
+    >>> file = memoryview(bytearray(encode_segment([SegmentPart("r [0]", words)])))
+    >>> (part,) = decode_segment(file)
+    >>> part.name, part.words.tolist(), part.bytes.tolist()
     ('r [0]', [0, 1, 2], [])
     """
     columns = [
-        pa.array([piece.name for piece in pieces], pa.string()),
+        pa.array([part.name for part in parts], pa.string()),
         pa.LargeListArray.from_arrays(
-            _ends([piece.words for piece in pieces]),
-            pa.array(_joined([piece.words for piece in pieces])),
-            type=SCHEMA.field("words").type,
+            _ends([part.words for part in parts]),
+            pa.array(_joined([part.words for part in parts])),
+            type=SEGMENT_SCHEMA.field("words").type,
         ),
         pa.Array.from_buffers(
             pa.large_binary(),
-            len(pieces),
+            len(parts),
             [
                 None,
-                pa.py_buffer(_ends([piece.bytes for piece in pieces])),
-                pa.py_buffer(_joined([piece.bytes for piece in pieces])),
+                pa.py_buffer(_ends([part.bytes for part in parts])),
+                pa.py_buffer(_joined([part.bytes for part in parts])),
             ],
         ),
     ]
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=SCHEMA))
+    with pa.ipc.new_file(sink, SEGMENT_SCHEMA) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=SEGMENT_SCHEMA))
     return sink.getvalue()
 
 
-def title_of(trace: str, order: Sequence[int]) -> str:
-    """The name of a piece of an arrangement; a piece of a table has the name of the table.
+def part_name(trace: str, order: Sequence[int]) -> str:
+    """The name of a part of an arrangement; a part of a table has the name of the table.
 
-    >>> title_of("relation e", (0, 1))
+    >>> part_name("relation e", (0, 1))
     'relation e [0,1]'
     """
     return f"{trace} [{','.join(map(str, order))}]"
 
 
-def read_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:
-    """The pieces in the memory of a file, as views of it.
+def decode_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:
+    """The parts in the memory of a file, as views of it.
 
     Args:
         data: The memory.
@@ -122,13 +123,13 @@ def read_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]
 
 
 def _batch(data: memoryview) -> pa.RecordBatch:
-    """The only batch of a file; O(pieces)."""
-    if bytes(data[: len(MAGIC)]) != MAGIC:
+    """The only batch of a file; O(parts)."""
+    if bytes(data[: len(ARROW_MAGIC)]) != ARROW_MAGIC:
         raise ValueError("no Arrow file")
-    stream = pa.BufferReader(pa.py_buffer(data).slice(len(MAGIC)))
+    stream = pa.BufferReader(pa.py_buffer(data).slice(len(ARROW_MAGIC)))
     messages = pa.ipc.MessageReader.open_stream(stream)
     schema = pa.ipc.read_schema(messages.read_next_message())
-    if not schema.equals(SCHEMA):
+    if not schema.equals(SEGMENT_SCHEMA):
         raise ValueError(f"columns {schema.names}")
     message = messages.read_next_message()
     if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
@@ -157,7 +158,7 @@ def _pieces(data: memoryview, batch: pa.RecordBatch) -> list[SegmentPart]:
             return NO_BYTES
         place = buffer.address - base.ctypes.data
         if place < 0 or place + end > len(base):
-            raise ValueError("a piece is not in the file")
+            raise ValueError("a part is not in the file")
         return base[place + start : place + end]
 
     return [
@@ -187,9 +188,9 @@ def _is_compressed(metadata: bytes) -> bool:
         return table + place if place else 0
 
     (root,) = struct.unpack_from("<I", metadata, 0)
-    header = field_at(root, MESSAGE_HEADER)
+    header = field_at(root, MESSAGE_HEADER_FIELD)
     (batch,) = struct.unpack_from("<I", metadata, header)
-    return field_at(header + batch, BATCH_COMPRESSION) != 0
+    return field_at(header + batch, COMPRESSION_FIELD) != 0
 
 
 def _ends(arrays: Sequence[npt.NDArray[np.generic]]) -> Int64Array:

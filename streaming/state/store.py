@@ -5,12 +5,12 @@
     state.json, views.json                what the directory belongs to       (identity, definition)
     epoch.json                            which writer it belongs to          (ownership)
     manifests/<batch id>.json             a version                           (manifest, versions)
-    data/<batch id>-<attempt>-<n>.arrow   pieces of arrangements and tables   (segment, pieces)
+    data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment, parts)
     outputs/....parquet                   what the views gave out             (writer)
     letters/<batch id>.parquet            rows that were refused
     metrics.jsonl                         a line for each micro-batch
 
-A step writes the pieces that it adds, the sums that have come due, what the views give out, syncs
+A step writes the parts that it adds, the sums that have come due, what the views give out, syncs
 all of it, and then its manifest, which gets its name only if no other file has it: that is the
 commit. Until then the version does not exist:
 a crash leaves files that no manifest names, which are swept away. The last ``keep`` versions stay.
@@ -20,7 +20,7 @@ what Spark has committed. The newest version is loaded if it is whole. If it is 
 gives its micro-batch again, the one before it serves as well: the same rows give the same delta. If
 Spark has gone on, nothing but an error is right.
 
-Cost: bytes of the delta · (1 + log_FAN(rows / rows per step)) per arrangement, one manifest of
+Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
 O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
 """
 
@@ -38,13 +38,13 @@ from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateLockedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
-from streaming.state.directory_identity import identified, identity_of
+from streaming.state.directory_identity import ensure_identity, read_identity
 from streaming.state.files import Files, LocalFiles, read_small
-from streaming.state.manifest import FOLDER, Manifest, manifest_name
+from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, take_over
-from streaming.state.parquet import parquet_parts, read_parquet
+from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.reader import Reader, load
-from streaming.state.verified_files import verified
+from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
 from streaming.state.versions import DATA, OUTPUTS, Versions
 from streaming.state.view_definitions import write_definition
@@ -52,11 +52,11 @@ from streaming.state.writer import Writer
 
 __all__ = ["Store"]
 
-LEAST: Final = 2
-LETTERS: Final = "letters"
-LATEST: Final = 100
-METRICS: Final = "metrics.jsonl"
-METRICS_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
+MIN_VERSIONS_KEPT: Final = 2
+DEAD_LETTERS_FOLDER: Final = "letters"
+MAX_DEAD_LETTER_FILES_LISTED: Final = 100
+METRICS_FILE: Final = "metrics.jsonl"
+MAX_METRICS_FILE_BYTES: Final = 16 << 20  # then a new file is begun, and the one before is kept
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,10 @@ class Store:
         owner: Circuit | None = None,
         cells: int | None = None,
     ) -> None:
-        if keep < LEAST:
-            raise StateError(f"keep={keep} versions: at least {LEAST} are needed; give 2 or more")
+        if keep < MIN_VERSIONS_KEPT:
+            raise StateError(
+                f"keep={keep} versions: at least {MIN_VERSIONS_KEPT} are needed; give 2 or more"
+            )
         self.files = files
         self.circuit = circuit
         self.id = ""
@@ -138,7 +140,7 @@ class Store:
         *,
         outputs: Mapping[str, pa.Table],
         digests: Mapping[str, int],
-        letters: pa.Table | None = None,
+        dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
     ) -> VersionSummary:
         """Make a prepared step the next version. The circuit is not touched.
@@ -152,7 +154,7 @@ class Store:
             step: The step, not yet committed.
             outputs: What each view gives out.
             digests: A checksum of the rows of each input, to recognise them by.
-            letters: The refused rows, if there are any.
+            dead_letters: The refused rows, if there are any.
             cells: What the cells have written for the step.
 
         Raises:
@@ -170,13 +172,13 @@ class Store:
             state = step.state(writer.lengths)
             writer.add(state)
             written = writer.outputs(outputs, f"{OUTPUTS}/{stem}")
-            count = 0 if self._current is None else self._current.letters
+            count = 0 if self._current is None else self._current.dead_letters
             # Replaced as a whole when the micro-batch is done again; else it stays for good.
             letters_name = _letters_name(batch_id)
-            if letters is not None:
-                (data,) = parquet_parts(letters, whole=True)
+            if dead_letters is not None:
+                (data,) = encode_parquet(dead_letters, whole=True)
                 writer.write(letters_name, data)
-                count += letters.num_rows
+                count += dead_letters.num_rows
             elif letters_name in self._letters:
                 self.files.remove(letters_name)
             manifest = writer.manifest(
@@ -185,17 +187,17 @@ class Store:
                 query_id=query_id,
                 digests=digests,
                 outputs=written,
-                letters=count,
+                dead_letters=count,
                 state_id=self.id,
                 fingerprint=self._owner.fingerprint,
                 cells=cells,
             )
             owner = self._writer
             assert owner is not None
-            parent = None if self._current is None else self._current.seal
+            parent = None if self._current is None else self._current.checksum
             manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
             data = manifest.to_bytes()
-            manifest = replace(manifest, seal=checksum_of(data))
+            manifest = replace(manifest, checksum=checksum_of(data))
             writer.write(temporary, data)
             if not writer.folders <= self._rooted:
                 self.files.sync_folder("")  # the names of new folders, and of the identity
@@ -254,13 +256,13 @@ class Store:
 
     def note(self, line: str) -> None:
         """Add a line to the metrics; it may be lost."""
-        self.files.append(METRICS, line)
+        self.files.append(METRICS_FILE, line)
         self._noted += len(line)
-        if self._noted > METRICS_BYTES:
-            self.files.rename(METRICS, f"{METRICS}.1")
+        if self._noted > MAX_METRICS_FILE_BYTES:
+            self.files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
             self._noted = 0
 
-    def fate_of_letters(self, batch_id: int) -> str:
+    def describe_dead_letters(self, batch_id: int) -> str:
         """What has become of the refused rows of a micro-batch."""
         return f"kept with the reasons in {self.files.location}/{_letters_name(batch_id)}"
 
@@ -278,14 +280,16 @@ class Store:
         try:
             self.files.lock()
             self._check_known()
-            self.id = identified(self.files, self._owner, str(uuid.uuid4())).id
+            self.id = ensure_identity(self.files, self._owner, str(uuid.uuid4())).id
             self._writer = take_over(self.files)
             write_definition(self.files, self._owner.definition)
             self._noted = self._size_of_metrics()
             self._versions.read(self.id)
             if self._versions.epoch >= self._writer.epoch:  # the file of the epoch was lost
                 self._writer = take_over(self.files, self._versions.epoch)
-            self._letters = set(self.files.names(LETTERS)[-LATEST:])
+            self._letters = set(
+                self.files.names(DEAD_LETTERS_FOLDER)[-MAX_DEAD_LETTER_FILES_LISTED:]
+            )
         except OSError as error:
             self.files.unlock()
             raise StateError(
@@ -302,7 +306,7 @@ class Store:
         """Refuse a directory that was deleted or replaced since this sink opened it."""
         if self._known is None:
             return
-        found = identity_of(self.files, self._owner)
+        found = read_identity(self.files, self._owner)
         if found is None or found.id != self._known:
             raise StateDamagedError(
                 f"state directory {self.files.location} was deleted or replaced while this sink "
@@ -338,12 +342,12 @@ class Store:
         except FileNotFoundError:
             check_owner(self.files, owner)  # another writer has swept it away
             raise
-        self.files.sync_folder(FOLDER)
+        self.files.sync_folder(MANIFESTS)
         check_owner(self.files, owner)
 
     def _size_of_metrics(self) -> int:
         try:
-            return self.files.size(METRICS) or 0
+            return self.files.size(METRICS_FILE) or 0
         except StateDamagedError:  # something else has the name; `note` says so
             return 0
 
@@ -369,7 +373,7 @@ class Store:
         manifest = self._versions[batch_id]
 
         def table(name: str) -> pa.Table:
-            data = verified(self.files, name, manifest.files[name])
+            data = read_verified(self.files, name, manifest.files[name])
             return read_parquet(data, f"{self.files.location}/{name}")
 
         outputs = {
@@ -384,7 +388,12 @@ class Store:
             for view, names in (manifest.outputs if local else {}).items()
         }
         return VersionSummary(
-            manifest.batch_id, outputs, files, manifest.digests, manifest.letters, manifest.sizes
+            manifest.batch_id,
+            outputs,
+            files,
+            manifest.digests,
+            manifest.dead_letters,
+            manifest.sizes,
         )
 
     def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
@@ -440,4 +449,4 @@ class Store:
 
 
 def _letters_name(batch_id: int) -> str:
-    return f"{LETTERS}/{batch_id:020}.parquet"
+    return f"{DEAD_LETTERS_FOLDER}/{batch_id:020}.parquet"

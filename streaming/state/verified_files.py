@@ -1,7 +1,7 @@
 """Verified: the bytes of a file, once they are known to be those that were written.
 
 A checksum tells accidents from what was written, but not who wrote it. Kernels follow the positions
-that are in runs and tables without looking, so these are looked at here, once for each piece that
+that are in runs and tables without looking, so these are looked at here, once for each part that
 is read: whatever a file says, nothing outside of its memory is touched.
 """
 
@@ -18,19 +18,19 @@ from dbsp_wcoj.storage.run import Run
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum, Manifest
-from streaming.state.segment import SegmentPart, read_segment, title_of
+from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
 
-__all__ = ["Known", "check_size", "checked_run", "checked_strings", "state_of", "verified"]
+__all__ = ["Known", "check_size", "decode_run", "decode_strings", "read_state", "read_verified"]
 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-#: The pieces of files that have been read, by name, with the mark that they were read by.
+#: The parts of files that have been read, by name, with the mark that they were read by.
 Known = dict[str, tuple[FileChecksum, list[SegmentPart]]]
 
 
-def verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
+def read_verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
     """The memory of a file; O(bytes) for the checksum.
 
     Raises:
@@ -61,7 +61,7 @@ def check_size(files: Files, name: str, mark: FileChecksum) -> None:
         raise StateDamagedError(f"{path} has {size} bytes, it was written with {mark.size}")
 
 
-def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> State:
+def read_state(files: Files, manifest: Manifest, known: Known | None = None) -> State:
     """The state of a version, as it lies in its files: nothing is copied or built.
 
     Args:
@@ -77,105 +77,106 @@ def state_of(files: Files, manifest: Manifest, known: Known | None = None) -> St
         O(bytes) of the files that are not known, for their checksums.
     """
     read = {} if known is None else known
-    pieces, new = {}, set()
+    parts, new = {}, set()
     for name in manifest.data_files:
         mark = manifest.files[name]
         if name not in read or read[name][0] != mark:
-            data = verified(files, name, mark)
-            read[name] = mark, read_segment(data, f"{files.location}/{name}")
+            data = read_verified(files, name, mark)
+            read[name] = mark, decode_segment(data, f"{files.location}/{name}")
             new.add(name)
-        pieces[name] = read[name][1]
+        parts[name] = read[name][1]
 
-    def run(placed: SegmentReference, title: str) -> Run:
-        piece = found_piece(files, pieces[placed.file], placed, title)
-        return checked_run(files, piece, placed, is_new=placed.file in new)
+    def run(reference: SegmentReference, title: str) -> Run:
+        part = find_part(files, parts[reference.file], reference, title)
+        return decode_run(files, part, reference, is_new=reference.file in new)
 
-    def strings(placed: SegmentReference, title: str) -> tuple[Words, Bytes]:
-        piece = found_piece(files, pieces[placed.file], placed, title)
-        return checked_strings(files, piece, placed, is_new=placed.file in new)
+    def strings(reference: SegmentReference, title: str) -> tuple[Words, Bytes]:
+        part = find_part(files, parts[reference.file], reference, title)
+        return decode_strings(files, part, reference, is_new=reference.file in new)
 
     _check_lengths(files, manifest)
     return State(
         steps=manifest.steps,
         traces={
             name: {
-                order: [run(place, title_of(name, order)) for place in placed]
-                for order, placed in orders.items()
+                order: [run(reference, part_name(name, order)) for reference in reference]
+                for order, reference in orders.items()
             }
             for name, orders in manifest.traces.items()
         },
         tables={
-            name: [strings(place, name) for place in placed]
-            for name, placed in manifest.tables.items()
+            name: [strings(reference, name) for reference in reference]
+            for name, reference in manifest.tables.items()
         },
         marks=manifest.marks,
         plans=manifest.plans,
     )
 
 
-def found_piece(
-    files: Files, pieces: list[SegmentPart], placed: SegmentReference, title: str
+def find_part(
+    files: Files, parts: list[SegmentPart], reference: SegmentReference, title: str
 ) -> SegmentPart:
-    """The piece that a manifest places in a file.
+    """The part that a manifest places in a file.
 
     Raises:
         StateDamagedError: There is none, or another one.
     """
-    piece = pieces[placed.row] if placed.row < len(pieces) else None
-    if piece is None or piece.name != title or piece.size != placed.size:
-        found = "nothing" if piece is None else f"{piece.size} bytes of {piece.name!r}"
+    part = parts[reference.row] if reference.row < len(parts) else None
+    if part is None or part.name != title or part.size != reference.size:
+        found = "nothing" if part is None else f"{part.size} bytes of {part.name!r}"
         raise StateDamagedError(
-            f"{files.location}/{placed.file} has {found} in row {placed.row}, the version has "
-            f"{placed.size} bytes of {title!r} there"
+            f"{files.location}/{reference.file} has {found} in row {reference.row}, the version "
+            f"has {reference.size} bytes of {title!r} there"
         )
-    return piece
+    return part
 
 
-def checked_run(
-    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
+def decode_run(
+    files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
 ) -> Run:
-    """The run of a piece; O(words) to look at its positions if it is new.
+    """The run of a part; O(words) to look at its positions if it is new.
 
     Raises:
         StateDamagedError: It is none, or has other rows than the manifest says.
     """
     try:
-        run = Run.from_words(piece.words)
+        run = Run.from_words(part.words)
         wrong = run.find_damage() if is_new else ""
     except DbspWcojError as error:
         wrong = str(error)
-    if not wrong and run.rows != placed.rows:
-        wrong = f"{run.rows} rows, the version has {placed.rows}"
+    if not wrong and run.rows != reference.rows:
+        wrong = f"{run.rows} rows, the version has {reference.rows}"
     if wrong:
         raise StateDamagedError(
-            f"{files.location}/{placed.file}: {piece.name!r} in row {placed.row} is no run: {wrong}"
+            f"{files.location}/{reference.file}: {part.name!r} in row {reference.row} "
+            f"is no run: {wrong}"
         )
     return run
 
 
-def checked_strings(
-    files: Files, piece: SegmentPart, placed: SegmentReference, *, is_new: bool = True
+def decode_strings(
+    files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
 ) -> tuple[Words, Bytes]:
-    """The offsets and bytes of a piece of a table; O(values) to look at them if it is new.
+    """The offsets and bytes of a part of a table; O(values) to look at them if it is new.
 
     Raises:
         StateDamagedError: They are no strings, or others than the manifest says.
     """
-    offsets, data = piece.words, piece.bytes
-    right = len(offsets) == placed.rows + 1
+    offsets, data = part.words, part.bytes
+    right = len(offsets) == reference.rows + 1
     if right and is_new:
         right = offsets[0] == 0 and offsets[-1] == len(data) and bool((np.diff(offsets) >= 0).all())
     if not right:
         raise StateDamagedError(
-            f"{files.location}/{placed.file}: {piece.name!r} in row {placed.row} is no table of "
-            f"{placed.rows} values"
+            f"{files.location}/{reference.file}: {part.name!r} in row {reference.row} is no "
+            f"table of {reference.rows} values"
         )
     return offsets, data
 
 
 def _check_lengths(files: Files, manifest: Manifest) -> None:
-    for name, placed in manifest.tables.items():
-        found = sum(place.rows for place in placed)
+    for name, references in manifest.tables.items():
+        found = sum(reference.rows for reference in references)
         if found != manifest.lengths.get(name):
             raise StateDamagedError(
                 f"version {manifest.batch_id} of state directory {files.location} has {found} "

@@ -21,7 +21,7 @@ class VersionSummary:
         outputs: What each view gives out.
         files: The files of it, for Spark, where there are any.
         digests: A checksum of the rows of each input; empty if there is none.
-        letters: Dead letters up to this micro-batch.
+        dead_letters: Dead letters up to this micro-batch.
         sizes: Rows and bytes of each arrangement and table, where they are on disk.
     """
 
@@ -29,7 +29,7 @@ class VersionSummary:
     outputs: Mapping[str, pa.Table]
     files: Mapping[str, tuple[str, ...]]
     digests: Mapping[str, int]
-    letters: int
+    dead_letters: int
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def check_same(self, digests: Mapping[str, int]) -> None:

@@ -16,10 +16,10 @@ from typing import Final
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files
 from streaming.state.manifest import (
-    FOLDER,
+    MANIFESTS,
     Manifest,
+    list_batch_ids,
     manifest_name,
-    numbers_in,
     read_manifest,
 )
 
@@ -86,10 +86,10 @@ class Versions:
             OSError: The file system refused.
         """
         # The rename of a process that was killed may not be durable yet.
-        self._files.sync_folder(FOLDER)
+        self._files.sync_folder(MANIFESTS)
         self._found.clear()
         self._forgotten.clear()
-        for number in numbers_in(self._files)[-self._keep :]:
+        for number in list_batch_ids(self._files)[-self._keep :]:
             try:
                 self._found[number] = read_manifest(self._files, number, state_id=state_id)
             except StateDamagedError as error:
@@ -120,8 +120,8 @@ class Versions:
         for number in dropped:
             found = self._found.pop(number)
             if isinstance(found, Manifest):
-                gone |= found.named
-        self._remove([*map(manifest_name, dropped), *sorted(gone - self._named())])
+                gone |= found.file_names
+        self._remove([*map(manifest_name, dropped), *sorted(gone - self._file_names())])
 
     def forget(self, batch_id: int) -> None:
         """Leave a version out of account; its micro-batch is to be done again."""
@@ -146,7 +146,7 @@ class Versions:
             if (
                 isinstance(child, Manifest)
                 and isinstance(parent, Manifest)
-                and child.parent not in (None, parent.seal)
+                and child.parent not in (None, parent.checksum)
             ):
                 self._found[number - 1] = StateDamagedError(
                     f"{self._files.location}/{manifest_name(number - 1)} is not the version that "
@@ -155,9 +155,9 @@ class Versions:
                 )
 
     def _sweep(self) -> None:
-        kept = self._named() | {manifest_name(number) for number in self._found}
+        kept = self._file_names() | {manifest_name(number) for number in self._found}
         try:
-            there = [n for folder in (FOLDER, DATA, OUTPUTS) for n in self._files.names(folder)]
+            there = [n for folder in (MANIFESTS, DATA, OUTPUTS) for n in self._files.names(folder)]
         except (OSError, StateDamagedError) as error:
             log.warning("%s was not swept: %s", self._files.location, error)
             return
@@ -173,10 +173,10 @@ class Versions:
         if failed:
             log.warning("%d old files stay in %s: %s", len(failed), self._files.location, failed[0])
 
-    def _named(self) -> set[str]:
+    def _file_names(self) -> set[str]:
         return {
             name
             for found in self._found.values()
             if isinstance(found, Manifest)
-            for name in found.named
+            for name in found.file_names
         }

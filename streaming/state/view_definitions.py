@@ -36,16 +36,16 @@ from circuits.options import CircuitOptions
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.checksums import verified_text, with_checksum
+from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import Files, read_small, replace_small
 
 __all__ = ["read_definition", "write_definition"]
 
-NAME: Final = "views.json"
-FORMER: Final = "views.pickle"
-FORMAT: Final = 2
+DEFINITION_FILE: Final = "views.json"
+OLD_PICKLE_FILE: Final = "views.pickle"
+FORMAT_VERSION: Final = 2
 MICROSECOND: Final = timedelta(microseconds=1)
-START: Final = "start the query once with this version, which writes the file"
+HOW_TO_WRITE: Final = "start the query once with this version, which writes the file"
 
 
 def write_definition(files: Files, definition: CircuitSpec) -> None:
@@ -56,11 +56,11 @@ def write_definition(files: Files, definition: CircuitSpec) -> None:
     """
     data = _written(definition)
     try:
-        if read_small(files, NAME) == data:
+        if read_small(files, DEFINITION_FILE) == data:
             return
     except OSError:
         pass  # missing, too long or not a regular file: replaced below, or an error there
-    replace_small(files, NAME, data)
+    replace_small(files, DEFINITION_FILE, data)
 
 
 def read_definition(files: Files) -> CircuitSpec:
@@ -72,22 +72,22 @@ def read_definition(files: Files) -> CircuitSpec:
         StateMismatchError: A newer version of the package wrote the file.
         OSError: The file system refused.
     """
-    path = f"{files.location}/{NAME}"
-    if files.size(NAME) is None:
+    path = f"{files.location}/{DEFINITION_FILE}"
+    if files.size(DEFINITION_FILE) is None:
         former = ""
-        if files.size(FORMER) is not None:
-            former = f" ({FORMER}, of an earlier version, is not read)"
-        raise StateError(f"{path} is missing{former}: {START}")
-    body = verified_text(read_small(files, NAME), path)
-    if body.get("format") != FORMAT:
+        if files.size(OLD_PICKLE_FILE) is not None:
+            former = f" ({OLD_PICKLE_FILE}, of an earlier version, is not read)"
+        raise StateError(f"{path} is missing{former}: {HOW_TO_WRITE}")
+    body = decode_checked(read_small(files, DEFINITION_FILE), path)
+    if body.get("format") != FORMAT_VERSION:
         raise StateMismatchError(
-            f"{path} has format {body.get('format')!r}, this version reads {FORMAT}: use the "
-            "version that wrote it"
+            f"{path} has format {body.get('format')!r}, this version reads {FORMAT_VERSION}: use "
+            "the version that wrote it"
         )
     if "source" in body and body["source"] is None:
         raise StateError(
             f"{path}: the views were built from plans, not from a text, so they cannot be compiled "
-            "again: call streaming.distributed.rescaling.rescaled(files, cells=..., "
+            "again: call streaming.distributed.rescaling.rescale_state(files, cells=..., "
             "definition=circuit.definition) from Python"
         )
     try:
@@ -97,7 +97,8 @@ def read_definition(files: Files) -> CircuitSpec:
     except (AttributeError, KeyError, OSError, OverflowError, TypeError, ValueError) as error:
         found = error
     raise StateDamagedError(
-        f"{path} does not give the views ({type(found).__name__}: {found}): remove it and {START}"
+        f"{path} does not give the views ({type(found).__name__}: {found}): remove it and "
+        f"{HOW_TO_WRITE}"
     ) from found
 
 
@@ -107,8 +108,8 @@ def _written(definition: CircuitSpec) -> bytes:
         for name, schema in definition.schemas.items()
     }
     options, source = _plain(definition.options), _plain(definition.source)
-    return with_checksum(
-        {"format": FORMAT, "source": source, "schemas": schemas, "options": options}
+    return encode_checked(
+        {"format": FORMAT_VERSION, "source": source, "schemas": schemas, "options": options}
     )
 
 

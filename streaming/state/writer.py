@@ -18,22 +18,22 @@ from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Bytes, Files
 from streaming.state.manifest import FileChecksum, Manifest
-from streaming.state.parquet import parquet_parts
-from streaming.state.segment import SegmentPart, read_segment, segment_of, title_of
-from streaming.state.segment_references import SegmentReference, taken_in
-from streaming.state.verified_files import checked_run, checked_strings, found_piece, verified
+from streaming.state.parquet import encode_parquet
+from streaming.state.segment import SegmentPart, decode_segment, encode_segment, part_name
+from streaming.state.segment_references import SegmentReference, count_merged_parts
+from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
 
 __all__ = ["Writer"]
 
-# A piece of so many bytes has a file of its own.
-LARGE: Final = 1 << 20
-# More files with small pieces than this are thinned out, so many at a time.
-MOST_SEGMENTS: Final = 64
-THINNED: Final = 16
+# A part of so many bytes has a file of its own.
+MIN_OWN_FILE_BYTES: Final = 1 << 20
+# More files with small parts than this are rewritten out, so many at a time.
+MAX_SMALL_SEGMENTS: Final = 64
+SEGMENTS_PER_REWRITE: Final = 16
 # Arrangements of one relation come due in the same step. Of sums of more rows than this one is made
-# in a step, and the others in the next ones, unless they are left with too many pieces.
-LARGE_SUM: Final = 1 << 18
-MOST_PIECES: Final = 64
+# in a step, and the others in the next ones, unless they are left with too many parts.
+MAX_SHARED_MERGE_ROWS: Final = 1 << 18
+MAX_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ class Writer:
         self._files = files
         self._stem = stem
         self._before = {} if before is None else dict(before.files)
-        self._marks: dict[str, FileChecksum] = {}
+        self._new_files: dict[str, FileChecksum] = {}
         self._kept: dict[str, FileChecksum] = {}
         self._read: dict[str, list[SegmentPart]] = {}
         self._temporary: list[str] = []
-        # Where each arrangement and table has its pieces; those to be written have a number
+        # Where each arrangement and table has its parts; those to be written have a number
         # instead of a place.
-        self._placed: dict[Key, list[SegmentReference | int]] = {}
+        self._references: dict[Key, list[SegmentReference | int]] = {}
         self._small: list[tuple[SegmentPart, int]] = []
         self._large: list[tuple[SegmentPart, int]] = []
         self._new: dict[int, SegmentReference] = {}
@@ -68,38 +68,38 @@ class Writer:
         self.bytes_written = 0
         if before is not None:
             for name, orders in before.traces.items():
-                for order, placed in orders.items():
-                    self._placed[name, order] = list(placed)
-            for name, placed in before.tables.items():
-                self._placed[name, None] = list(placed)
+                for order, references in orders.items():
+                    self._references[name, order] = list(references)
+            for name, references in before.tables.items():
+                self._references[name, None] = list(references)
 
     def add(self, state: StateStep) -> None:
         """Take up what a step adds to the state, and write it.
 
         Raises:
-            StateDamagedError: A piece that is due to be summed is not as it was written.
+            StateDamagedError: A part that is due to be summed is not as it was written.
         """
         wanted: set[Key] = set()
         for name, orders in state.orders.items():
             for order in orders:
                 wanted.add((name, order))
-                self._arrangement(state, name, order)
-        for key in [key for key in self._placed if key[1] is not None and key not in wanted]:
-            del self._placed[key]
+                self._add_arrangement(state, name, order)
+        for key in [key for key in self._references if key[1] is not None and key not in wanted]:
+            del self._references[key]
         for name, (offsets, data) in state.tables.items():
             values = len(offsets) - 1
             if values:
-                self._table(name, offsets, data)
+                self._add_dictionary(name, offsets, data)
                 self.lengths[name] = self.lengths.get(name, 0) + values
-        self._thin_out()
-        self._write_pieces()
+        self._rewrite_small_segments()
+        self._write_parts()
 
     def outputs(self, views: Mapping[str, pa.Table], stem: str) -> dict[str, tuple[str, ...]]:
         """Write what the views publish; return the names of the files."""
         names: dict[str, tuple[str, ...]] = {}
         for number, (view, table) in enumerate(views.items()):
             named = []
-            for part, data in enumerate(parquet_parts(table)):
+            for part, data in enumerate(encode_parquet(table)):
                 named.append(f"{stem}-{number}-{part}.parquet")
                 self._kept[named[-1]] = self.write(named[-1], data)
             names[view] = tuple(named)
@@ -124,7 +124,7 @@ class Writer:
         query_id: str | None = None,
         digests: Mapping[str, int] = MappingProxyType({}),
         outputs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-        letters: int = 0,
+        dead_letters: int = 0,
         cells: CellVersions | None = None,
     ) -> Manifest:
         """Sync the folders; return what the version is, after `add`.
@@ -137,7 +137,7 @@ class Writer:
             query_id: The checkpoint.
             digests: Of the inputs' rows.
             outputs: The files of each view's delta.
-            letters: How many rows were refused so far.
+            dead_letters: How many rows were refused so far.
             cells: Those of a distributed circuit.
         """
         return Manifest(
@@ -151,7 +151,7 @@ class Writer:
             plans=state.plans,
             digests=digests,
             outputs=outputs,
-            letters=letters,
+            dead_letters=dead_letters,
             files=self._finish(),
             state_id=state_id,
             fingerprint=fingerprint,
@@ -163,11 +163,13 @@ class Writer:
         for folder in sorted(self.folders):
             self._files.sync_folder(folder)
         files = dict(self._kept)
-        for placed in self._placed.values():
-            for place in placed:
-                assert isinstance(place, SegmentReference)
-                if place.file not in files:
-                    files[place.file] = self._marks.get(place.file) or self._before[place.file]
+        for references in self._references.values():
+            for reference in references:
+                assert isinstance(reference, SegmentReference)
+                if reference.file not in files:
+                    files[reference.file] = (
+                        self._new_files.get(reference.file) or self._before[reference.file]
+                    )
         return files
 
     @property
@@ -183,124 +185,132 @@ class Writer:
 
     @property
     def _traces(self) -> dict[str, dict[tuple[int, ...], tuple[SegmentReference, ...]]]:
-        """The pieces of each arrangement."""
+        """The parts of each arrangement."""
         traces: dict[str, dict[tuple[int, ...], tuple[SegmentReference, ...]]] = {}
-        for (name, order), placed in self._placed.items():
+        for (name, order), references in self._references.items():
             if order is not None:
-                traces.setdefault(name, {})[order] = _places(placed)
+                traces.setdefault(name, {})[order] = _as_references(references)
         return traces
 
     @property
     def _tables(self) -> dict[str, tuple[SegmentReference, ...]]:
-        """The pieces of each table."""
+        """The parts of each table."""
         return {
-            name: _places(placed) for (name, order), placed in self._placed.items() if order is None
+            name: _as_references(references)
+            for (name, order), references in self._references.items()
+            if order is None
         }
 
-    def _arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
+    def _add_arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
         run = state.runs.get(name, {}).get(order)
-        placed = self._placed.get((name, order))
-        if placed is None or name in state.compacted:
+        references = self._references.get((name, order))
+        if references is None or name in state.compacted:
             runs = [*state.whole(name, order), *([] if run is None else [run])]
             if name in state.compacted and runs:
                 runs = [Run.sum_of(runs)]
-            self._placed[name, order] = [
-                self._later(SegmentPart(title_of(name, order), run.to_words()), run.rows)
+            self._references[name, order] = [
+                self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
                 for run in runs
                 if run.rows
             ]
         elif run is not None:
-            taken = self._due(placed, run.rows)
+            taken = self._count_due(references, run.rows)
             if taken:
-                title = title_of(name, order)
-                older = [self._older_run(p, title) for p in _places(placed[-taken:])]
+                title = part_name(name, order)
+                older = [self._read_run(p, title) for p in _as_references(references[-taken:])]
                 run = Run.sum_of([*older, run])
-                del placed[-taken:]
+                del references[-taken:]
             if run.rows:
-                placed.append(
-                    self._later(SegmentPart(title_of(name, order), run.to_words()), run.rows)
+                references.append(
+                    self._stage_part(SegmentPart(part_name(name, order), run.to_words()), run.rows)
                 )
 
-    def _table(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
-        placed = self._placed.setdefault((name, None), [])
-        taken = self._due(placed, len(offsets) - 1)
+    def _add_dictionary(self, name: str, offsets: np.ndarray, data: np.ndarray) -> None:
+        references = self._references.setdefault((name, None), [])
+        taken = self._count_due(references, len(offsets) - 1)
         if taken:
-            older = [self._older_strings(p, name) for p in _places(placed[-taken:])]
-            del placed[-taken:]
-            pieces = [*older, (offsets, data)]
-            ends = [pieces[0][0]]
-            for words, _ in pieces[1:]:
+            older = [self._read_strings(p, name) for p in _as_references(references[-taken:])]
+            del references[-taken:]
+            parts = [*older, (offsets, data)]
+            ends = [parts[0][0]]
+            for words, _ in parts[1:]:
                 ends.append(words[1:] + ends[-1][-1])
             offsets = np.concatenate(ends)
-            data = np.concatenate([content for _, content in pieces])
-        placed.append(self._later(SegmentPart(name, offsets, data), len(offsets) - 1))
+            data = np.concatenate([content for _, content in parts])
+        references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
-    def _due(self, placed: Sequence[SegmentReference | int], new: int) -> int:
-        """How many of the newest pieces a new one takes in now."""
-        rows = [place.rows for place in _places(placed)]
-        taken = taken_in(rows, new)
-        if taken and sum(rows[-taken:]) > LARGE_SUM:
-            if self._has_large_sum and len(rows) < MOST_PIECES:
+    def _count_due(self, references: Sequence[SegmentReference | int], new: int) -> int:
+        """How many of the newest parts a new one takes in now."""
+        rows = [reference.rows for reference in _as_references(references)]
+        taken = count_merged_parts(rows, new)
+        if taken and sum(rows[-taken:]) > MAX_SHARED_MERGE_ROWS:
+            if self._has_large_sum and len(rows) < MAX_PARTS:
                 return 0
             self._has_large_sum = True
         return taken
 
-    def _later(self, piece: SegmentPart, rows: int) -> int:
-        """Write a piece with the others of the step."""
+    def _stage_part(self, part: SegmentPart, rows: int) -> int:
+        """Write a part with the others of the step."""
         number = len(self._small) + len(self._large)
-        (self._large if piece.size >= LARGE else self._small).append((piece, number))
-        self._new[number] = SegmentReference("", 0, rows, piece.size)
+        (self._large if part.size >= MIN_OWN_FILE_BYTES else self._small).append((part, number))
+        self._new[number] = SegmentReference("", 0, rows, part.size)
         return number
 
-    def _thin_out(self) -> None:
-        """Carry the pieces of some files over, when they are many."""
+    def _rewrite_small_segments(self) -> None:
+        """Carry the parts of some files over, when they are many."""
         sizes: dict[str, int] = {}
-        for placed in self._placed.values():
-            for place in placed:
-                if isinstance(place, SegmentReference) and place.size < LARGE:
-                    sizes[place.file] = sizes.get(place.file, 0) + place.size
-        if len(sizes) <= MOST_SEGMENTS:
+        for references in self._references.values():
+            for reference in references:
+                if isinstance(reference, SegmentReference) and reference.size < MIN_OWN_FILE_BYTES:
+                    sizes[reference.file] = sizes.get(reference.file, 0) + reference.size
+        if len(sizes) <= MAX_SMALL_SEGMENTS:
             return
-        thinned = set(sorted(sizes, key=lambda name: (sizes[name], name))[:THINNED])
-        for (name, order), placed in self._placed.items():
-            title = name if order is None else title_of(name, order)
-            for position, place in enumerate(placed):
-                if isinstance(place, SegmentReference) and place.file in thinned:
-                    placed[position] = self._later(self._piece(place, title), place.rows)
+        rewritten = set(sorted(sizes, key=lambda name: (sizes[name], name))[:SEGMENTS_PER_REWRITE])
+        for (name, order), references in self._references.items():
+            title = name if order is None else part_name(name, order)
+            for position, reference in enumerate(references):
+                if isinstance(reference, SegmentReference) and reference.file in rewritten:
+                    references[position] = self._stage_part(
+                        self._read_part(reference, title), reference.rows
+                    )
 
-    def _write_pieces(self) -> None:
+    def _write_parts(self) -> None:
         groups = [[one] for one in self._large] + ([self._small] if self._small else [])
         for n, group in enumerate(groups):
             name = f"{self._stem}-{n}.arrow"
-            self._marks[name] = self.write(name, segment_of([piece for piece, _ in group]))
+            self._new_files[name] = self.write(name, encode_segment([part for part, _ in group]))
             for row, (_, number) in enumerate(group):
                 new = self._new[number]
                 self._new[number] = SegmentReference(name, row, new.rows, new.size)
-        for placed in self._placed.values():
-            for position, place in enumerate(placed):
-                if isinstance(place, int):
-                    placed[position] = self._new[place]
+        for references in self._references.values():
+            for position, reference in enumerate(references):
+                if isinstance(reference, int):
+                    references[position] = self._new[reference]
 
-    def _older_run(self, placed: SegmentReference, title: str) -> Run:
-        return checked_run(self._files, self._piece(placed, title), placed)
+    def _read_run(self, reference: SegmentReference, title: str) -> Run:
+        return decode_run(self._files, self._read_part(reference, title), reference)
 
-    def _older_strings(self, placed: SegmentReference, title: str) -> tuple[np.ndarray, np.ndarray]:
-        return checked_strings(self._files, self._piece(placed, title), placed)
+    def _read_strings(
+        self, reference: SegmentReference, title: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return decode_strings(self._files, self._read_part(reference, title), reference)
 
-    def _piece(self, placed: SegmentReference, title: str) -> SegmentPart:
-        """A piece that was written before."""
-        if placed.file not in self._read:
+    def _read_part(self, reference: SegmentReference, title: str) -> SegmentPart:
+        """A part that was written before."""
+        if reference.file not in self._read:
             try:
-                data = verified(self._files, placed.file, self._before[placed.file])
+                data = read_verified(self._files, reference.file, self._before[reference.file])
             except StateDamagedError as error:
                 raise StateDamagedError(
                     f"{error}: start the query again to go on from a version that is whole, if "
                     "there is one"
                 ) from error
-            self._read[placed.file] = read_segment(data, f"{self._files.location}/{placed.file}")
-        return found_piece(self._files, self._read[placed.file], placed, title)
+            self._read[reference.file] = decode_segment(
+                data, f"{self._files.location}/{reference.file}"
+            )
+        return find_part(self._files, self._read[reference.file], reference, title)
 
 
-def _places(placed: Sequence[SegmentReference | int]) -> tuple[SegmentReference, ...]:
-    assert all(isinstance(place, SegmentReference) for place in placed)
-    return tuple(place for place in placed if isinstance(place, SegmentReference))
+def _as_references(references: Sequence[SegmentReference | int]) -> tuple[SegmentReference, ...]:
+    assert all(isinstance(reference, SegmentReference) for reference in references)
+    return tuple(reference for reference in references if isinstance(reference, SegmentReference))

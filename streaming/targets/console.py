@@ -24,7 +24,7 @@ from circuits.schema import WEIGHT
 from circuits.types.codecs.arrow_buffers import plain
 from streaming.targets.target import ViewDelta
 
-__all__ = ["ConsoleTarget", "text_of"]
+__all__ = ["ConsoleTarget", "format_delta"]
 
 
 class ConsoleTarget:
@@ -66,12 +66,12 @@ class ConsoleTarget:
             return
         if delta.table.num_rows or self.empty:
             stream = sys.stdout if self.stream is None else self.stream
-            stream.write(text_of(delta, rows=self.rows, width=self.width))
+            stream.write(format_delta(delta, rows=self.rows, width=self.width))
             stream.flush()
         self._last[key] = delta.batch_id
 
 
-def text_of(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
+def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
     """The delta as aligned lines: numbers to the right, all else to the left."""
     count = delta.table.num_rows
     lines = [
@@ -89,7 +89,7 @@ def text_of(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
 
 
 def _aligned(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
-    cells = [_cut(name, width), *(_cut(text, width) for text in _texts(name, column))]
+    cells = [_truncate(name, width), *(_truncate(text, width) for text in _texts(name, column))]
     widest = max(map(len, cells))
     type_ = column.type
     right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
@@ -108,7 +108,7 @@ def _texts(name: str, column: pa.ChunkedArray) -> list[str]:
     return ["NULL" if value is None else str(value) for value in values]
 
 
-def _cut(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     """A text in one line, cut to a width."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: width + 1])

@@ -33,7 +33,7 @@ import pyarrow as pa
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.column_types import converted, lake_type
-from streaming.targets.folder_checks import check_writable, reason_of
+from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import ViewDelta, address_of, place_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaTarget"]
 
-ATTEMPTS: Final = 6
-PAUSE: Final = 0.05  # seconds after the first conflict; twice as long after each further one
+MAX_ATTEMPTS: Final = 6
+FIRST_PAUSE_S: Final = (
+    0.05  # seconds after the first conflict; twice as long after each further one
+)
 
 
 class DeltaTarget:
@@ -72,15 +74,15 @@ class DeltaTarget:
 
         path = place_of(self.path, delta.view)
         table = converted(delta.table, lake_type, what=str(delta))
-        pause = PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
+        pause = FIRST_PAUSE_S
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 self._write(path, delta, table)
                 return
             except CommitFailedError as error:
-                if attempt == ATTEMPTS:
+                if attempt == MAX_ATTEMPTS:
                     raise TargetError(
-                        f"{delta}: {ATTEMPTS} commits to {address_of(path)} failed: {error}; "
+                        f"{delta}: {MAX_ATTEMPTS} commits to {address_of(path)} failed: {error}; "
                         "another writer changes the table all the time: stop it, or let it write "
                         "elsewhere, and start the query again"
                     ) from error
@@ -115,7 +117,7 @@ class DeltaTarget:
         except (DeltaError, OSError) as error:
             raise TargetError(
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
-                f"{reason_of(error)}"
+                f"{error_reason(error)}"
             ) from error
         wanted = _columns(delta, table)
         if set(wanted) != set(found):

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-__all__ = ["check_writable", "reason_of"]
+__all__ = ["check_writable", "error_reason"]
 
 
 def check_writable(folder: Path) -> None:
@@ -26,10 +26,10 @@ def check_writable(folder: Path) -> None:
         raise OSError(errno.EROFS, "is on a read-only file system", str(there))
 
 
-def reason_of(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """The reason of an operating system error, without its number.
 
-    >>> reason_of(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
+    >>> error_reason(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
     'out is a file and no folder'
     """
     if isinstance(error, OSError) and error.strerror and error.filename is not None:

@@ -31,9 +31,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
-from streaming.state.files import Files, LocalFiles, files_of
+from streaming.state.files import Files, LocalFiles, open_files
 from streaming.targets.column_types import converted, parquet_type
-from streaming.targets.folder_checks import check_writable, reason_of
+from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
 __all__ = ["ParquetTarget"]
@@ -74,7 +74,7 @@ class ParquetTarget:
             TargetError: The directory holds files of other views or of another state directory, or
                 cannot be written to.
         """
-        files = files_of(self._place(delta))
+        files = open_files(self._place(delta))
         log = delta.mode != "complete"
         table = delta.with_batch_id() if log and self.batch_id else delta.table
         table = converted(table, parquet_type, what=str(delta))
@@ -95,7 +95,7 @@ class ParquetTarget:
         Raises:
             TargetError: It cannot, or does.
         """
-        files = files_of(self._place(delta))
+        files = open_files(self._place(delta))
         if delta.mode != "complete" and self.batch_id:
             delta.check_free(BATCH_ID)
         try:
@@ -105,7 +105,7 @@ class ParquetTarget:
         except OSError as error:
             raise TargetError(
                 f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
-                f"{reason_of(error)}"
+                f"{error_reason(error)}"
             ) from error
 
     def _check_ours(self, files: Files, delta: ViewDelta) -> bool:

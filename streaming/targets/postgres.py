@@ -61,7 +61,7 @@ _TYPES: Final = {
     Family.DURATION: "BIGINT",
     Family.BINARY: "BYTEA",
 }
-STAGED: Final = 500  # rows from which on a temporary table is worth its making
+MIN_STAGED_ROWS: Final = 500  # rows from which on a temporary table is worth its making
 
 
 class Postgres:
@@ -150,7 +150,7 @@ class Postgres:
         keys: Sequence[str],
     ) -> None:
         replacing = on_conflict(columns, keys)
-        if len(rows) < STAGED:
+        if len(rows) < MIN_STAGED_ROWS:
             cursor.executemany(insertion(table, columns, marks("%s", columns) + replacing), rows)
             return
         with self._staged(cursor, table, columns, rows) as staged:
@@ -166,7 +166,7 @@ class Postgres:
         *,
         nulls: Sequence[str],
     ) -> None:
-        if len(rows) < STAGED:
+        if len(rows) < MIN_STAGED_ROWS:
             cursor.executemany(deletion(table, keys, nulls, "%s"), rows)
             return
         with self._staged(cursor, table, keys, rows) as staged:

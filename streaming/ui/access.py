@@ -40,8 +40,8 @@ TOKEN_VARIABLE: Final = "DBSP_WCOJ_UI_TOKEN"
 MIN_TOKEN_CHARACTERS: Final = 8
 MAX_TOKEN_BYTES: Final = 1024
 MAX_SESSIONS: Final = 64
-SESSION_SECONDS: Final = 12 * 3600.0
-ATTEMPTS_SECONDS: Final = 60.0
+SESSION_LIFETIME_S: Final = 12 * 3600.0
+ATTEMPTS_WINDOW_S: Final = 60.0
 MAX_ATTEMPTS: Final = 100
 MAX_ATTEMPTS_PER_ADDRESS: Final = 10
 
@@ -84,7 +84,7 @@ class FailedAttempts:
 
     def is_blocked(self, address: str) -> bool:
         """True if an address, or all addresses together, failed too often in the last minute."""
-        oldest = self._clock() - ATTEMPTS_SECONDS
+        oldest = self._clock() - ATTEMPTS_WINDOW_S
         while self._failures and self._failures[0][0] <= oldest:
             self._forget()
         return (
@@ -130,7 +130,7 @@ class Access:
         session = secrets.token_urlsafe(32)
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
-        self._sessions[_digest(session)] = self._clock() + SESSION_SECONDS
+        self._sessions[_digest(session)] = self._clock() + SESSION_LIFETIME_S
         return session
 
     def is_session(self, session: str) -> bool:

@@ -36,8 +36,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streaming.ui.access import ATTEMPTS_SECONDS, SESSION_SECONDS, Access
-from streaming.ui.events import EventStream, Streams, Texts
+from streaming.ui.access import ATTEMPTS_WINDOW_S, SESSION_LIFETIME_S, Access
+from streaming.ui.events import EventStream, EventTexts, OpenStreams
 from streaming.ui.history import History
 
 __all__ = ["application"]
@@ -47,10 +47,10 @@ LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 #: Paths that visitors need to sign in.
 PUBLIC: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
 MAX_FORM_BYTES: Final = 4096
-FORM_SECONDS: Final = 5.0
-RETRY_SECONDS: Final = 5
-REQUESTS_PER_SECOND: Final = 200.0
-REQUESTS_AT_ONCE: Final = 50
+FORM_TIMEOUT_S: Final = 5.0
+RETRY_AFTER_S: Final = 5
+MAX_REQUESTS_PER_S: Final = 200.0
+MAX_REQUEST_BURST: Final = 50
 ASSETS: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -68,14 +68,14 @@ HEADERS: Final = {
     "cache-control": "no-store",
 }
 #: In the form, in the place of a remark.
-REMARK: Final = b"<!-- remark -->"
+REMARK_PLACEHOLDER: Final = b"<!-- remark -->"
 
 
 def application(
     history: History,
     *,
     token: str | None = None,
-    streams: Streams,
+    streams: OpenStreams,
     stream_seconds: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Starlette:
@@ -94,10 +94,10 @@ def application(
         if entry.is_file()
     }
     access = None if token is None else Access(token)
-    texts = Texts(history)
+    texts = EventTexts(history)
 
     def form(status: int, remark: str = "") -> Response:
-        html = assets["sign-in.html"].replace(REMARK, remark.encode())
+        html = assets["sign-in.html"].replace(REMARK_PLACEHOLDER, remark.encode())
         return Response(
             html, status, {"connection": "close"}, media_type="text/html; charset=utf-8"
         )
@@ -109,12 +109,12 @@ def application(
 
     async def sign_in(request: Request) -> Response:
         if access is None:
-            return _refused(404, "There is nothing to sign in to.")
+            return _refuse(404, "There is nothing to sign in to.")
         if access.is_blocked(_address(request)):
-            return form(429, f"Too many attempts: wait {ATTEMPTS_SECONDS:.0f} seconds.")
+            return form(429, f"Too many attempts: wait {ATTEMPTS_WINDOW_S:.0f} seconds.")
         given = await _token_of_form(request)
         if given is None:
-            return _refused(400, "This is not the form to sign in.")
+            return _refuse(400, "This is not the form to sign in.")
         if not access.is_token(given, _address(request)):
             return form(403, "This is not the token.")
         response = RedirectResponse("/", status_code=303)
@@ -122,7 +122,7 @@ def application(
         response.set_cookie(
             _cookie(request.scope),
             access.begin_session(),
-            max_age=int(SESSION_SECONDS),
+            max_age=int(SESSION_LIFETIME_S),
             httponly=True,
             samesite="strict",
             secure=is_encrypted,
@@ -133,7 +133,7 @@ def application(
         name = request.path_params["name"]
         kind = ASSETS.get(name[name.rfind(".") :])
         if kind is None or name not in assets:
-            return _refused(404, "There is no such file.")
+            return _refuse(404, "There is no such file.")
         return Response(assets[name], media_type=kind)
 
     async def events(request: Request) -> Response:
@@ -141,10 +141,10 @@ def application(
         if request.method == "HEAD":
             return Response(media_type="text/event-stream", headers=headers)
         if streams.is_full:
-            return _refused(
+            return _refuse(
                 503,
                 f"{streams.most} pages are open already: close one.",
-                {"retry-after": str(RETRY_SECONDS)},
+                {"retry-after": str(RETRY_AFTER_S)},
             )
         return EventStream(
             texts, history, streams, is_over=is_over, seconds=stream_seconds, headers=headers
@@ -166,7 +166,7 @@ def application(
     )
 
 
-class Pace:
+class RateLimiter:
     """Delays requests beyond a number per second, for answers take time from the sink.
 
     Args:
@@ -177,8 +177,8 @@ class Pace:
 
     def __init__(
         self,
-        per_second: float = REQUESTS_PER_SECOND,
-        burst: int = REQUESTS_AT_ONCE,
+        per_second: float = MAX_REQUESTS_PER_S,
+        burst: int = MAX_REQUEST_BURST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._gap = 1 / per_second
@@ -205,7 +205,7 @@ class Guard:
     def __init__(self, app: ASGIApp, access: Access | None) -> None:
         self._app = app
         self._access = access
-        self._pace = Pace()
+        self._pace = RateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -231,18 +231,18 @@ class Guard:
         path = request.url.path
         allowed = ("POST",) if path == "/sign-in" else ("GET", "HEAD")
         if request.method not in allowed:
-            return _refused(405, "This page can only be read.", {"allow": ", ".join(allowed)})
+            return _refuse(405, "This page can only be read.", {"allow": ", ".join(allowed)})
         if path != "/" and request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            return _refused(403, "Pages of other sites cannot read this one.")
+            return _refuse(403, "Pages of other sites cannot read this one.")
         if self._access is None:
             if _is_local(request.headers.get("host", "")):
                 return None
-            return _refused(421, f"This page answers to {', '.join(LOCAL)} only.")
+            return _refuse(421, f"This page answers to {', '.join(LOCAL)} only.")
         if path == "/" or path in PUBLIC or _is_known(self._access, request):
             return None
         if self._access.is_blocked(_address(request)):
-            return _refused(429, f"Too many attempts: wait {ATTEMPTS_SECONDS:.0f} seconds.")
-        return _refused(
+            return _refuse(429, f"Too many attempts: wait {ATTEMPTS_WINDOW_S:.0f} seconds.")
+        return _refuse(
             401, "This page needs its token: sign in at /, or send Authorization: Bearer TOKEN."
         )
 
@@ -262,7 +262,7 @@ async def _token_of_form(request: Request) -> str | None:
     """The token of a form; None if it is another one, too long, or does not arrive in time."""
     content = bytearray()
     try:
-        async with asyncio.timeout(FORM_SECONDS):
+        async with asyncio.timeout(FORM_TIMEOUT_S):
             async for part in request.stream():
                 content += part
                 if len(content) > MAX_FORM_BYTES:
@@ -293,7 +293,7 @@ def _cookie(scope: Scope) -> str:
     return f"{COOKIE}-{(scope.get('server') or ('', 0))[1]}"
 
 
-def _refused(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+def _refuse(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     """An answer that ends the connection, so that nobody who is refused keeps one."""
     return Response(
         f"{text}\n",

@@ -15,7 +15,7 @@ from circuits.plan.nodes import Scan
 from circuits.runtime.graph import Graph
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.plan_drawing import label
-from streaming.ui.layout import laid_out
+from streaming.ui.layout import lay_out_graph
 
 __all__ = ["Drawing"]
 
@@ -45,7 +45,7 @@ class Drawing:
         ends = dict(zip(views, graph.views.values(), strict=True))
         edges = [(below, n) for n in numbers for below in dict.fromkeys(graph.nodes[n].inputs)]
         edges += [(below, box) for box, below in ends.items()]
-        layout = laid_out([*numbers, *views], edges)
+        layout = lay_out_graph([*numbers, *views], edges)
         boxes = [_box(graph, number, layout.places[number]) for number in numbers]
         boxes += [
             {

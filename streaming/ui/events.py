@@ -18,15 +18,15 @@ from starlette.types import Receive, Scope, Send
 
 from streaming.ui.history import History
 
-__all__ = ["OFTEN", "EventStream", "Streams", "Texts"]
+__all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 
-OFTEN: Final = 0.2  # seconds between two looks at the history, and so between two events
-ALIVE: Final = 10.0  # seconds after which a comment says that the server is there
+POLL_INTERVAL_S: Final = 0.2  # seconds between two looks at the history, and so between two events
+KEEP_ALIVE_INTERVAL_S: Final = 10.0  # seconds after which a comment says that the server is there
 #: The key of the text of everything; the others are numbers of micro-batches.
 WHOLE: Final = -1
 
 
-class Texts:
+class EventTexts:
     """JSON of a history, made once for each version and shared.
 
     Args:
@@ -60,7 +60,7 @@ class Texts:
         return known["version"], known["taken"], _json(known)
 
 
-class Streams:
+class OpenStreams:
     """How many streams of events are open.
 
     Args:
@@ -91,9 +91,9 @@ class EventStream(StreamingResponse):
 
     def __init__(
         self,
-        texts: Texts,
+        texts: EventTexts,
         history: History,
-        streams: Streams,
+        streams: OpenStreams,
         *,
         is_over: Callable[[], bool],
         seconds: float,
@@ -113,7 +113,7 @@ class EventStream(StreamingResponse):
 
 
 async def _events(
-    texts: Texts, history: History, is_over: Callable[[], bool], seconds: float
+    texts: EventTexts, history: History, is_over: Callable[[], bool], seconds: float
 ) -> AsyncIterator[str]:
     """Events; when the reader leaves, the framework cancels it."""
     end = time.monotonic() + seconds
@@ -122,14 +122,14 @@ async def _events(
     silent = 0.0
     ending = False
     while not ending:
-        await asyncio.sleep(OFTEN)
+        await asyncio.sleep(POLL_INTERVAL_S)
         ending = is_over() or time.monotonic() > end  # and what was said last is still told
-        silent += OFTEN
+        silent += POLL_INTERVAL_S
         if history.version != version:
             version, taken, text = await texts.since(taken)
             yield f"event: more\ndata: {text}\n\n"
             silent = 0.0
-        elif silent >= ALIVE:
+        elif silent >= KEEP_ALIVE_INTERVAL_S:
             yield ": still here\n\n"
             silent = 0.0
 

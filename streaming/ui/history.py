@@ -1,14 +1,14 @@
-"""History: what a page knows of a running sink, bounded.
+"""History: the bounded memory of a live page about a running sink.
 
-``take`` is called after each micro-batch, in the thread of the sink, and must cost it nothing that
-is felt. So it looks at the first few rows of each delta, adds up weights, and keeps no table. What
-has to be asked of the circuit (rows and bytes of arrangements, rows and time of operators) is
-asked seldom enough that it takes less than ``SHARE`` of the time. All else, JSON above all, is
-done by who reads.
+The sink calls ``take`` after each micro-batch, in its own thread, so ``take`` must be cheap. It
+reads the first few rows of each delta, adds up weights, and keeps no table. Data that it must ask
+the circuit for (rows and bytes of arrangements, rows and time of operators) is sampled, so rarely
+that sampling takes less than ``MAX_SAMPLING_SHARE`` of the time. Everything else, JSON above all,
+is computed by the readers.
 
-Kept are the last ``RECENT`` micro-batches in full, and of the whole course at most ``COURSE``
-moments: when there are more, every second one is dropped, so memory is bounded and a run of a week
-still has its beginning.
+The history keeps the last ``MAX_RECENT_BATCHES`` micro-batches in full, and at most
+``MAX_COURSE_POINTS`` points of the whole run. When there are more, every second point is dropped,
+so memory is bounded and a run of a week still shows its beginning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published
+from streaming.sink.observer import Published, SinkObserver
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of
@@ -34,13 +34,20 @@ from streaming.ui.row_texts import Int64Array, Row, columns_of, rows_of, weights
 from streaming.ui.state_summary import arrangements_of, arrangements_on_disk
 from streaming.ui.view_counts import ViewCounts
 
-__all__ = ["COURSE", "RECENT", "ROWS", "History", "key_columns_of", "mode_of"]
+__all__ = [
+    "MAX_COURSE_POINTS",
+    "MAX_RECENT_BATCHES",
+    "MAX_ROWS",
+    "History",
+    "output_mode_of",
+    "upsert_keys_of",
+]
 
-RECENT: Final = 120
-COURSE: Final = 512
-ROWS: Final = 20
-SHARE: Final = 0.01
-SMALL: Final = 1000  # rows of a table that is kept as it is
+MAX_RECENT_BATCHES: Final = 120
+MAX_COURSE_POINTS: Final = 512
+MAX_ROWS: Final = 20
+MAX_SAMPLING_SHARE: Final = 0.01
+MAX_TABLE_ROWS: Final = 1000  # rows of a table that is kept as it is
 FORM: Final = b"dbsp_wcoj.output"
 
 
@@ -59,13 +66,13 @@ class Newest:
     def of(cls, table: pa.Table, weights: Int64Array, batch_id: int, mode: str) -> Newest:
         """What is kept of a table."""
         comes = int(weights[weights > 0].sum())
-        rows = table if table.num_rows <= SMALL else rows_of(table, ROWS)
+        rows = table if table.num_rows <= MAX_TABLE_ROWS else rows_of(table, MAX_ROWS)
         return cls(batch_id, mode, comes, comes - int(weights.sum()), table.num_rows, rows)
 
     def shown(self) -> dict[str, Any]:
         """For JSON."""
         is_table = isinstance(self.rows, pa.Table)
-        rows = rows_of(self.rows, ROWS) if is_table else self.rows
+        rows = rows_of(self.rows, MAX_ROWS) if is_table else self.rows
         return {
             "batch": self.batch,
             "mode": self.mode,
@@ -76,7 +83,7 @@ class Newest:
         }
 
 
-class History:
+class History(SinkObserver):
     """What happened, for who asks.
 
     Args:
@@ -106,7 +113,7 @@ class History:
             if pattern is not None:
                 names = [field.name for field in circuit.schema(view).fields]
                 self._matches[view] = Matches(pattern, names)
-        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._course: list[dict[str, Any]] = []
         self._stride, self._taken = 1, 0
         self._newest: dict[str, Newest] = {}
@@ -119,7 +126,7 @@ class History:
         #: Seconds that ``take`` has taken, in all.
         self.spent = 0.0
 
-    def take(self, published: Published, metrics: BatchMetrics) -> None:
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Take in a micro-batch; its step is committed.
 
         Complexity:
@@ -129,7 +136,7 @@ class History:
             begin, batch_id = self._timer(), published.batch_id
             values, newest = {}, {}
             for view, table in published.outputs.items():
-                mode = mode_of(table)
+                mode = output_mode_of(table)
                 weights = weights_of(table)
                 tally = self._tallies[view].take(
                     table, weights, mode, batch_id=batch_id, replayed=metrics.replayed
@@ -140,9 +147,9 @@ class History:
                     if view in self._matches:
                         with self._lock:  # readers are shown all of a change or nothing of it
                             self._matches[view].take(
-                                table, weights, batch_id, mode=mode, keys=key_columns_of(table)
+                                table, weights, batch_id, mode=mode, keys=upsert_keys_of(table)
                             )
-            sample = begin - self._sampled > self._cost / SHARE
+            sample = begin - self._sampled > self._cost / MAX_SAMPLING_SHARE
             if sample:
                 state = arrangements_of(self._circuit) or arrangements_on_disk(metrics)
                 operators = self._drawing.done(self._circuit)
@@ -155,8 +162,8 @@ class History:
                 "in": dict(metrics.rows_in),
                 "out": dict(metrics.rows_out),
                 "seconds": dict(metrics.seconds),
-                "letters": metrics.letters,
-                "letters_total": metrics.letters_total,
+                "letters": metrics.dead_letters,
+                "letters_total": metrics.dead_letters_total,
                 "written": metrics.bytes_written,
                 "values": values,
             }
@@ -235,7 +242,7 @@ class History:
         else:
             self._course.append(moment)
         self._taken += 1
-        if len(self._course) > COURSE:
+        if len(self._course) > MAX_COURSE_POINTS:
             self._course = self._course[::2]
             self._stride *= 2
 
@@ -248,16 +255,16 @@ class History:
             self.spent += self._timer() - begin
 
 
-def mode_of(table: pa.Table) -> str:
+def output_mode_of(table: pa.Table) -> str:
     """The form in which a view's changes are given out, as the sink noted it."""
     form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()
     return form.partition("(")[0]
 
 
-def key_columns_of(table: pa.Table) -> tuple[str, ...]:
+def upsert_keys_of(table: pa.Table) -> tuple[str, ...]:
     """The key columns of a view that is published as upserts; else none.
 
-    >>> key_columns_of(pa.table({"a": [1]}).replace_schema_metadata({FORM: "upsert('a', 'b')"}))
+    >>> upsert_keys_of(pa.table({"a": [1]}).replace_schema_metadata({FORM: "upsert('a', 'b')"}))
     ('a', 'b')
     """
     form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Layout", "laid_out"]
+__all__ = ["Layout", "lay_out_graph"]
 
-SWEEPS = 12
+MAX_SWEEPS = 12
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layout:
     widths: Sequence[int]
 
 
-def laid_out(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Layout:
+def lay_out_graph(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Layout:
     """Lay out a graph.
 
     Args:
@@ -43,7 +43,7 @@ def laid_out(nodes: Sequence[int], edges: Sequence[tuple[int, int]]) -> Layout:
     Complexity:
         O(SWEEPS · edges log edges), bends counted as nodes.
 
-    >>> layout = laid_out([0, 1, 2], [(0, 1), (1, 2), (0, 2)])
+    >>> layout = lay_out_graph([0, 1, 2], [(0, 1), (1, 2), (0, 2)])
     >>> layout.places, layout.bends[0, 2]
     ({0: (0, 0), 1: (1, 0), 2: (2, 0)}, [(1, 1)])
     """
@@ -86,7 +86,7 @@ def _ordered(layers: list[list[int]], edges: Sequence[tuple[int, int]]) -> list[
         above.setdefault(end, []).append(start)
     best, fewest = layers, _crossings(layers, below)
     now = [list(one) for one in layers]
-    for sweep in range(SWEEPS):
+    for sweep in range(MAX_SWEEPS):
         if not fewest:
             break
         down = sweep % 2 == 0

@@ -1,12 +1,8 @@
-"""Matches: the newest rows of a view with a pattern, as long as they are there.
+"""Matches: the newest rows of a view that the page draws as a pattern.
 
-A match that is retracted leaves, so what is drawn is true. At most ``MOST`` are kept, of any delta
-the first few: a picture of more shows nothing. Of large deltas the rows that may be among those
-kept are found in Arrow, not row by row.
-
-Invariant: the weight that is known of a match is the sum of its changes since it is kept, and so
-at most its weight in the view. A match is shown while that sum is positive, so a match with several
-derivations outlives the loss of one of them, and a match that is shown is in the view.
+A match disappears when its row is deleted, so the drawing is always correct. At most
+``MAX_MATCHES`` are kept, and of each delta the first few: a drawing of more would be unreadable. In
+a large delta, Arrow finds the rows that delete a kept match, not a Python loop over all rows.
 """
 
 from __future__ import annotations
@@ -22,9 +18,9 @@ import pyarrow.compute as pc
 from streaming.ui.pattern import Pattern
 from streaming.ui.row_texts import Int64Array, Row, keys_of, row_texts, without_views
 
-__all__ = ["MOST", "Matches"]
+__all__ = ["MAX_MATCHES", "Matches"]
 
-MOST: Final = 24
+MAX_MATCHES: Final = 24
 
 
 @dataclass
@@ -86,7 +82,7 @@ class Matches:
             self._kept.clear()
         elif self._kept:
             self._apply(table, weights, identity, is_upsert=mode == "upsert")
-        places = np.flatnonzero(weights > 0)[:MOST]
+        places = np.flatnonzero(weights > 0)[:MAX_MATCHES]
         counted = frozenset(self._kept)  # their weights have the changes of this table
         columns = [_at(table, name, places).combine_chunks() for name in identity]
         nodes = row_texts([_at(table, name, places) for name in self.names])
@@ -96,7 +92,7 @@ class Matches:
             if before is not None:  # it becomes the newest
                 weight = before.weight if row in counted else before.weight + weight
             self._kept[row] = _Match(match, batch_id, weight, columns, number)
-        for row in list(self._kept)[:-MOST]:
+        for row in list(self._kept)[:-MAX_MATCHES]:
             del self._kept[row]
 
     def shown(self) -> list[dict[str, Any]]:
@@ -120,7 +116,7 @@ class Matches:
         """The places of all rows that may be of matches that are kept."""
         places = np.arange(table.num_rows)
         for number, name in enumerate(identity):
-            if len(places) <= MOST:
+            if len(places) <= MAX_MATCHES:
                 break
             column = _at(table, name, places)
             kept = [one.columns[number].slice(one.place, 1) for one in self._kept.values()]

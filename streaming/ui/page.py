@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from circuits import Circuit
 from streaming.errors import PageError
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published, ViewSink
+from streaming.sink.observer import Published, SinkObserver
+from streaming.sink.view_sink import ViewSink
 from streaming.ui.history import History
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ PORT: Final = 8765
 PACKAGES: Final = ("starlette", "uvicorn", "anyio", "h11", "click")
 
 
-class Page:
+class Page(SinkObserver):
     """A page that is served, and what it shows.
 
     Args:
@@ -78,13 +79,13 @@ class Page:
         """Where it is; a visitor who needs the token is asked for it there."""
         return self._server.address
 
-    def take(self, published: Published, metrics: BatchMetrics) -> None:
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Show a micro-batch; for who steps a circuit without a sink.
 
         An error of the page is logged: it must not stop what is shown.
         """
         try:
-            self.history.take(published, metrics)
+            self.history.batch_completed(published, metrics)
         except Exception:
             log.warning(
                 "the live page could not show micro-batch %d", published.batch_id, exc_info=True
@@ -151,5 +152,5 @@ def serve(
         PageError: As for `Page`.
     """
     page = Page(sink.circuit, name=name, host=host, port=port, token=token)
-    sink.watch(page.take)
+    sink.add_observer(page)
     return page

@@ -1,7 +1,7 @@
-"""Shown: rows as short texts, as a page shows them.
+"""Format rows as short texts for the page.
 
-A value is a text of at most ``WIDTH`` characters, NULL is None. Only the rows that are asked for
-are looked at, so a large delta costs no more than a small one.
+A value becomes a text of at most ``MAX_CELL_CHARS`` characters, and NULL becomes None. Only the
+requested rows are read, so a large delta costs no more than a small one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from circuits.types.arrow_types import NUMBERS, family_of
 from circuits.types.codecs.arrow_buffers import plain
 
 __all__ = [
-    "WIDTH",
+    "MAX_CELL_CHARS",
     "Int64Array",
     "Row",
     "columns_of",
@@ -31,7 +31,7 @@ __all__ = [
     "without_views",
 ]
 
-WIDTH: Final = 60
+MAX_CELL_CHARS: Final = 60
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Row: TypeAlias = tuple[str | None, ...]
@@ -110,5 +110,5 @@ def _text(value: Any) -> str | None:
         return None
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     if not text.isprintable():
-        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: WIDTH + 1])
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+        text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: MAX_CELL_CHARS + 1])
+    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 1] + "…"

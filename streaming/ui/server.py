@@ -21,14 +21,14 @@ from streaming.errors import PageError
 from streaming.ui.access import check_token
 from streaming.ui.application import application
 from streaming.ui.connections import Connections, Limits, accept
-from streaming.ui.events import OFTEN, Streams
+from streaming.ui.events import POLL_INTERVAL_S, OpenStreams
 from streaming.ui.history import History
 
 __all__ = ["Server", "check_place"]
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 10.0  # seconds to begin and to end
+START_STOP_TIMEOUT_S: Final = 10.0  # seconds to begin and to end
 GRACE_S: Final = 1.0  # for answers that are under way when the page stops
 
 
@@ -60,7 +60,7 @@ class Server:
         self._socket = _bound(host, port, self.connections.limits.backlog)
         self.host, self.port = host, int(self._socket.getsockname()[1])
         self._over = threading.Event()
-        self.streams = Streams(self.connections.limits.streams)
+        self.streams = OpenStreams(self.connections.limits.streams)
         app = application(
             history,
             token=token,
@@ -89,7 +89,7 @@ class Server:
         except RuntimeError as error:  # no more threads
             self._socket.close()
             raise PageError(f"the page could not be served: {error}") from None
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + START_STOP_TIMEOUT_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > end:
                 self._socket.close()
@@ -112,9 +112,9 @@ class Server:
         was_serving = self.is_serving
         self._over.set()
         if was_serving:
-            time.sleep(2 * OFTEN)  # in which pages are told the last
+            time.sleep(2 * POLL_INTERVAL_S)  # in which pages are told the last
         self._server.should_exit = True
-        self._thread.join(PATIENCE)
+        self._thread.join(START_STOP_TIMEOUT_S)
         self._socket.close()
 
     def _serve(self) -> None:

@@ -24,7 +24,7 @@ from streaming.ui.row_texts import Int64Array, is_number, weights_of
 
 __all__ = ["ViewCounts", "is_single"]
 
-MOST: Final = 4
+MAX_NUMBERS: Final = 4
 
 
 class ViewCounts:
@@ -41,7 +41,9 @@ class ViewCounts:
         self._weights: dict[int, tuple[Run, int]] = {}
         self._is_kept = view in circuit.materialized
         schema = circuit.schema(view).arrow
-        self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][:MOST]
+        self._columns = [f.name for f in schema if f.name != WEIGHT and is_number(f.type)][
+            :MAX_NUMBERS
+        ]
         self.is_single = bool(self._columns) and is_single(circuit.graph, view)
         #: What the numbers are.
         self.names = self._columns if self.is_single else ["rows"]

@@ -14,7 +14,7 @@ import typer
 from benchmarks import scale, scale_bytes, scale_speed
 from benchmarks.graph import Graph, generated
 from benchmarks.scale_cells import CLIQUES, TRIANGLES, expected_copies, grids, hub
-from streaming.distributed.execution.placement import placed
+from streaming.distributed.execution.placement import place_rows
 
 NO_SPARK = [part for part in scale.PARTS if part != "batches"]
 
@@ -86,7 +86,7 @@ def test_copies_of_rows_with_heavy_values_are_what_theory_says(cells: int) -> No
     graph = hub(13, 3_000, 2)
 
     grid = grids(TRIANGLES, graph, cells)["spread"]
-    found = placed("e", [pa.array(graph.source), pa.array(graph.target)], grid)
+    found = place_rows("e", [pa.array(graph.source), pa.array(graph.target)], grid)
 
     assert grid.heavy
     assert len(found.rows) / graph.edges == pytest.approx(expected_copies(grid, graph), rel=0.02)

@@ -234,7 +234,6 @@ INTERNAL = {
     "CircuitSpec",
     "ChangeFeed",
     "PreparedStep",
-    "Published",
     "RejectedRows",
     "Relations",
     "RelationsStep",

@@ -120,6 +120,7 @@ PUBLIC_STREAMING = [
     "Retry",
     "RowError",
     "SchemaError",
+    "SinkObserver",
     "SnapshotError",
     "SqlError",
     "SqlTarget",

@@ -29,7 +29,7 @@ from streaming.session import SETTINGS
 from tests.support.spark_queries import started
 
 ROOT = Path(__file__).parents[2]
-FEW = pipeline.FEW
+MAX_DRIVER_ROWS = pipeline.MAX_DRIVER_ROWS
 SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
 VIEWS = """
     CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
@@ -83,7 +83,7 @@ def main(place: Path, master: str) -> None:
     )
 
     def told(frame: Any, batch_id: int) -> None:
-        pipeline.FEW = -1 if batch_id % 3 == 2 else FEW
+        pipeline.MAX_DRIVER_ROWS = -1 if batch_id % 3 == 2 else MAX_DRIVER_ROWS
         print(f"batch {batch_id}", flush=True)
         sink(frame, batch_id)
 

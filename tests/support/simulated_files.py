@@ -34,7 +34,7 @@ from random import Random
 from typing import Final, Literal, TypeVar
 
 from streaming.errors import StateLockedError
-from streaming.state.files import LOCK, Bytes
+from streaming.state.files import LOCK_FILE, Bytes
 
 BLOCK: Final = 64  # bytes that reach the disk, or not, together
 ERRORS: Final = (errno.EIO, errno.ENOSPC)
@@ -363,8 +363,8 @@ class SimulatedFiles:
                     f"{holder.process}"
                 )
             self._disk.holder = self
-            if LOCK not in self._disk._names:
-                self._disk.link(LOCK, Inode())
+            if LOCK_FILE not in self._disk._names:
+                self._disk.link(LOCK_FILE, Inode())
 
         self._run("lock", locked)
 

@@ -52,9 +52,9 @@ from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import parquet, writer
 from streaming.state import segment_references as pieces
-from streaming.state.files import LOCK
-from streaming.state.manifest import FOLDER, Manifest, batch_of
-from streaming.state.ownership import NAME as EPOCH
+from streaming.state.files import LOCK_FILE
+from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
+from streaming.state.ownership import EPOCH_FILE as EPOCH
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
 from tests.generators.simulated_streams import CASES, Stream, given_out, stream
@@ -225,7 +225,7 @@ class Schedule:
         there = set(self.disk.names())
         named = set()
         for name in there:
-            if name.startswith(f"{FOLDER}/"):
+            if name.startswith(f"{MANIFESTS}/"):
                 named |= {name, *Manifest.of(self.disk.content(name), name).files}
         other = {name for name in there if "/" not in name}
         letters = {f"letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)}
@@ -234,13 +234,13 @@ class Schedule:
         for name in letters.keys() & there:
             table = pq.read_table(pa.py_buffer(self.disk.content(name)))
             assert sum(table["weight"].to_pylist()) == letters[name], name
-        assert sum(name.startswith(f"{FOLDER}/") for name in there) <= self.keep
+        assert sum(name.startswith(f"{MANIFESTS}/") for name in there) <= self.keep
 
     def _explained(self, error: Exception) -> bool:
         return self.damage is not None and self.damage.explains(error, self.committed)
 
     def _harm(self) -> None:
-        names = [name for name in self.disk.names() if name not in (LOCK, EPOCH)]
+        names = [name for name in self.disk.names() if name not in (LOCK_FILE, EPOCH)]
         if (
             names
             and not self.harmless
@@ -266,13 +266,13 @@ class Damage:
         elif batch_id == 0 or batch_id - 1 in self._whole_versions():
             return False
         if isinstance(error, BatchOrderError):  # nobody misses a manifest that is gone
-            return self.name.startswith(FOLDER) and self.name not in self._disk.names()
+            return self.name.startswith(MANIFESTS) and self.name not in self._disk.names()
         return isinstance(error, StateDamagedError) and self.name in str(error)
 
     def _whole_versions(self) -> set[int]:
         found = set()
         for name in self._disk.names():
-            if batch_of(name) is not None and name != self.name:
+            if parse_manifest_name(name) is not None and name != self.name:
                 manifest = Manifest.of(self._disk.content(name), name)
                 if self.name not in manifest.files:
                     found.add(manifest.batch_id)

@@ -34,9 +34,9 @@ from typing import Any
 
 from circuits.circuit import Circuit
 from streaming import StreamingError, ViewSink
-from streaming.distributed.execution.executor_cache import HELD
+from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state import files
-from streaming.state.manifest import batch_of
+from streaming.state.manifest import parse_manifest_name
 from tests.streaming.distributed.test_attempts import Context
 from tests.streaming.distributed.test_engine import Frame, batches, definition, outputs
 from tests.support import fed_sink as fed
@@ -79,7 +79,7 @@ class InCells:
             self._deltas.append(outputs(steady))
 
     def sink(self, place: Path) -> ViewSink:
-        HELD.clear()  # what a worker remembers of a file hides what became of it
+        CACHE.clear()  # what a worker remembers of a file hides what became of it
         circuit = Circuit(self._definition)
         return ViewSink(circuit, state_dir=place, mode="distributed", cells=3)
 
@@ -179,7 +179,9 @@ def happen(harm: Harm, random: Random) -> None:
     path, other = random.choice(there), random.choice(there)
     data, more = bytes_of(path), bytes_of(other)
     at = random.randrange(max(len(data), 1))
-    manifests = [batch_of(f"manifests/{path.name}") for path in place.glob("manifests/*")]
+    manifests = [
+        parse_manifest_name(f"manifests/{path.name}") for path in place.glob("manifests/*")
+    ]
     newest = max((number for number in manifests if number is not None), default=0)
 
     def writing(content: bytes) -> Callable[[Path], object]:
@@ -341,7 +343,7 @@ def trials(
     seeds: range, *, cells: float = 0.2, say: Callable[[str], None] = lambda line: None
 ) -> tuple[Counter[str], list[str]]:
     """The outcomes of the trials, and the findings."""
-    files.PATIENCE = 0.2
+    files.LOCK_TIMEOUT_S = 0.2
     found: Counter[str] = Counter()
     findings = []
     with tempfile.TemporaryDirectory() as root:

@@ -8,8 +8,8 @@ least stays::
     settle(Z)[key, v, i] = [v = best(Z)[key, i]] - [v = best(Z)[key, i - 1]]
 
 In a monotone recursion (`circuits.datalog.recursive_min_max`) the best value never gets worse from
-one iteration to the next: a candidate is deleted only when a better one is inserted. So the best
-after iteration ``i`` is the least of all candidates so far, a running minimum. An example stream of
+one iteration to the next: a candidate goes only when a better one has come. So the best after
+iteration ``i`` is the least of all that have come by then, a running minimum. An example stream of
 one key::
 
     delta           {(9, 1): +1, (4, 3): +1}                {(4, 3): -1, (6, 3): +1}

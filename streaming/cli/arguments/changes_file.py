@@ -24,8 +24,8 @@ __all__ = ["RELATION", "ChangesFile", "relation_of_file"]
 
 OP: Final = "op"
 RELATION: Final = "relation"
-COMES: Final = ("1", "+1", "+", "i", "c", "r", "+i", "+u", "insert", "update_postimage")
-GOES: Final = ("-1", "-", "d", "-d", "-u", "delete", "update_preimage")
+INSERT_WORDS: Final = ("1", "+1", "+", "i", "c", "r", "+i", "+u", "insert", "update_postimage")
+DELETE_WORDS: Final = ("-1", "-", "d", "-d", "-u", "delete", "update_preimage")
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class ChangesFile:
         Raises:
             EventsError: The rows do not say what they have to.
         """
-        table = _weighted(table, path)
+        table = _add_weights(table, path)
         if not table.num_rows:
             raise EventsError(f"{path} has no rows: there is nothing to replay")
         ends = _ends(table, by, path)
         tags = table.column(RELATION) if RELATION in table.column_names else None
         if columns is not None:
-            table = _chosen(table, columns, path)
+            table = _select(table, columns, path)
         if relation is None and tags is not None:
             if tags.null_count:
                 raise EventsError(f"{path}: {tags.null_count} rows name no relation")
             if RELATION in table.column_names:
                 table = table.drop_columns([RELATION])
-            return cls(table, _relations(table, tags), ends, tags)
+            return cls(table, _split_schemas(table, tags), ends, tags)
         name = relation or relation_of_file(str(path))
         return cls(table, {name: _without_weight(table.schema)}, ends, None)
 
@@ -117,7 +117,7 @@ def relation_of_file(text: str) -> str:
     return name if name.isidentifier() else f"t_{name}" if name else "t"
 
 
-def _weighted(table: pa.Table, path: Path) -> pa.Table:
+def _add_weights(table: pa.Table, path: Path) -> pa.Table:
     if WEIGHT in table.column_names:
         if OP in table.column_names:
             raise EventsError(f"{path} has columns weight and op: leave one of them out")
@@ -125,20 +125,20 @@ def _weighted(table: pa.Table, path: Path) -> pa.Table:
     weights = np.ones(table.num_rows, np.int64)
     if OP in table.column_names:
         words = pc.utf8_lower(table.column(OP).cast(pa.string()))
-        goes = pc.is_in(words, pa.array(GOES)).to_numpy(zero_copy_only=False)
-        known = goes | pc.is_in(words, pa.array(COMES)).to_numpy(zero_copy_only=False)
+        goes = pc.is_in(words, pa.array(DELETE_WORDS)).to_numpy(zero_copy_only=False)
+        known = goes | pc.is_in(words, pa.array(INSERT_WORDS)).to_numpy(zero_copy_only=False)
         if not known.all():
             row = int(np.argmin(known))
             raise EventsError(
                 f"{path}, row {row}: op is {table.column(OP)[row].as_py()!r}; it is one of "
-                f"{', '.join((*COMES, *GOES))}"
+                f"{', '.join((*INSERT_WORDS, *DELETE_WORDS))}"
             )
         weights[goes] = -1
         table = table.drop_columns([OP])
     return table.append_column(WEIGHT, pa.array(weights))
 
 
-def _chosen(table: pa.Table, columns: Sequence[str], path: Path) -> pa.Table:
+def _select(table: pa.Table, columns: Sequence[str], path: Path) -> pa.Table:
     for name in columns:
         if name not in table.column_names:
             raise EventsError(
@@ -163,7 +163,7 @@ def _ends(
     return np.append(np.flatnonzero(changes) + 1, table.num_rows)
 
 
-def _relations(table: pa.Table, tags: pa.ChunkedArray) -> dict[str, pa.Schema]:
+def _split_schemas(table: pa.Table, tags: pa.ChunkedArray) -> dict[str, pa.Schema]:
     found = {}
     for name in tags.unique().to_pylist():
         rows = table.filter(pc.equal(tags, name))

@@ -40,9 +40,9 @@ from streaming.errors import (
 from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import unordered
-from streaming.state.directory_identity import identity_of
-from streaming.state.files import files_of
-from streaming.state.manifest import FOLDER, Manifest, batch_of
+from streaming.state.directory_identity import read_identity
+from streaming.state.files import open_files
+from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
 
@@ -284,7 +284,7 @@ def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | N
         StateDamagedError: The file that says which views it belongs to is damaged.
         StateLockedError: Another process writes to the directory.
     """
-    identity = identity_of(files_of(str(state)), circuit)
+    identity = read_identity(open_files(str(state)), circuit)
     writer = writer_of(state)
     if writer is not None:
         raise StateLockedError(
@@ -296,8 +296,12 @@ def check_free(state: Path, circuit: Circuit, label: str = "--state") -> str | N
 
 def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, label: str) -> int:
     """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
-    files = files_of(str(state))
-    numbers = [number for name in files.names(FOLDER) if (number := batch_of(name)) is not None]
+    files = open_files(str(state))
+    numbers = [
+        number
+        for name in files.names(MANIFESTS)
+        if (number := parse_manifest_name(name)) is not None
+    ]
     newest = max(numbers, default=-1)
     commits = state / CHECKPOINT / "commits"
     done = (
@@ -313,7 +317,7 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
     if newest < 0 or circuit is None:
         return newest
     try:
-        name = next(n for n in reversed(files.names(FOLDER)) if batch_of(n) == newest)
+        name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
         found = Manifest.of(bytes(files.read(name)), name).cells
     except StateDamagedError:
         return newest  # the version before it may be usable; the sink finds that out

@@ -51,9 +51,9 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["bench"]
 
-EVERY = ("auto", *map(str, Formula))
-SHARE = 0.5  # of the rows may be streamed, for the largest batch
-BATCHES = (1, 100, 10_000)
+ALL_FORMULAS = ("auto", *map(str, Formula))
+MAX_STREAMED_SHARE = 0.5  # of the rows may be streamed, for the largest batch
+DEFAULT_BATCHES = (1, 100, 10_000)
 
 _Results = dict[tuple[str, int], Measurement]
 
@@ -84,7 +84,7 @@ def bench(
     json: bool,
 ) -> None:
     """Compare delta formulas and sizes of steps."""
-    formulas = dict(map(_read_formula, formula or EVERY))
+    formulas = dict(map(_read_formula, formula or ALL_FORMULAS))
     for path in export or []:
         check_writable("--export", path, FORMATS)
     if plot is not None:
@@ -94,7 +94,7 @@ def bench(
     schemas = {name: table.schema for name, table in tables.items()}
     circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
     for one, circuit in circuits.items():
-        if formulas[one] not in EVERY:
+        if formulas[one] not in ALL_FORMULAS:
             _check_applies(one, CustomFormula.parse(formulas[one]).atoms, circuit)
     remarks = console(stderr=True)
     prepare_kernels(remarks)
@@ -139,12 +139,12 @@ def _read_formula(given: str) -> tuple[str, str]:
     Raises:
         EventsError: It is neither, or the terms are not an exact delta formula.
     """
-    if given in EVERY:
+    if given in ALL_FORMULAS:
         return given, given
     path = Path(given)
     if not path.is_file():
         raise EventsError(
-            f"--formula {given!r} is none of {', '.join(EVERY)}, and no file of terms"
+            f"--formula {given!r} is none of {', '.join(ALL_FORMULAS)}, and no file of terms"
         )
     try:
         return path.name, str(CustomFormula.parse(path.read_text(encoding="utf-8")))
@@ -176,13 +176,13 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
     total = sum(table.num_rows for table in tables.values())
     streams: dict[int, Stream] = {}
     remarks: list[str] = []
-    for size in sorted(set(batch or BATCHES)):
+    for size in sorted(set(batch or DEFAULT_BATCHES)):
         reason = _obstacle(tables, size)
         if reason is None:
-            most = int(SHARE * total) // size
+            most = int(MAX_STREAMED_SHARE * total) // size
             streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
             remarks += _shortfalls(streams[size], tables, size, steps)
-        elif batch or (size == BATCHES[-1] and not streams):
+        elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
         else:
             remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
@@ -192,7 +192,7 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
 def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
     """Why there are no steps of a size, and what to do; None if there are."""
     total = sum(table.num_rows for table in tables.values())
-    if int(SHARE * total) < size:
+    if int(MAX_STREAMED_SHARE * total) < size:
         return (
             f"{total:,} rows are too few for a step of {size:,}, for at most half of them are "
             "streamed: give more rows, or a smaller --batch"
@@ -254,7 +254,7 @@ def _compared(
         for name, circuit in circuits.items():
             for size, stream in streams.items():
                 progress.update(task, description=f"{name}, {plural(size, 'row')}")
-                found[name, size], sums[size][name] = _measured(circuit, stream, limits)
+                found[name, size], sums[size][name] = _measure(circuit, stream, limits)
                 progress.advance(task)
     for size, by_formula in sums.items():
         if len(set(by_formula.values())) > 1:
@@ -266,9 +266,7 @@ def _compared(
     return {(name, size): found[name, size] for size in streams for name in circuits}
 
 
-def _measured(
-    circuit: Circuit, stream: Stream, limits: RepetitionLimits
-) -> tuple[Measurement, int]:
+def _measure(circuit: Circuit, stream: Stream, limits: RepetitionLimits) -> tuple[Measurement, int]:
     """The times of the steps, and a checksum of their deltas.
 
     The steps run once before they are measured, so that caches are warm; the checksum is of that

@@ -9,11 +9,11 @@ import typer
 
 from streaming import extras
 
-__all__ = ["AS_IS", "demo"]
+__all__ = ["PASS_THROUGH", "demo"]
 
 EXTRA: Final = ("matplotlib", "rich", "typer")
 #: All words go to the demo as they are, ``--help`` among them.
-AS_IS: Final = {
+PASS_THROUGH: Final = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
     "help_option_names": [],

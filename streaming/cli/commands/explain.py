@@ -44,12 +44,12 @@ def explain(
         with show_compilation(console(stderr=True)):  # of those that this step needs
             circuit.step({name: read_rows(one) for name, one in sources.items()})
     if json:
-        print_json(_told(circuit))
+        print_json(_to_json(circuit))
     elif format == "mermaid":
         console().file.write(circuit.explain("mermaid") + "\n")
     else:
         text = circuit.explain()
-        console().print(_styled(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
+        console().print(_style(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
 
 
 def _schema(source: SourceArgument) -> pa.Schema:
@@ -61,7 +61,7 @@ def _schema(source: SourceArgument) -> pa.Schema:
     return without_weight(schema)
 
 
-def _told(circuit: Circuit) -> dict[str, Any]:
+def _to_json(circuit: Circuit) -> dict[str, Any]:
     drawing = Drawing.of(circuit)
     boxes = drawing.picture["boxes"]
     done = drawing.done(circuit)
@@ -76,7 +76,7 @@ def _told(circuit: Circuit) -> dict[str, Any]:
     return {"operators": operators, "views": views, "text": circuit.explain()}
 
 
-def _styled(text: str) -> Text:
+def _style(text: str) -> Text:
     styled = Text(text)
     styled.highlight_regex(r"(?m)^(?![# ]|formula|AGM|arrangements|└|├|│)\S+$", "name")
     styled.highlight_regex(r"[└├│]─*", "says")

@@ -19,7 +19,7 @@ from streaming.cli.profiling.rows import generate_graph, split_stream
 from streaming.cli.profiling.tables import as_json, show
 from streaming.cli.terminal.display import console, print_json
 from streaming.errors import EventsError
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 from streaming.state.store import Store
 
 __all__ = ["profile", "read_tables"]
@@ -54,7 +54,11 @@ def profile(
             store = _store(folder, circuit)
             stack.callback(store.close)
         found = measure(
-            circuit, stream, store=store, parallel=threads > 1, say=_said(progress, json)
+            circuit,
+            stream,
+            store=store,
+            parallel=threads > 1,
+            say=_progress_printer(progress, json),
         )
     if json:
         print_json(as_json(found))
@@ -62,7 +66,7 @@ def profile(
         show(found, console())
 
 
-def _said(progress: Console, quiet: bool) -> Callable[[str], None]:
+def _progress_printer(progress: Console, quiet: bool) -> Callable[[str], None]:
     return (lambda text: None) if quiet or not progress.is_terminal else progress.print
 
 
@@ -80,4 +84,4 @@ def read_tables(texts: list[str], *, rows: int, skew: float, seed: int) -> dict[
 def _store(folder: Path, circuit: Circuit) -> Store:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise EventsError(f"--state-dir {folder}: is there and not empty; name a new directory")
-    return Store(files_of(folder), circuit)
+    return Store(open_files(folder), circuit)

@@ -35,7 +35,7 @@ from streaming.cli.terminal.display import (
 from streaming.cli.terminal.page import announce
 from streaming.errors import EventsError, FailedError
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published
+from streaming.sink.observer import Published
 from streaming.targets.folder_checks import check_writable
 from streaming.ui.access import find_token
 from streaming.ui.page import Page
@@ -208,15 +208,15 @@ class _Played:
         if self.page is None:
             return
         seconds = {**step.seconds, "merge": ended - prepared, "all": ended - begun}
-        self.page.take(
+        self.page.batch_completed(
             Published(None, number, step.outputs),
             BatchMetrics(
                 number,
                 False,
                 {name: table.num_rows for name, table in tables.items()},
                 {view: table.num_rows for view, table in step.outputs.items()},
-                letters=0,
-                letters_total=0,
+                dead_letters=0,
+                dead_letters_total=0,
                 seconds={name: round(value, 6) for name, value in seconds.items()},
                 bytes_written=0,
             ),

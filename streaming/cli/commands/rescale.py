@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from streaming.cli.terminal.display import amount, console, print_json, size
-from streaming.distributed.rescaling import RescaleResult, rescaled
+from streaming.distributed.rescaling import RescaleResult, rescale_state
 from streaming.errors import StreamingError
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 
 __all__ = ["rescale"]
 
@@ -19,14 +19,14 @@ def rescale(*, state_dir: str, cells: int | None, embedded: bool, json: bool) ->
     """Move the state of a query that is stopped to another number of cells, or to one process."""
     if embedded == (cells is not None):
         raise StreamingError("give either --cells with a number, or --embedded")
-    found = rescaled(files_of(state_dir), cells=cells)
+    found = rescale_state(open_files(state_dir), cells=cells)
     if json:
         print_json(asdict(found))
     else:
-        console().print(_shown(found), soft_wrap=True)
+        console().print(_format(found), soft_wrap=True)
 
 
-def _shown(found: RescaleResult) -> str:
+def _format(found: RescaleResult) -> str:
     before, after = [
         "embedded" if cells is None else f"{cells} cell{'s' * (cells != 1)}"
         for cells in (found.before, found.after)

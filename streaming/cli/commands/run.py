@@ -228,7 +228,7 @@ def _run(options: RunOptions, settings: _Settings, logs: Logs, stack: ExitStack)
     has_console = any(sink.kind == "console" for sink in options.sinks)
     is_live = logs.is_plain and not (has_console and console().is_terminal)
     dashboard = Dashboard(remarks, circuit, is_live=is_live)
-    view_sink.watch(dashboard.update)
+    view_sink.add_observer(dashboard)
     with _report_end(page), dashboard:
         has_ended = run_query(
             stream,
@@ -396,6 +396,6 @@ def _summary(sink: ViewSink, dashboard: Dashboard) -> dict[str, Any]:
         "micro_batches": dashboard.batches,
         "rows": dashboard.rows,
         "last_batch": None if last is None else last.batch_id,
-        "bad_rows": 0 if last is None else last.letters_total,
+        "bad_rows": 0 if last is None else last.dead_letters_total,
         "views": dashboard.numbers(),
     }

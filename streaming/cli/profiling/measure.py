@@ -27,8 +27,8 @@ from streaming.state.store import Store
 
 __all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measure"]
 
-ENOUGH: Final = 1.0  # seconds
-MOST_PASSES: Final = 50
+MIN_PROFILE_S: Final = 1.0  # seconds
+MAX_PASSES: Final = 50
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def measure(
         sampling = None if parallel else executor
         with Profiler(perf_counter, sampling, hooks=hooks) as profiler:
             profiled = [do(tables) for tables in stream.steps]
-            while sum(profiled) < ENOUGH and len(profiled) < MOST_PASSES * len(stream.steps):
+            while sum(profiled) < MIN_PROFILE_S and len(profiled) < MAX_PASSES * len(stream.steps):
                 profiled += [do(tables) for tables in stream.steps]
     steps = len(profiled)
     return Profile(

@@ -19,8 +19,8 @@ from streaming.errors import EventsError
 __all__ = ["Stream", "generate_graph", "split_stream"]
 
 # Most rows of a relation that are streamed, as a share: something must be left to join with.
-STREAMED: Final = 0.5
-DEGREE: Final = 8
+MAX_STREAMED_SHARE: Final = 0.5
+EDGES_PER_NODE: Final = 8
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def generate_graph(rows: int, skew: float, seed: int) -> pa.Table:
     >>> generate_graph(100, 0.5, 1).num_rows
     100
     """
-    nodes = max(rows // DEGREE, 20)
+    nodes = max(rows // EDGES_PER_NODE, 20)
     generator = np.random.default_rng(seed)
     keys = np.empty(0, np.int64)
     while len(keys) < rows:
@@ -74,7 +74,7 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
         rows = table.num_rows
         order = np.random.default_rng(seed).permutation(rows)
         share = round(batch * rows / total) if total else 0
-        share = min(share, int(rows * STREAMED) // steps)
+        share = min(share, int(rows * MAX_STREAMED_SHARE) // steps)
         for number, step in enumerate(streamed):
             if share:
                 step[name] = table.take(order[number * share : (number + 1) * share])
@@ -85,10 +85,11 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
             "give more rows, a smaller --batch or fewer --steps"
         )
     back = [
-        {name: _weighted(table, -1) for name, table in step.items()} for step in reversed(streamed)
+        {name: _with_weight(table, -1) for name, table in step.items()}
+        for step in reversed(streamed)
     ]
     return Stream(load, [*streamed, *back])
 
 
-def _weighted(table: pa.Table, weight: int) -> pa.Table:
+def _with_weight(table: pa.Table, weight: int) -> pa.Table:
     return table.append_column("weight", pa.array(np.full(table.num_rows, weight, np.int64)))

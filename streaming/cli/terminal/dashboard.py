@@ -20,8 +20,8 @@ from circuits import Circuit
 from streaming.cli.terminal.display import amount, duration, milliseconds, plain_table, plural
 from streaming.cli.terminal.live_table import LiveTable
 from streaming.sink.metrics import BatchMetrics
-from streaming.sink.view_sink import Published
-from streaming.ui.history import mode_of
+from streaming.sink.observer import Published, SinkObserver
+from streaming.ui.history import output_mode_of
 from streaming.ui.row_texts import weights_of
 from streaming.ui.view_counts import ViewCounts
 
@@ -35,7 +35,7 @@ LOG_INTERVAL_S: Final = 2.0
 MAX_RECENT_BATCHES: Final = 60
 
 
-class Dashboard(LiveTable):
+class Dashboard(LiveTable, SinkObserver):
     """Shows a run.
 
     Args:
@@ -66,10 +66,10 @@ class Dashboard(LiveTable):
         self._begin_time, self._log_time = clock(), float("-inf")
         self.batches = self.rows = 0
 
-    def update(self, published: Published, metrics: BatchMetrics) -> None:
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Add a micro-batch."""
         for view, table in published.outputs.items():
-            mode = mode_of(table)
+            mode = output_mode_of(table)
             found = self._counts[view].take(
                 table,
                 weights_of(table),
@@ -94,7 +94,7 @@ class Dashboard(LiveTable):
         _, metrics = self._recent[-1]
         rows = sum(metrics.rows_in.values())
         views = ", ".join(f"{view} {self._current(view)}" for view in self._numbers)
-        bad = f"; {metrics.letters_total:,} bad rows" if metrics.letters_total else ""
+        bad = f"; {metrics.dead_letters_total:,} bad rows" if metrics.dead_letters_total else ""
         return (
             f"micro-batch {metrics.batch_id}: {plural(rows, 'row')} in "
             f"{milliseconds(metrics.seconds['all'])} ms; {views}{bad}"
@@ -109,7 +109,7 @@ class Dashboard(LiveTable):
             "rows_in": dict(metrics.rows_in),
             "seconds": metrics.seconds["all"],
             "views": self.numbers(),
-            "bad_rows": metrics.letters_total,
+            "bad_rows": metrics.dead_letters_total,
         }
 
     def log_summary(self) -> None:
@@ -169,8 +169,8 @@ class Dashboard(LiveTable):
         seconds = self._clock() - self._begin_time
         parts.append(f"{plural(self.rows, 'row')} in {duration(seconds)}")
         text = Text(" · ".join(parts), style="says")
-        if metrics.letters_total:
-            text.append(f" · {metrics.letters_total:,} bad rows", style="waits")
+        if metrics.dead_letters_total:
+            text.append(f" · {metrics.dead_letters_total:,} bad rows", style="waits")
         return text
 
     def _current(self, view: str) -> str:

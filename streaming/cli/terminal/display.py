@@ -61,7 +61,7 @@ THEME: Final = Theme(
         "progress.remaining": "dim",
     }
 )
-WIDE: Final = 140
+PIPE_WIDTH: Final = 140
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -70,7 +70,7 @@ def console(*, stderr: bool = False) -> Console:
     found = Console(stderr=stderr, theme=THEME, highlight=False, emoji=False)
     if found.is_terminal:
         return found
-    return Console(stderr=stderr, theme=THEME, highlight=False, emoji=False, width=WIDE)
+    return Console(stderr=stderr, theme=THEME, highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
 def plain_table(title: str | None = None) -> Table:

@@ -52,10 +52,10 @@ __all__ = ["FORMATS", "Logs", "check_format", "error_line", "utc"]
 FORMATS: Final = ("text", "json")
 PACKAGES: Final = ("streaming", "circuits", "dbsp_wcoj", "py.warnings")
 #: Loggers whose messages of level INFO are shown even without ``--verbose``.
-SHOWN: Final = ("streaming.cli", "streaming.sink.metrics")
+INFO_LOGGERS: Final = ("streaming.cli", "streaming.sink.metrics")
 LINE_WIDTH: Final = 10_000
 #: Seconds between two reads of Spark's log file.
-TAIL_SECONDS: Final = 0.5
+TAIL_INTERVAL_S: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -116,14 +116,14 @@ class Logs:
     def shown(self) -> Iterator[None]:
         """Write the records of ``PACKAGES`` and Python warnings while the context is open."""
         handler = _Handler(self)
-        levels = {name: logging.getLogger(name).level for name in (*PACKAGES, *SHOWN)}
+        levels = {name: logging.getLogger(name).level for name in (*PACKAGES, *INFO_LOGGERS)}
         logging.captureWarnings(True)
         try:
             for name in PACKAGES:
                 logger = logging.getLogger(name)
                 logger.addHandler(handler)
                 logger.setLevel(logging.DEBUG if self.verbose else logging.WARNING)
-            for name in SHOWN:
+            for name in INFO_LOGGERS:
                 logging.getLogger(name).setLevel(logging.DEBUG if self.verbose else logging.INFO)
             yield
         finally:
@@ -215,7 +215,7 @@ def _tell_lines(path: Path, done: threading.Event) -> None:
     """Log the lines appended to a file, until ``done`` is set; then read it one last time."""
     place, rest = 0, ""
     while True:
-        is_last = done.wait(TAIL_SECONDS)
+        is_last = done.wait(TAIL_INTERVAL_S)
         try:
             with path.open(errors="replace") as file:
                 file.seek(place)

@@ -1,9 +1,9 @@
 """Cell: one part of a stage's grid, an embedded circuit.
 
-What a cell reads is named and typed like the stage's relations (a join's by atom), columns by
-position: ``c0, c1, …``. What it gives out are the pieces of its operator that other stages and the
-views want, each a view of the cell's circuit, so that all of them are made of one state. The delta
-of a relation, or of a view, is the sum of what all cells give for it.
+The inputs of a cell are named and typed like the stage's relations (those of a join by atom), with
+columns named by position: ``c0, c1, …``. The outputs of a cell are the parts of its operator that
+other stages and the views read. Each is a view of the cell's circuit, so all of them are computed
+from one state. The delta of a relation, or of a view, is the sum of the outputs of all cells.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from streaming.distributed.planning.stages import SOURCE, Stage, StagePart, Stag
 
 __all__ = [
     "OPERATOR",
-    "added_up",
-    "constants",
-    "definition_of",
-    "feed_of",
-    "feeds_of",
-    "given_by",
+    "cell_spec",
+    "constants_spec",
+    "driver_spec",
+    "group_by_destination",
+    "parts_of_source",
     "schema_of",
+    "stage_input_spec",
 ]
 
 #: The view of a cell that is the stage's operator.
@@ -47,28 +47,28 @@ def schema_of(fields: Fields) -> pa.Schema:
     return pa.schema([pa.field(f"c{place}", f.type, f.nullable) for place, f in enumerate(fields)])
 
 
-def given_by(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
-    """The pieces that are made of a source, by what they add to, and a number.
+def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, StagePart]:
+    """The parts that are made of a source, by what they add to, and a number.
 
     >>> from streaming.distributed.planning.stages import Stages
-    >>> given_by(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
+    >>> parts_of_source(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
     {'view v 0': Piece(source='e', plan=Scan(relation='#source', fields=()))}
     """
     wanted = {
-        f"relation {relation.name}": relation.pieces
+        f"relation {relation.name}": relation.parts
         for stage in stages.stages
         for relation in stage.relations
     }
-    wanted |= {f"view {name}": pieces for name, pieces in stages.outputs.items()}
+    wanted |= {f"view {name}": parts for name, parts in stages.outputs.items()}
     return {
-        f"{name} {number}": piece
-        for name, pieces in wanted.items()
-        for number, piece in enumerate(pieces)
-        if piece.source == source
+        f"{name} {number}": part
+        for name, parts in wanted.items()
+        for number, part in enumerate(parts)
+        if part.source == source
     }
 
 
-def definition_of(
+def cell_spec(
     stage: Stage,
     stages: Stages,
     *,
@@ -77,13 +77,15 @@ def definition_of(
 ) -> CircuitSpec:
     """The circuit of a stage's cells.
 
-    The operator is a view of its own, which the pieces read: so it is one, with all its columns,
-    whichever of them a piece wants, and its state is that of the operator in the whole circuit.
+    The operator is a view of its own, which the parts read: so it is one, with all its columns,
+    whichever of them a part wants, and its state is that of the operator in the whole circuit.
     """
-    given = given_by(stages, stage.number)
-    plans = {OPERATOR: _numbered(stage.plan)}
+    given = parts_of_source(stages, stage.number)
+    plans = {OPERATOR: _rename_by_position(stage.plan)}
     operator = Scan(OPERATOR, plans[OPERATOR].fields)
-    plans |= {name: _numbered(over(piece.plan, operator)) for name, piece in given.items()}
+    plans |= {
+        name: _rename_by_position(rebase(part.plan, operator)) for name, part in given.items()
+    }
     relations = {relation.name: relation for relation in stage.relations}
     if stage.atoms:
         reads = {
@@ -97,27 +99,27 @@ def definition_of(
     return CircuitSpec(plans, schemas, options)
 
 
-def feed_of(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
-    """The circuit, without state, that makes the pieces of an input of the whole circuit."""
-    given = given_by(stages, name)
+def stage_input_spec(name: str, fields: Fields, stages: Stages) -> CircuitSpec:
+    """The circuit, without state, that makes the parts of an input of the whole circuit."""
+    given = parts_of_source(stages, name)
     scan = Scan(name, fields)
-    plans = {view: _numbered(over(piece.plan, scan)) for view, piece in given.items()}
+    plans = {view: _rename_by_position(rebase(part.plan, scan)) for view, part in given.items()}
     schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in fields])
     return CircuitSpec(plans, {name: schema}, CircuitOptions(outputs=tuple(given)))
 
 
-def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
-    """The driver's circuit: makes the pieces of all inputs, under their rules, and the constants.
+def driver_spec(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
+    """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
-    Its state is that of the rules, and the tables of codes.
+    Its state is that of the input options, and the dictionaries.
     """
     plans: dict[str, Plan] = {}
     for name, schema in definition.schemas.items():
         scan = Scan(name, Schema.of(name, schema).fields)
-        for view, piece in given_by(stages, name).items():
-            plans[view] = _numbered(over(piece.plan, scan))
-    for view, piece in given_by(stages, None).items():
-        plans[view] = _numbered(piece.plan)
+        for view, part in parts_of_source(stages, name).items():
+            plans[view] = _rename_by_position(rebase(part.plan, scan))
+    for view, part in parts_of_source(stages, None).items():
+        plans[view] = _rename_by_position(part.plan)
     return CircuitSpec(
         plans,
         definition.schemas,
@@ -129,29 +131,29 @@ def feeds_of(definition: CircuitSpec, stages: Stages) -> CircuitSpec:
     )
 
 
-def constants(stages: Stages) -> CircuitSpec:
-    """The circuit whose first step gives the constant pieces."""
-    given = given_by(stages, None)
-    plans = {view: _numbered(piece.plan) for view, piece in given.items()}
+def constants_spec(stages: Stages) -> CircuitSpec:
+    """Return the circuit whose first step outputs the constant parts."""
+    given = parts_of_source(stages, None)
+    plans = {view: _rename_by_position(part.plan) for view, part in given.items()}
     return CircuitSpec(plans, {}, CircuitOptions(outputs=tuple(given)))
 
 
-def _numbered(plan: Plan) -> Map:
-    """The plan with its columns named by their positions, as relations have them."""
+def _rename_by_position(plan: Plan) -> Map:
+    """Rename the columns of a plan by position, as in relations."""
     return Map(plan, columns(plan), tuple(f"c{place}" for place in range(len(plan.fields))))
 
 
-def over(plan: Plan, source: Plan) -> Plan:
-    """A linear plan over another source."""
+def rebase(plan: Plan, source: Plan) -> Plan:
+    """Replace the source of a linear plan."""
     if isinstance(plan, Scan) and plan.relation == SOURCE:
         return source
     if plan.is_linear and len(plan.inputs) == 1:
-        return plan.with_inputs([over(plan.inputs[0], source)])
+        return plan.with_inputs([rebase(plan.inputs[0], source)])
     return plan
 
 
-def added_up(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
-    """What a circuit gave out, by what it adds to: ``relation <name>`` or ``view <name>``."""
+def group_by_destination(given: Mapping[str, pa.Table]) -> dict[str, list[pa.Table]]:
+    """Group the outputs of a circuit by destination: ``relation <name>`` or ``view <name>``."""
     found: dict[str, list[pa.Table]] = {}
     for name, table in given.items():
         found.setdefault(name.rpartition(" ")[0], []).append(table)

@@ -1,18 +1,18 @@
-"""Held: what a worker of Spark keeps of the cells that it stepped last.
+"""Cache the circuits of the cells that a Spark worker stepped last.
 
 ::
 
-    circuit at the version that is asked for   ->   it goes on
-    else, of the files of that version         ->   those that were read before are not read again
+    the circuit is at the requested version   ->   it is used as it is
+    else                                      ->   load that version; files read before are reused
 
-Spark gives a cell's task to any worker, so one that has a cell is often a few versions behind.
-Files never change, so what it once read and found to be as it was written stays good, and it has to
-read what has come since: following a cell costs the change, as holding it does. Only planning the
-circuit's joins again costs a little, and the tables of its codes.
+Spark assigns a cell's task to any worker, so a worker with a cached cell is often a few versions
+behind. Files never change, so a file that was read and verified once stays valid, and only newer
+files are read: following a cell costs as much as its change, like keeping it. Only the joins of the
+circuit are planned again, and its dictionaries rebuilt, at a small cost.
 
-A circuit is known by the sealed manifest that it is at. An attempt of a task that was not chosen
-leaves it at a version that nobody names (codes are given in the order of rows, which attempts do
-not share), so it is never taken for the other one.
+A cached circuit is identified by the checksummed manifest of its version. An attempt of a task that
+was not committed leaves it at a version that no manifest names (codes are assigned in the order of
+rows, which differs between attempts), so it is never mistaken for another version.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import Final
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, of_cell
-from streaming.state.verified_files import Known, state_of
+from streaming.state.manifest import Manifest, read_cell_manifest
+from streaming.state.verified_files import Known, read_state
 
-__all__ = ["HELD", "ExecutorCache"]
+__all__ = ["CACHE", "ExecutorCache"]
 
-#: Cells that a worker keeps.
-MOST: Final = 64
+#: The maximum number of cells that a worker keeps.
+MAX_CELLS: Final = 64
 
 Key = tuple[str, int, int]
 
 
 @dataclass
 class _Cell:
-    """A cell: the circuit, the manifest that it is at, and what has been read of its files."""
+    """A cell: the circuit, the manifest of its version, and the verified parts of its files."""
 
     circuit: Circuit
     version: bytes
@@ -45,26 +45,26 @@ class _Cell:
 
 @dataclass
 class ExecutorCache:
-    """The cells of a worker, by state directory, stage and cell, those of last use last.
+    """The cells of a worker by state directory, stage and cell; the least recently used is first.
 
     Attributes:
-        most: How many are kept.
+        max_cells: The maximum number of cells.
     """
 
-    most: int = MOST
+    max_cells: int = MAX_CELLS
     _cells: dict[Key, _Cell] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def clear(self) -> None:
-        """Forget all cells; what is asked for next is read again."""
+        """Remove all cells; the next request reads its files again."""
         self._cells.clear()
 
     def take(
         self, key: Key, definition: CircuitSpec, files: Files, sealed: bytes | None
     ) -> tuple[Circuit, Known]:
-        """The circuit of a cell at a version, and what is known of its files; no longer held.
+        """Remove a cell from the cache; return its circuit at a version, and its verified files.
 
         Args:
             key: The state directory's id, the stage and the cell.
@@ -73,28 +73,28 @@ class ExecutorCache:
             sealed: The manifest of the version; None without state.
 
         Raises:
-            StateDamagedError: A file is not as it was written.
+            StateDamagedError: A file is damaged.
         """
-        held = self._cells.pop(key, None)
+        cell = self._cells.pop(key, None)
         if sealed is None:
             return Circuit(definition), {}
-        manifest = of_cell(sealed)
-        if held is None or held.circuit.fingerprint != manifest.fingerprint:
-            held = _Cell(Circuit(definition), b"", {})
-        if held.version != sealed:
-            held.circuit.load(state_of(files, manifest, held.known))
-        return held.circuit, held.known
+        manifest = read_cell_manifest(sealed)
+        if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
+            cell = _Cell(Circuit(definition), b"", {})
+        if cell.version != sealed:
+            cell.circuit.load(read_state(files, manifest, cell.known))
+        return cell.circuit, cell.known
 
     def keep(
         self, key: Key, circuit: Circuit, manifest: Manifest, sealed: bytes, known: Known
     ) -> None:
-        """Hold a circuit, at the version of a manifest, and what is known of its files."""
+        """Store a circuit at the version of a manifest, and its verified files."""
         for name in [name for name in known if name not in manifest.files]:
             del known[name]
         self._cells[key] = _Cell(circuit, sealed, known)
-        if len(self._cells) > self.most:
+        if len(self._cells) > self.max_cells:
             del self._cells[next(iter(self._cells))]
 
 
-#: Those of this worker.
-HELD: Final = ExecutorCache()
+#: The cache of this worker.
+CACHE: Final = ExecutorCache()

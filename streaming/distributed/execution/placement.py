@@ -1,7 +1,8 @@
-"""Placing: from rows to cells as `streaming.distributed.execution.routing` does it, in numpy.
+"""Assign rows to cells in numpy, exactly as `routing` does in Spark.
 
-For tools that move rows between grids without a session, and for simulations of thousands of cells.
-Both read the same `Grid` and hash alike, so a row has the same cells either way.
+Used for few rows, for tools that repartition state without a session, and for simulations of
+thousands of cells. Both implementations read the same `Grid` and use the same hash functions, so a
+row has the same cells either way.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import pyarrow as pa
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid import Grid
 
-__all__ = ["DIGITS", "PlacedRows", "hashed", "placed", "wanted"]
+__all__ = ["DIGIT_SEED", "PlacedRows", "find_cells", "hash_values", "place_rows"]
 
 Integers = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array | pa.ChunkedArray]
 
-#: Added to the number of a variable, for the hash function of its digits.
-DIGITS = 1 << 16
+#: Added to the number of a variable to seed the hash function of its digits.
+DIGIT_SEED = 1 << 16
 
 
 @dataclass(frozen=True)
 class PlacedRows:
-    """Rows in cells: ``rows[k]`` (its position) goes to ``cells[k]`` for the atoms ``roles[k]``.
+    """Pairs of row and cell: row ``rows[k]`` is in ``cells[k]`` for the atoms ``roles[k]``.
 
     Roles have a bit for each atom that reads the relation, in the order of the atoms.
     """
@@ -37,19 +38,17 @@ class PlacedRows:
     roles: Integers
 
 
-def hashed(values: Columns, variable: int) -> Integers:
-    """The hashes of values of a variable, by its number; several columns if it is hashed with
-    others.
-    """
+def hash_values(values: Columns, variable: int) -> Integers:
+    """Hash the values of a variable, given its number; several columns are hashed together."""
     return xxhash64(values, variable)
 
 
-def placed(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
-    """The cells of rows of a relation.
+def place_rows(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
+    """Find the cells of the rows of a relation.
 
     Args:
-        relation: As the atoms name it.
-        columns: All columns of it, in the order of the atoms' numbers; at least one.
+        relation: The name of the relation in the atoms.
+        columns: All of its columns, in the order of the atoms' numbers; at least one.
         grid: The cells.
 
     Returns:
@@ -59,7 +58,7 @@ def placed(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
         O(c log c) for c pairs of a row and a cell.
     """
     atoms = [n for n, atom in enumerate(grid.shares.atoms) if atom.relation == relation]
-    parts = [wanted(atom, columns, grid) for atom in atoms]
+    parts = [find_cells(atom, columns, grid) for atom in atoms]
     if len(parts) == 1:
         rows, cells = parts[0]
         return PlacedRows(rows, cells, np.ones(len(rows), np.int64))
@@ -68,17 +67,17 @@ def placed(relation: str, columns: Columns, grid: Grid) -> PlacedRows:
     roles = np.zeros(len(merged), np.int64)
     start = 0
     for bit, key in enumerate(keys):
-        roles[inverse[start : start + len(key)]] |= 1 << bit  # an atom wants a row once in a cell
+        roles[inverse[start : start + len(key)]] |= 1 << bit  # an atom reads a row once in a cell
         start += len(key)
     return PlacedRows(merged // grid.cells, merged % grid.cells, roles)
 
 
-def wanted(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:
-    """The positions of rows and the cells that want them for one atom, by rows."""
+def find_cells(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]:
+    """Find the cells of rows for one atom; return positions of rows and their cells, by rows."""
     shares, one = grid.shares, grid.shares.atoms[atom]
     rows = len(columns[0])
     home = np.zeros(rows, np.int64)
-    # For each row the number of its list of offsets, in the order in which they are made.
+    # For each row the number of its list of offsets, in the order of creation.
     choice = np.zeros(rows, np.int64)
     lists: list[list[int]] = [grid.offsets(one)]
     for name in one.columns:
@@ -86,7 +85,7 @@ def wanted(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]
         if share == 1:
             continue
         number = grid.numbers[name]
-        hashes = hashed([columns[column] for column in shares.columns(one, name)], number)
+        hashes = hash_values([columns[column] for column in shares.columns(one, name)], number)
         coordinate = hashes % share
         groups = grid.groups(name)
         kinds = np.zeros(rows, np.int64)
@@ -95,8 +94,8 @@ def wanted(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]
             mine = np.isin(hashes, np.array(heavy.hashes, np.int64))
             kinds[mine] = kind
             if heavy.parts[atom] > 1:
-                chosen = [_taken(column, mine) for column in columns]
-                digits = xxhash64(chosen, number + DIGITS, atom) % heavy.parts[atom]
+                chosen = [_filter(column, mine) for column in columns]
+                digits = xxhash64(chosen, number + DIGIT_SEED, atom) % heavy.parts[atom]
                 coordinate[mine] = digits * heavy.stride(atom)
             else:
                 coordinate[mine] = 0
@@ -113,5 +112,5 @@ def wanted(atom: int, columns: Columns, grid: Grid) -> tuple[Integers, Integers]
     return positions, np.repeat(home, sizes) + flat[np.repeat(firsts, sizes) + within]
 
 
-def _taken(column: pa.Array | pa.ChunkedArray, mask: npt.NDArray[np.bool_]) -> pa.Array:
+def _filter(column: pa.Array | pa.ChunkedArray, mask: npt.NDArray[np.bool_]) -> pa.Array:
     return column.filter(pa.array(mask))

@@ -26,11 +26,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from streaming.distributed.execution.placement import DIGITS
+from streaming.distributed.execution.placement import DIGIT_SEED
 from streaming.distributed.planning.grid import Grid, Heavy
 from streaming.distributed.planning.shares import JoinInput
 
-__all__ = ["CELL", "RELATION", "ROLES", "coordinate", "routed"]
+__all__ = ["CELL", "RELATION", "ROLES", "coordinate", "route_rows"]
 
 RELATION = "__relation"
 CELL = "__cell"
@@ -40,7 +40,7 @@ ROLES = "__roles"
 _ORDER = (("hash",), ("light", "group"), ("digit",))
 
 
-def routed(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Grid) -> DataFrame:
+def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Grid) -> DataFrame:
     """The rows of the relations of a stage, once for each cell that wants them.
 
     Args:
@@ -57,9 +57,9 @@ def routed(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Grid) 
     arrays: list[Column] = []
     bits: list[Column] = []
     for number, (relation, names) in enumerate(relations.items()):
-        values = [_comparable(f.col(name), types[name]) for name in names]
+        values = [_to_comparable(f.col(name), types[name]) for name in names]
         ways = [
-            _Way(grid, place, atom, values, f"__{number}_")
+            _AtomRouting(grid, place, atom, values, f"__{number}_")
             for place, atom in enumerate(grid.shares.atoms)
             if atom.relation == relation
         ]
@@ -93,11 +93,13 @@ def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Co
     """
     if parts == 1:
         return f.lit(0)
-    return f.pmod(f.xxhash64(_comparable(value, type), f.lit(variable)), f.lit(parts)).cast("int")
+    return f.pmod(f.xxhash64(_to_comparable(value, type), f.lit(variable)), f.lit(parts)).cast(
+        "int"
+    )
 
 
 @dataclass(frozen=True)
-class _Way:
+class _AtomRouting:
     """The way of a relation's rows to the cells that want them for one atom.
 
     Attributes:
@@ -197,7 +199,7 @@ class _Way:
         parts = heavy.parts[self.place]
         if parts == 1:
             return f.lit(0)
-        salts = f.lit(number + DIGITS), f.lit(self.place)
+        salts = f.lit(number + DIGIT_SEED), f.lit(self.place)
         return f.pmod(f.xxhash64(*self.values, *salts), f.lit(parts)).cast("int")
 
     def _chosen(self, name: str, cases: Sequence[Column], light: Column) -> Column:
@@ -222,7 +224,7 @@ def _numbers(values: Sequence[int]) -> Column:
     return f.expr(f"array({', '.join(map(str, values))})")
 
 
-def _comparable(value: Column, type: t.DataType) -> Column:
+def _to_comparable(value: Column, type: t.DataType) -> Column:
     """The value as the type of all values that it may be equal to."""
     if isinstance(type, t.IntegralType):
         return value.cast("bigint")

@@ -1,12 +1,12 @@
-"""Rows: those of all relations of a stage in one table on the wire, and a cell's in its relations.
+"""Pack the rows of all relations of a stage into one table, and unpack them in a cell.
 
 ::
 
     __relation | c0_0 c0_1 … of the first relation | c1_0 … of the second | weight
          0     |  7    8                           | NULL                 |  1
 
-One table is one job, and one consistent cut. Columns of other relations are NULL, which costs a bit
-each.
+One table is one job and one consistent cut. The columns of other relations are NULL, which costs
+one bit each.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from streaming.distributed.execution.cell import schema_of
-from streaming.distributed.execution.placement import Columns, PlacedRows, placed
+from streaming.distributed.execution.placement import Columns, PlacedRows, place_rows
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES
-from streaming.distributed.execution.transport import from_wire, to_wire, wire_type
+from streaming.distributed.execution.transport import decode_column, encode_column, transport_type
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Relation, Stage, atom_name
 
-__all__ = ["columns_of", "placed_here", "placed_rows", "split", "wide"]
+__all__ = ["columns_of", "pack_relations", "place_relation", "replicate_rows", "split_relations"]
 
 
 def columns_of(stage: Stage) -> dict[str, list[str]]:
-    """The names that the columns of each relation have in the one table."""
+    """The column names of each relation in the packed table."""
     return {
         relation.name: [_column(number, place) for place in range(len(relation.fields))]
         for number, relation in enumerate(stage.relations)
     }
 
 
-def wide(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
-    """Rows of all relations of a stage in one table.
+def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
+    """Pack the rows of all relations of a stage into one table.
 
     Args:
         stage: The stage.
-        tables: By relation, tables whose sum it is, columns by position, the last one the weight.
+        tables: By relation, tables that sum up to it; columns by position, the last is the weight.
     """
     fields = [pa.field(RELATION, pa.int32())]
     for number, relation in enumerate(stage.relations):
         fields += [
-            pa.field(_column(number, place), wire_type(field.type))
+            pa.field(_column(number, place), transport_type(field.type))
             for place, field in enumerate(relation.fields)
         ]
     schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
@@ -56,7 +56,7 @@ def wide(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
             if not table.num_rows:
                 continue
             own = {
-                _column(number, place): to_wire(table.column(place))
+                _column(number, place): encode_column(table.column(place))
                 for place in range(len(relation.fields))
             }
             own[WEIGHT] = table.column(WEIGHT)
@@ -69,45 +69,45 @@ def wide(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def placed_here(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
-    """The rows of `wide`, once for each cell that wants them, with `CELL` and `ROLES`.
+def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
+    """Replicate packed rows once for each of their cells, with `CELL` and `ROLES`.
 
-    What `streaming.distributed.execution.routing.routed` does on executors, for few rows.
+    Does in the driver, for few rows, what `routing.route_rows` does on executors.
     """
     parts = []
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
         own = rows.filter(pa.array(numbers == number))
-        places = placed_rows(relation, [own.column(name) for name in names], grid, own.num_rows)
+        places = place_relation(relation, [own.column(name) for name in names], grid, own.num_rows)
         taken = own.take(pa.array(places.rows))
         taken = taken.append_column(CELL, pa.array(places.cells, pa.int32()))
         parts.append(taken.append_column(ROLES, pa.array(places.roles, pa.int32())))
     return pa.concat_tables(parts)
 
 
-def placed_rows(relation: str, columns: Columns, grid: Grid, rows: int) -> PlacedRows:
-    """The cells of rows of a relation, which may have no columns: then all cells want them.
+def place_relation(relation: str, columns: Columns, grid: Grid, rows: int) -> PlacedRows:
+    """Find the cells of the rows of a relation; without columns, all cells receive them.
 
     Args:
-        relation: As the grid's atoms name it.
-        columns: All of its columns on the wire.
+        relation: The name of the relation in the grid's atoms.
+        columns: All of its columns, in transport encoding.
         grid: The cells.
-        rows: How many rows.
+        rows: The number of rows.
     """
     if columns:
-        return placed(relation, columns, grid)
+        return place_rows(relation, columns, grid)
     readers = sum(atom.relation == relation for atom in grid.shares.atoms)
     positions = np.repeat(np.arange(rows), grid.cells)
     roles = np.full(len(positions), (1 << readers) - 1)
     return PlacedRows(positions, np.tile(np.arange(grid.cells), rows), roles)
 
 
-def split(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
+def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
     """The rows of a cell as its circuit takes them: by relation, and of a join by atom.
 
     Args:
         stage: The stage.
-        rows: Columns of `wide`, and `ROLES`.
+        rows: Columns of `pack_relations`, and `ROLES`.
     """
     tables = {}
     for number, relation in enumerate(stage.relations):
@@ -131,7 +131,7 @@ def _column(relation: int, place: int) -> str:
 
 def _narrow(relation: Relation, number: int, rows: pa.Table) -> pa.Table:
     columns = [
-        from_wire(rows.column(_column(number, place)), field.type)
+        decode_column(rows.column(_column(number, place)), field.type)
         for place, field in enumerate(relation.fields)
     ]
     return pa.table([*columns, rows.column(WEIGHT)], [*schema_of(relation.fields).names, WEIGHT])

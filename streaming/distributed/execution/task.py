@@ -1,14 +1,15 @@
-"""Task: the steps of some cells of a stage on an executor, in the order rows -> files -> deltas.
+"""Task: the steps of some cells of a stage on an executor: rows in, files and deltas out.
 
-A cell's step begins at the version that the driver names, its sealed manifest of the micro-batch
-before. The circuit is taken from this worker's memory if it is at just that version, else loaded
-from the files, which are mapped (`streaming.distributed.execution.executor_cache`); which of the
-two it was changes nothing. New files have names that no other attempt has, and are nothing until
-the driver's manifest names them: so a task may be tried again, run twice or be evaluated twice, and
-all attempts but one leave rubbish that is swept when the directory is opened next.
+A cell's step starts from the version that the driver names: its checksummed manifest of the
+previous micro-batch. The circuit is taken from this worker's memory if it is at exactly that
+version; otherwise it is loaded from the memory-mapped files
+(`streaming.distributed.execution.executor_cache`). The result is the same. New files have names
+that no other attempt uses, and are not part of the state until the driver's manifest names them.
+Therefore a task may be retried, run twice or be evaluated twice; the files of all other attempts
+are removed when the directory is opened next.
 
-An error that the engine raises on purpose would be the same at every attempt, so it is not Spark's
-to try again: it is said to the driver, which raises it.
+An error that the engine raises on purpose would occur in every attempt, so Spark must not retry it:
+the task returns it to the driver, which raises it.
 """
 
 from __future__ import annotations
@@ -26,47 +27,47 @@ from pyspark import TaskContext
 
 from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj.errors import DbspWcojError
-from streaming.distributed.execution.executor_cache import HELD
+from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.execution.routing import CELL
-from streaming.distributed.execution.stage_rows import split
+from streaming.distributed.execution.stage_rows import split_relations
 from streaming.distributed.planning.stages import Stage
-from streaming.distributed.task_errors import text_of_error
+from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
 from streaming.state.files import Files
-from streaming.state.manifest import of_cell
+from streaming.state.manifest import read_cell_manifest
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
 
 __all__ = [
     "ERROR",
     "MANIFEST",
-    "SAID",
+    "RESULT_SCHEMA",
     "CellStep",
     "StagePlan",
     "StageTask",
     "StageWork",
-    "read",
-    "written",
+    "read_table",
+    "write_table",
 ]
 
-#: What tasks give back: of each cell its new manifest, and its pieces; or an error.
-SAID: Final = "cell int, name string, content binary"
+#: The rows that tasks return: for each cell its new manifest and its outputs, or an error.
+RESULT_SCHEMA: Final = "cell int, name string, content binary"
 MANIFEST: Final = ""
 ERROR: Final = "!"
-Said = list[tuple[int, str, bytes]]
+ResultRows = list[tuple[int, str, bytes]]
 _BYTES: Final = pa.binary()
 
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What the tasks of a stage are told that is the same in every micro-batch.
+    """The part of a stage's tasks that is the same in every micro-batch.
 
     Attributes:
         files: The state directory, shared by driver and executors.
-        state_id: Its id.
+        state_id: The id of the state directory.
         stage: The stage.
         definition: The circuit of its cells.
-        cells: How many there are.
+        cells: The number of cells.
     """
 
     files: Files
@@ -78,15 +79,15 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class StageWork:
-    """What the tasks of a stage do in a micro-batch.
+    """The work of a stage in one micro-batch.
 
     Attributes:
         files: The state directory, shared by driver and executors.
-        state_id: Its id.
+        state_id: The id of the state directory.
         stage: The number of the stage.
         definition: The circuit of its cells.
         batch_id: The micro-batch.
-        before: The sealed manifests of the cells that have a state.
+        before: The checksummed manifests of the cells that have a state.
     """
 
     files: Files
@@ -97,17 +98,16 @@ class StageWork:
     before: Mapping[int, bytes] = field(default_factory=dict)
 
     def step(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
-        """The step of one cell; its files are written and synced.
+        """Step one cell, and write and sync its files.
 
         Raises:
-            DbspWcojError: As `circuits.Circuit.prepare`, and of files that are not as they were
-                written.
-            OSError: The file system refused.
+            DbspWcojError: As `circuits.Circuit.prepare`, and for damaged files.
+            OSError: The file system failed.
         """
         before = self.before.get(cell)
         key = (self.state_id, self.stage, cell)
-        circuit, known = HELD.take(key, self.definition, self.files, before)
-        last = None if before is None else of_cell(before)
+        circuit, known = CACHE.take(key, self.definition, self.files, before)
+        last = None if before is None else read_cell_manifest(before)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{self.stage}.{cell}"
         writer = Writer(self.files, last, stem)
@@ -123,18 +123,18 @@ class StageWork:
             writer.undo()
             raise
         step.commit()
-        HELD.keep(key, circuit, manifest, sealed, known)
+        CACHE.keep(key, circuit, manifest, sealed, known)
         return CellStep(cell, sealed, step.outputs)
 
 
 @dataclass(frozen=True)
 class CellStep:
-    """What a cell's step came to.
+    """The result of a cell's step.
 
     Attributes:
-        cell: The cell.
+        cell: The number of the cell.
         manifest: Its version after the step.
-        outputs: The pieces that it gives.
+        outputs: The deltas of its views.
     """
 
     cell: int
@@ -142,21 +142,21 @@ class CellStep:
     outputs: Mapping[str, pa.Table]
 
     @property
-    def said(self) -> Said:
-        """The same, for the driver."""
-        given = {name: written(out) for name, out in self.outputs.items() if out.num_rows}
+    def result_rows(self) -> ResultRows:
+        """The rows that the task returns to the driver."""
+        given = {name: write_table(out) for name, out in self.outputs.items() if out.num_rows}
         return [(self.cell, name, one) for name, one in ({MANIFEST: self.manifest} | given).items()]
 
 
 @dataclass(frozen=True)
 class StageTask:
-    """The function of one task: rows of its cells in, what they say out.
+    """The function of one task: rows of its cells in, result rows out.
 
     Attributes:
-        plan: What is the same in every micro-batch.
+        plan: The part that is the same in every micro-batch.
         batch_id: The micro-batch.
         before: As `StageWork.before`.
-        tasks: How many tasks there are; the cells of the k-th have numbers that leave k.
+        tasks: The number of tasks; task k steps the cells whose number modulo it is k.
     """
 
     plan: StagePlan
@@ -165,7 +165,7 @@ class StageTask:
     tasks: int
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Step the cells of this task, for rows that Spark has routed."""
+        """Step the cells of this task on rows that Spark has routed."""
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
@@ -173,22 +173,22 @@ class StageTask:
         table = pa.Table.from_batches(got) if got else None
         if table is not None:
             self._check(table, number)
-        for said in self._stepped(number, table):
+        for said in self._step_cells(number, table):
             cells, names, contents = zip(*said, strict=True)
             columns = [pa.array(cells, pa.int32()), pa.array(names), pa.array(contents, _BYTES)]
             yield pa.record_batch(columns, ["cell", "name", "content"])
 
-    def run_here(self, parts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str, bytes]]:
-        """Step the cells of some tasks, for rows that the driver has placed.
+    def run_placed(self, parts: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, str, bytes]]:
+        """Step the cells of some tasks on rows that the driver has placed.
 
         Args:
-            parts: The number of a task, and its rows with `CELL`, as `written` makes them.
+            parts: The number of a task, and its rows with `CELL`, as `write_table` makes them.
         """
         for number, content in parts:
-            for said in self._stepped(number, read(content)):
+            for said in self._step_cells(number, read_table(content)):
                 yield from said
 
-    def _stepped(self, number: int, table: pa.Table | None) -> Iterator[Said]:
+    def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
         _freeze()
         plan = self.plan
         work = StageWork(
@@ -204,13 +204,15 @@ class StageTask:
             if (rows is None or not rows.num_rows) and cell in self.before:
                 continue
             try:
-                yield work.step(cell, {} if rows is None else split(plan.stage, rows)).said
+                yield work.step(
+                    cell, {} if rows is None else split_relations(plan.stage, rows)
+                ).result_rows
             except DbspWcojError as error:
-                yield [(cell, ERROR, text_of_error(error))]
+                yield [(cell, ERROR, format_error(error))]
                 return
 
     def _check(self, table: pa.Table, number: int) -> None:
-        """No row may be left over because Spark put it elsewhere."""
+        """Check that Spark has sent each row to the task of its cell."""
         for cell in pc.unique(table.column(CELL)).to_pylist():
             if cell % self.tasks != number:
                 raise StreamingError(
@@ -221,19 +223,19 @@ class StageTask:
 
 @cache
 def _freeze() -> None:
-    """Once in a worker: the daemon collects after every task, and need not look at modules."""
+    """Exclude modules from garbage collection, which runs after every task; once per worker."""
     gc.collect()
     gc.freeze()
 
 
-def written(table: pa.Table) -> bytes:
-    """A table as bytes; `read` is the way back."""
+def write_table(table: pa.Table) -> bytes:
+    """Serialize a table; `read_table` is the inverse."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
 
 
-def read(content: bytes) -> pa.Table:
-    """What `written` wrote."""
+def read_table(content: bytes) -> pa.Table:
+    """Deserialize a table of `write_table`."""
     return pa.ipc.open_stream(content).read_all()

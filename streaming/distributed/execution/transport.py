@@ -1,4 +1,4 @@
-"""Wire: columns on their way to cells and back, in the three types that nothing on it changes.
+"""Encode columns for transport between driver and cells, in three types that Spark preserves.
 
 ::
 
@@ -6,10 +6,10 @@
     texts, wider decimals           ->   string
     binaries                        ->   binary
 
-Spark has no column for a uint64, a time or a nanosecond, and rounds or refuses them. What the
-engine calls equal, it compares by code (`circuits.types.codecs.codec`), so codes are sent where
-they do not depend on a table: then equal values are equal on the wire, whatever their types, -0.0
-and 0.0 too.
+Spark has no column type for a uint64, a time or a nanosecond, and rounds or refuses such values.
+The engine compares values by code (`circuits.types.codecs.codec`). Where a code does not depend on
+a dictionary, the code itself is sent: then equal values are equal in transport encoding, whatever
+their types, including -0.0 and 0.0.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from circuits.types.codecs.arrow_buffers import plain
 from circuits.types.codecs.codec import NULL, Codecs
 from streaming.targets.column_types import plain_type
 
-__all__ = ["from_wire", "to_wire", "wire_type"]
+__all__ = ["decode_column", "encode_column", "transport_type"]
 
 
-def wire_type(type: pa.DataType) -> pa.DataType:
-    """What a column of a type is on the wire.
+def transport_type(type: pa.DataType) -> pa.DataType:
+    """Return the transport type of a column type.
 
-    >>> [str(wire_type(type)) for type in (pa.uint8(), pa.time64("ns"), pa.large_string())]
+    >>> [str(transport_type(type)) for type in (pa.uint8(), pa.time64("ns"), pa.large_string())]
     ['int64', 'int64', 'string']
     """
     if Codecs().codec(type).ordered:
@@ -40,27 +40,27 @@ def wire_type(type: pa.DataType) -> pa.DataType:
     return pa.binary() if family is Family.BINARY else pa.string()
 
 
-def to_wire(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as it is sent; one that is on the wire stays as it is.
+def encode_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Encode a column; an encoded column is returned unchanged.
 
-    >>> to_wire(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
+    >>> encode_column(pa.chunked_array([pa.array([2**64 - 2], pa.uint64())])).to_pylist()
     [9223372036854775807]
     """
-    if column.type == pa.int64():  # the value that is NULL's code is that of no row
+    if column.type == pa.int64():  # no row has the value that is the code of NULL
         column = pc.fill_null(column, int(NULL)) if column.null_count else column
         return pa.chunked_array([column]) if isinstance(column, pa.Array) else column
-    wire = wire_type(column.type)
-    if wire == pa.int64():
+    encoded = transport_type(column.type)
+    if encoded == pa.int64():
         return pa.chunked_array([pa.array(Codecs().codec(column.type).encode(column))])
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    return pa.chunked_array([plain(chunk).cast(wire) for chunk in chunks], wire)
+    return pa.chunked_array([plain(chunk).cast(encoded) for chunk in chunks], encoded)
 
 
-def from_wire(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
-    """A column of a type as it was before `to_wire`.
+def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+    """Decode a column of the given type; the inverse of `encode_column`.
 
-    >>> sent = to_wire(pa.chunked_array([pa.array([None, 5], pa.timestamp("ns"))]))
-    >>> from_wire(sent, pa.timestamp("ns")).cast(pa.int64()).to_pylist()
+    >>> sent = encode_column(pa.chunked_array([pa.array([None, 5], pa.timestamp("ns"))]))
+    >>> decode_column(sent, pa.timestamp("ns")).cast(pa.int64()).to_pylist()
     [None, 5]
     """
     if column.type == pa.int64():

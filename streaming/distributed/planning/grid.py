@@ -51,7 +51,7 @@ class Heavy:
     Attributes:
         variable: The variable.
         parts: For each atom of the join into how many parts its rows with these values are split.
-        hashes: The values' hashes (`streaming.distributed.execution.placement.hashed`).
+        hashes: The values' hashes (`streaming.distributed.execution.placement.hash_values`).
         names: The values as texts, for people.
         rows: For each atom which part of its rows has these values, as far as that is known.
     """

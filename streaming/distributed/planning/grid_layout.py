@@ -1,7 +1,8 @@
-"""Layout: the grids of all stages, and the same in the words of a manifest.
+"""The grids of all stages, and their form in a manifest.
 
-Rows that come later must find the cells where the earlier ones are, so the grids that a state was
-made with are part of it, and what this version would choose counts only for a new one.
+Later rows must reach the cells that hold the earlier rows. Therefore the grids that a state was
+created with are part of it, and the choice of this version of the library counts only for a new
+state.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ __all__ = ["GridLayout"]
 
 @dataclass(frozen=True)
 class GridLayout:
-    """How rows find their cells.
+    """The assignment of rows to cells.
 
     Attributes:
-        cells: How many a stage may have.
-        grids: Of each stage.
+        cells: The maximum number of cells of a stage.
+        grids: The grid of each stage.
     """
 
     cells: int
     grids: tuple[Grid, ...]
 
     @staticmethod
-    def chosen(stages: Stages, cells: int) -> GridLayout:
-        """The grids for relations of which nothing is known.
+    def default(stages: Stages, cells: int) -> GridLayout:
+        """Return the grids for relations without statistics.
 
         Raises:
             StreamingError: ``cells`` is less than 1, or a join has too many variables for them.
@@ -41,27 +42,27 @@ class GridLayout:
 
     @cached_property
     def body(self) -> list[Any]:
-        """The grids as JSON has them."""
+        """The grids as JSON values."""
         return [grid.to_json() for grid in self.grids]
 
     @staticmethod
     def of(body: Any, stages: Stages, cells: int) -> GridLayout:
-        """What ``body`` says.
+        """Return the layout of a JSON value.
 
         Raises:
-            StateMismatchError: It is of other stages.
+            StateMismatchError: The layout belongs to other stages.
         """
         try:
             grids = []
-            for stage, said in zip(stages.stages, body, strict=True):
-                grid = Grid.of_json(said)
+            for stage, values in zip(stages.stages, body, strict=True):
+                grid = Grid.of_json(values)
                 found = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
                 if found != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
                     raise ValueError(f"stage {stage.number} has other atoms")
                 grids.append(grid)
         except (KeyError, TypeError, ValueError) as error:
             raise StateMismatchError(
-                f"the cells of the state are those of other stages ({error}): use the version that "
+                f"the cells of the state belong to other stages ({error}): use the version that "
                 "wrote it, or delete the state directory together with the checkpoint to start "
                 "again"
             ) from error

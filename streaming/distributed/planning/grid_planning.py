@@ -1,14 +1,14 @@
-"""Planning: the grid of a stage, by what is known of its relations.
+"""Choose the grid of a stage from the known statistics of its relations.
 
-Of nothing known, all relations are taken to be alike and all values even. Sizes and rates decide
-the shares (`streaming.distributed.planning.shares.weighed`); counts of values decide which are
-spread (`streaming.distributed.planning.skew`). Counts come from where the rows are: from tables
-(`counts_of_tables`), or from the arrangements of cells, which have them in their first level
-(`counts_of_cells`). Few rows tell little (`known_grid`): sizes count only where all relations have
-some, and values of those that do not are taken to be even.
+Without statistics, all relations count as equally large and all values as equally frequent. Sizes
+and rates decide the shares (`shares.weigh_atoms`); counts of values decide which values are spread
+(`streaming.distributed.planning.skew`). Counts come from tables (`count_in_tables`) or from the
+arrangements of cells, which store them in their first level (`count_in_cells`). A few rows are a
+poor sample (`grid_from_counts`): sizes count only if all relations have enough rows, and the values
+of a relation with too few rows count as equally frequent.
 
-A stage that groups by keys has one coordinate, the hash of all of them; its groups cannot be
-spread, for each has one answer.
+A stage that groups by keys has one coordinate, the hash of all keys. Its groups cannot be spread,
+because each group has one result.
 """
 
 from __future__ import annotations
@@ -28,29 +28,35 @@ from circuits.state.circuit_state import State, codecs_of
 from circuits.state.registry import relation_trace
 from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, Shares, shares_of, weighed
-from streaming.distributed.planning.skew import COUNTED, Counts, added, counts_of, heavy_values
+from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares, weigh_atoms
+from streaming.distributed.planning.skew import (
+    MAX_COUNTED_VALUES,
+    Counts,
+    add_counts,
+    count_values,
+    heavy_values,
+)
 from streaming.distributed.planning.stages import Stage
 
 __all__ = [
-    "ENOUGH",
+    "MIN_KNOWN_ROWS",
     "KnownCounts",
     "atoms_of",
-    "counts_of_cells",
-    "counts_of_tables",
-    "known_grid",
+    "count_in_cells",
+    "count_in_tables",
+    "grid_from_counts",
     "stage_grid",
 ]
 
-#: So many rows of a relation say what it is like.
-ENOUGH: Final = 1000
+#: Rows of a relation from which its statistics are used.
+MIN_KNOWN_ROWS: Final = 1000
 
 #: Counts of values by the number of an atom and the name of a variable.
 KnownCounts = Mapping[tuple[int, str], Counts]
 
 
 def atoms_of(stage: Stage) -> tuple[JoinInput, ...]:
-    """The atoms whose rows find their cells: those of a join, or the one relation with its keys."""
+    """The atoms that rows are routed for: those of a join, or the one relation with its keys."""
     if stage.atoms:
         return stage.atoms
     (relation,) = stage.relations
@@ -66,11 +72,11 @@ def stage_grid(
     rates: Mapping[str, float] | None = None,
     counts: KnownCounts | None = None,
 ) -> Grid:
-    """The grid of a stage.
+    """Choose the grid of a stage.
 
     Args:
         stage: The stage.
-        cells: How many cells it may have.
+        cells: The maximum number of cells.
         sizes: Rows of the stage's relations, by name, if known; else those of ``counts``.
         rates: Rows of them that change in a step, if known.
         counts: Counts of values, if known; without them no value is spread.
@@ -78,41 +84,41 @@ def stage_grid(
     atoms = atoms_of(stage)
     if sizes is None and counts:
         sizes = {atoms[place].relation: float(one.total) for (place, _), one in counts.items()}
-    shares = shares_of(weighed(atoms, sizes=sizes, rates=rates), cells)
+    shares = choose_shares(weigh_atoms(atoms, sizes=sizes, rates=rates), cells)
     if not stage.atoms or not counts:
         return Grid(shares)
     # One count for the variables that are hashed together, under the name of the first.
     return Grid(shares, heavy_values(shares, counts))
 
 
-def known_grid(
+def grid_from_counts(
     stage: Stage, cells: int, counts: KnownCounts, *, rates: Mapping[str, float] | None = None
 ) -> Grid:
-    """The grid of a stage by the counts of what has come so far.
+    """Choose the grid of a stage from the counts of the rows so far.
 
-    A relation that has little yet may have much later, so as long as there is one all count alike;
-    values that are heavy in the others are spread all the same.
+    A relation that is small now may grow later. As long as there is one, all relations count as
+    equally large; heavy values of the others are spread nevertheless.
 
     Args:
         stage: The stage.
-        cells: How many cells it may have.
-        counts: As `counts_of_tables` gives them.
+        cells: The maximum number of cells.
+        counts: As `count_in_tables` gives them.
         rates: Rows of its relations that change in a step, if known.
     """
     atoms = atoms_of(stage)
-    told = {key: one for key, one in counts.items() if one.total >= ENOUGH}
+    told = {key: one for key, one in counts.items() if one.total >= MIN_KNOWN_ROWS}
     if len({place for place, _ in told}) == len({p for p, a in enumerate(atoms) if a.columns}):
         return stage_grid(stage, cells, rates=rates, counts=told)
     alike = dict.fromkeys((atom.relation for atom in atoms), 1.0)
     return stage_grid(stage, cells, sizes=alike, rates=rates, counts=told)
 
 
-def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
-    """The counts of a join's values, by the tables of its relations.
+def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[int, str], Counts]:
+    """Count the values of a join in the tables of its relations.
 
     Args:
-        stage: A join; of other stages there is nothing to count.
-        tables: Rows by relation, each row once; further columns are not looked at.
+        stage: A join; other stages have no values to count.
+        tables: Rows by relation, each row once; further columns are ignored.
     """
     shares = Shares(stage.atoms, dict.fromkeys(_names(stage.atoms), 1))
     wanted = {
@@ -122,25 +128,25 @@ def counts_of_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple
         if atom.relation in tables
     }
     found = {
-        (relation, columns): counts_of([tables[relation].column(column) for column in columns])
+        (relation, columns): count_values([tables[relation].column(column) for column in columns])
         for relation, columns in dict.fromkeys(wanted.values())
     }
     return {key: found[counted] for key, counted in wanted.items()}
 
 
-def counts_of_cells(
+def count_in_cells(
     stage: Stage, definition: CircuitSpec, states: Iterable[State], grid: Grid
 ) -> dict[tuple[int, str], Counts]:
-    """The counts of a join's values, by the arrangements of its cells.
+    """Count the values of a join in the arrangements of its cells.
 
-    Rows that several runs have, and those that have been deleted and are not merged yet, count as
-    often. Rows that several cells keep are counted once on average.
+    A row counts once for each run that has it, also if it has been deleted and not merged yet. Rows
+    that several cells keep are counted once on average.
 
     Args:
-        stage: A join; of other stages there is nothing to count.
+        stage: A join; other stages have no values to count.
         definition: The circuit of its cells.
         states: The states of all of its cells.
-        grid: The grid that they have.
+        grid: The grid of the cells.
 
     Complexity:
         O(values) for a column that an arrangement begins with, else O(rows).
@@ -164,11 +170,11 @@ def counts_of_cells(
                     for type, one in zip(types, codes, strict=True)
                 )
                 found.setdefault((place, name), []).append(Counts(values, rows, total))
-    return {key: _once(added(parts), *key, grid) for key, parts in found.items()}
+    return {key: _once(add_counts(parts), *key, grid) for key, parts in found.items()}
 
 
 def _once(counts: Counts, place: int, name: str, grid: Grid) -> Counts:
-    """Counts over all cells, divided by how many cells keep a row."""
+    """Divide the counts over all cells by the number of cells that keep a row."""
     copies = grid.shares.replication(grid.shares.atoms[place])
     return replace(counts, rows=-(-counts.rows // copies), total=-(-counts.total // copies))
 
@@ -176,7 +182,7 @@ def _once(counts: Counts, place: int, name: str, grid: Grid) -> Counts:
 def _codes(
     arrangements: Mapping[tuple[int, ...], Sequence[Run]], columns: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """The codes of the most frequent values, how many rows have them, and all rows."""
+    """The codes of the most frequent values, their row counts, and the number of all rows."""
     begun = [order for order in arrangements if order[:1] == columns]
     order = next(iter(begun or arrangements), None)
     runs = [] if order is None else arrangements[order]
@@ -194,7 +200,7 @@ def _codes(
             rows.append(np.ones(run.rows, np.int64))
     merged, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
     summed = np.bincount(inverse.ravel(), np.concatenate(rows), merged.shape[1]).astype(np.int64)
-    most = np.argsort(-summed, kind="stable")[:COUNTED]
+    most = np.argsort(-summed, kind="stable")[:MAX_COUNTED_VALUES]
     return merged[:, most], summed[most], int(summed.sum())
 
 

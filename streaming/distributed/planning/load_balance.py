@@ -1,22 +1,24 @@
-"""Evenness: how full the cells of a stage are, and another grid for a join that has become uneven.
+"""Load balance: detect joins whose cells have become uneven, and repartition them.
 
 ::
 
-    load of a cell    the rows that it keeps, by its manifest
-    uneven            the fullest cell has more than UNEVEN times the mean
-    evened            values counted in the cells' arrangements -> another grid -> the rows move
+    load of a cell    the rows that it keeps, from its manifest
+    uneven            the fullest cell has more than MAX_LOAD_RATIO times the mean
+    rebalance         count the values in the cells' arrangements -> another grid -> move the rows
 
-A grid is chosen by what came first (`streaming.distributed.planning.grid_planning.known_grid`), and
-what comes later may have other heavy values. So before a micro-batch the loads are looked at, which
-the driver knows anyway, and where a join is uneven the values of its arrangements are counted; rows
-that have changed since weigh as much as all that are kept. If that gives another grid, the rows of
-the stage move to it (`streaming.distributed.stage_cells`), new files beside the old ones, and grid
-and cells become the state with the micro-batch's commit; a crash before that has changed nothing.
-That costs what the stage keeps, so it is looked at again when rows have doubled, and beyond
-`MOST_MOVED` bytes it is left to who can stop the query (`streaming.distributed.rescaling`).
+A grid is chosen from the first rows (`grid_planning.grid_from_counts`), and later rows may have
+other heavy values. Before each micro-batch the driver compares the loads, which it knows anyway. If
+a join is uneven, it counts the values in the arrangements; the rows that have changed since weigh
+as much as all rows that are kept. If the counts give another grid, the rows of the stage are
+repartitioned (`streaming.distributed.stage_cells`) into new files beside the old ones. Grid and
+cells become the state with the commit of the micro-batch; a crash before that changes nothing.
 
-The way not taken is to move only the rows of values that became heavy: it needs a second kind of
-exchange between cells, and saves little where looking doubles in distance.
+Repartitioning costs time in proportion to the rows of the stage. Therefore a stage is examined
+again only when its rows have doubled, and a stage with more than `MAX_MOVED_BYTES` is left to
+`streaming.distributed.rescaling`, which needs a stopped query.
+
+Alternatives considered: moving only the rows of the values that became heavy. It needs a second
+kind of exchange between cells, and saves little, because examinations become rarer and rarer.
 """
 
 from __future__ import annotations
@@ -32,41 +34,41 @@ import pyarrow as pa
 
 from circuits.state.migration import OperatorState
 from streaming.distributed.execution.routing import RELATION
-from streaming.distributed.migration import relations_of
+from streaming.distributed.migration import merge_relations
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
-    counts_of_cells,
-    counts_of_tables,
-    known_grid,
+    count_in_cells,
+    count_in_tables,
+    grid_from_counts,
 )
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.manifest import of_cell
-from streaming.state.verified_files import state_of
+from streaming.state.manifest import read_cell_manifest
+from streaming.state.verified_files import read_state
 
-__all__ = ["LoadBalance", "loads_of"]
+__all__ = ["LoadBalance", "count_loads"]
 
-#: Of the mean, the load of the fullest cell from which on another grid is looked for.
-UNEVEN: Final = 1.3
-#: Rows of the mean cell below which nothing is uneven but by chance.
-LEAST: Final = 100
-#: Bytes of state up to which a stage is moved while the query runs.
-MOST_MOVED: Final = 1 << 30
+#: The load of the fullest cell, relative to the mean, above which another grid is sought.
+MAX_LOAD_RATIO: Final = 1.3
+#: Mean rows of a cell below which a difference is chance.
+MIN_MEAN_ROWS: Final = 100
+#: The largest state of a stage that is repartitioned while the query runs.
+MAX_MOVED_BYTES: Final = 1 << 30
 
 log = logging.getLogger(__name__)
 
 Manifests = Mapping[int, bytes]
 
 
-def loads_of(stage: Stage, manifests: Manifests) -> list[int]:
-    """The rows that each cell of a stage keeps, in one column order each, by the cells' numbers.
+def count_loads(stage: Stage, manifests: Manifests) -> list[int]:
+    """Count the rows of each cell of a stage, each in one column order, by cell number.
 
-    Of a join those of its atoms. Rows that were deleted and are not merged away yet count, too.
+    For a join these are the rows of its atoms. Rows that are deleted and not merged yet count, too.
     """
     return [
         sum(
             max(sum(placed.rows for placed in run) for run in orders.values())
-            for name, orders in of_cell(manifests[cell]).traces.items()
+            for name, orders in read_cell_manifest(manifests[cell]).traces.items()
             if orders and (not stage.atoms or name.startswith("relation "))
         )
         for cell in sorted(manifests)
@@ -75,74 +77,79 @@ def loads_of(stage: Stage, manifests: Manifests) -> list[int]:
 
 @dataclass
 class LoadBalance:
-    """Looks after the joins of one circuit.
+    """Balances the load of the joins of one circuit.
 
     Attributes:
-        changed: By relation how many rows have come since the state began or was taken up.
-        looked: By stage how many rows its cells kept when their values were last counted.
+        changed_rows: By relation the number of rows since the state was created or opened.
+        examined_rows: By stage the number of its rows when it was last examined.
     """
 
-    changed: Counter[str] = field(default_factory=Counter)
-    looked: dict[int, int] = field(default_factory=dict)
+    changed_rows: Counter[str] = field(default_factory=Counter)
+    examined_rows: dict[int, int] = field(default_factory=dict)
 
     def note(self, stage: Stage, rows: pa.Table) -> None:
-        """Record the rows of a micro-batch, in the form of `stage_rows.wide`."""
+        """Record the rows of a micro-batch, as `stage_rows.pack_relations` returns them."""
         numbers = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
         for relation, number in zip(stage.relations, numbers.tolist(), strict=True):
-            self.changed[relation.name] += number
+            self.changed_rows[relation.name] += number
 
     def is_due(self, stage: Stage, manifests: Manifests) -> bool:
-        """Whether a stage's cells are uneven, and were not looked at when they had half as much."""
+        """Return whether the cells are uneven, and have doubled since they were last examined."""
         if not stage.atoms or len(manifests) < 2:
             return False
-        loads = loads_of(stage, manifests)
+        loads = count_loads(stage, manifests)
         rows = sum(loads)
-        if rows < max(LEAST * len(loads), 2 * self.looked.get(stage.number, 0)):
+        if rows < max(MIN_MEAN_ROWS * len(loads), 2 * self.examined_rows.get(stage.number, 0)):
             return False
-        return max(loads) * len(loads) > UNEVEN * rows
+        return max(loads) * len(loads) > MAX_LOAD_RATIO * rows
 
-    def evened(
-        self, cells: StageCells, grid: Grid, manifests: Manifests, *, most: int, batch_id: int
+    def rebalance(
+        self, cells: StageCells, grid: Grid, manifests: Manifests, *, max_cells: int, batch_id: int
     ) -> tuple[Grid, dict[int, bytes]]:
-        """Another grid for a join whose cells are uneven, and its cells; or what there is.
+        """Repartition a join whose cells are uneven, if another grid is better.
 
         Args:
-            cells: The stage's, in the state directory; they take note of the files they write.
-            grid: The grid that they have.
-            manifests: Of each cell.
-            most: How many cells there may be.
-            batch_id: The micro-batch before which they move.
+            cells: The cells of the stage; they record the files that they write.
+            grid: Their grid.
+            manifests: The manifest of each cell.
+            max_cells: The maximum number of cells.
+            batch_id: The micro-batch that follows.
+
+        Returns:
+            The new grid and manifests, or the given ones.
 
         Raises:
-            StateError: As `StageCells.regridded`.
+            StateError: As `StageCells.repartition`.
         """
         stage = cells.stage
-        found = {cell: of_cell(manifests[cell]) for cell in sorted(manifests)}
-        self.looked[stage.number] = sum(loads_of(stage, manifests))
-        size = sum(mark.size for one in found.values() for mark in one.files.values())
-        if size > MOST_MOVED:
+        found = {cell: read_cell_manifest(manifests[cell]) for cell in sorted(manifests)}
+        self.examined_rows[stage.number] = sum(count_loads(stage, manifests))
+        size = sum(file.size for one in found.values() for file in one.files.values())
+        if size > MAX_MOVED_BYTES:
             log.warning(
                 "the cells of stage %d are uneven, and %d bytes are too many to move while the "
                 "query runs: stop it some time, and call python -m streaming rescale %s --cells %d",
                 stage.number,
                 size,
                 cells.files.location,
-                most,
+                max_cells,
             )
             return grid, dict(manifests)
-        states = (state_of(cells.files, one) for one in found.values())
-        counts = counts_of_cells(stage, cells.definition, states, grid)
-        if _is_alike(known_grid(stage, most, counts, rates=self.changed), grid):
+        states = (read_state(cells.files, one) for one in found.values())
+        counts = count_in_cells(stage, cells.definition, states, grid)
+        if _is_same_placement(
+            grid_from_counts(stage, max_cells, counts, rates=self.changed_rows), grid
+        ):
             return grid, dict(manifests)
 
-        def chosen(whole: OperatorState) -> Grid:
-            counts = counts_of_tables(stage, relations_of(stage, whole))
-            other = known_grid(stage, most, counts, rates=self.changed)
-            return grid if _is_alike(other, grid) else other
+        def choose_grid(whole: OperatorState) -> Grid:
+            counts = count_in_tables(stage, merge_relations(stage, whole))
+            other = grid_from_counts(stage, max_cells, counts, rates=self.changed_rows)
+            return grid if _is_same_placement(other, grid) else other
 
-        new, moved = cells.regridded(
+        new, moved = cells.repartition(
             grid,
-            chosen,
+            choose_grid,
             manifests,
             batch_id=batch_id,
             steps=max(one.steps for one in found.values()),
@@ -151,8 +158,8 @@ class LoadBalance:
         return new, moved
 
 
-def _is_alike(one: Grid, other: Grid) -> bool:
-    """Whether rows find the same cells, whatever is told of how many there are."""
+def _is_same_placement(one: Grid, other: Grid) -> bool:
+    """Return whether both grids route every row to the same cells."""
     spread = [
         {(h.variable, h.parts, value) for h in grid.heavy for value in h.hashes}
         for grid in (one, other)

@@ -1,28 +1,28 @@
-"""Shares: into how many parts each variable of a join is hashed, so that cells get least work.
+"""Shares: the number of parts that each variable of a join is hashed into.
 
 ::
 
     a join of atoms A, variable v hashed into s_v parts, cells = Π_v s_v <= p
 
-    a row of A goes to               Π s_v over the variables that A has not     its replication
-    a cell gets of A                 |A| / Π s_v over the variables of A
-    load = Σ_A |A| / Π_{v in A} s_v                                              what is minimised
+    copies of a row of A             Π s_v over the variables that A has not     its replication
+    rows of A in a cell              |A| / Π s_v over the variables of A
+    load = Σ_A |A| / Π_{v in A} s_v                                              is minimised
 
-A combination of rows that the join asks for agrees on its variables, so its rows meet in one cell,
-and the cells' results add up to the join's. With as many parts as cells the load is what is sent
-divided by p, so the least load is the least communication (Afrati, Ullman, "Optimizing Joins in a
-Map-Reduce Environment", EDBT 2010, sections 3 and 4). Their shares are real numbers by Lagrange's
-method and have to be rounded, which can waste most of the cells; here they are integers, found by
-trying all. A variable whose atoms all have another one too is dominated and has share 1 (section
-4.3), so few variables remain, and where p is too large to try all, powers of two are tried.
+The rows of one result of the join agree on its variables, so they meet in one cell, and the results
+of the cells add up to the result of the join. With as many parts as cells, the load is the number
+of sent rows divided by p, so the least load is the least communication (Afrati, Ullman, "Optimizing
+Joins in a Map-Reduce Environment", EDBT 2010, sections 3 and 4). Their shares are real numbers by
+Lagrange's method and must be rounded, which can waste most of the cells; here they are integers,
+found by trying all. A variable whose atoms all have another one too is dominated and has share 1
+(section 4.3), so few variables remain. If p is too large to try all, powers of two are tried.
 
-Variables that are in just the same atoms are hashed together (`Shares.together`): a join by country
-and user is as even as the pairs are, whatever the countries are like.
+Variables that occur in exactly the same atoms are hashed together (`Shares.together`): a join by
+country and user is as even as the pairs are, however uneven the countries are.
 
 A relation that several atoms read is sent once to a cell that wants it for several of them
-(`Shares.copies`); the cell keeps it for each of them, so load counts each. What a row counts for is
-`weighed`: kept rows cost memory once, changed rows cost time in every step, and either is a reason
-to send a relation to few cells.
+(`Shares.copies`); the cell keeps it for each of them, so the load counts each. `weigh_atoms` gives
+the weight of a row: stored rows cost memory once, changed rows cost time in every step, and both
+are reasons to send a relation to few cells.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ import numpy.typing as npt
 
 from streaming.errors import StreamingError
 
-__all__ = ["JoinInput", "Shares", "products", "shares_of", "weighed"]
+__all__ = ["JoinInput", "Shares", "choose_shares", "products", "weigh_atoms"]
 
-# Candidates that are tried at most.
-MOST_TRIED: Final = 500_000
+#: The maximum number of candidates that are tried.
+MAX_CANDIDATES: Final = 500_000
 
 Candidates = npt.NDArray[np.int64]
 Spread = Mapping[tuple[str, tuple[int, ...]], Sequence[int]]
@@ -94,7 +94,7 @@ class Shares:
         """The variables that each one's coordinate is made of: those in just the same atoms.
 
         >>> atoms = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"a": 0, "b": 1, "c": 2})]
-        >>> shares_of(atoms, 4).together["a"]
+        >>> choose_shares(atoms, 4).together["a"]
         ('a', 'b')
         """
         held = {
@@ -126,7 +126,7 @@ class Shares:
                 which each atom's rows with the value are split.
 
         >>> edge = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
-        >>> shares = shares_of(edge, 8)
+        >>> shares = choose_shares(edge, 8)
         >>> shares.copies("e"), shares.copies("e", {("a", (0,)): (2, 1, 1)})
         (4.0, 5.0)
         """
@@ -161,7 +161,7 @@ class Shares:
         return found
 
 
-def shares_of(atoms: Sequence[JoinInput], cells: int) -> Shares:
+def choose_shares(atoms: Sequence[JoinInput], cells: int) -> Shares:
     """The shares with the least load; of several such those that need fewer cells, and then the
     most even ones, which a heavy value harms least.
 
@@ -177,10 +177,11 @@ def shares_of(atoms: Sequence[JoinInput], cells: int) -> Shares:
 
     >>> triangle = [JoinInput("r", {"a": 0, "b": 1}), JoinInput("s", {"b": 0, "c": 1}),
     ...             JoinInput("t", {"a": 0, "c": 1})]
-    >>> found = shares_of(triangle, 8)
+    >>> found = choose_shares(triangle, 8)
     >>> dict(found.parts), found.load
     ({'a': 2, 'b': 2, 'c': 2}, 0.75)
-    >>> dict(shares_of([JoinInput("r", {"a": 0}, 1000), JoinInput("s", {"a": 0, "b": 1})], 8).parts)
+    >>> atoms = [JoinInput("r", {"a": 0}, 1000), JoinInput("s", {"a": 0, "b": 1})]
+    >>> dict(choose_shares(atoms, 8).parts)
     {'a': 8, 'b': 1}
     """
     if cells < 1:
@@ -201,7 +202,7 @@ def shares_of(atoms: Sequence[JoinInput], cells: int) -> Shares:
     return Shares(tuple(atoms), found)
 
 
-def weighed(
+def weigh_atoms(
     atoms: Sequence[JoinInput],
     *,
     sizes: Mapping[str, float] | None = None,
@@ -221,7 +222,8 @@ def weighed(
         StreamingError: A number is negative.
 
     >>> atoms = [JoinInput("fact", {"k": 0, "x": 1}), JoinInput("dim", {"k": 0})]
-    >>> [a.rows for a in weighed(atoms, sizes={"fact": 30, "dim": 10}, rates={"fact": 5, "dim": 0})]
+    >>> sizes, rates = {"fact": 30, "dim": 10}, {"fact": 5, "dim": 0}
+    >>> [a.rows for a in weigh_atoms(atoms, sizes=sizes, rates=rates)]
     [1.75, 0.25]
     """
     rows = dict.fromkeys(range(len(atoms)), 0.0)
@@ -262,7 +264,7 @@ def products(variables: int, cells: int) -> Candidates:
         left = np.full(1, cells)
         for _ in range(variables):
             sizes = np.searchsorted(choice, left, side="right")
-            if sizes.sum() > MOST_TRIED:
+            if sizes.sum() > MAX_CANDIDATES:
                 break
             rows = np.repeat(np.arange(len(found)), sizes)
             picked = choice[np.arange(len(rows)) - np.repeat(sizes.cumsum() - sizes, sizes)]

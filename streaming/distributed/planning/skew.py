@@ -1,20 +1,22 @@
-"""Skew: which values of a join's variables are heavy, and how their rows are spread.
+"""Skew: choose the heavy values of a join's variables, and how their rows are spread.
 
 ::
 
     value h of v adds to each cell of its coordinate    x_h = Σ_A N_A(h) / Π s_w, w in A but v
     spread, it adds to every cell                       y_h = Σ_A N_A(h) / (f_A Π s_w)
 
-``N_A(h)`` is the number of A's rows with the value, as arrangements know it. Spreading a value
-takes x_h from the cells of one coordinate and gives y_h <= x_h to all, so it pays only where that
-coordinate is ahead of the others: a value that is heavy in one graph is one of many alike in
-another. So there is no threshold. The values of a variable are tried heaviest first, and as many
-are spread as make the fullest coordinate least full, by the hashes that they have. The digits'
-parts ``f`` of each value are those with the least y_h, found by trying all (BKS 2014 and SharesSkew
-solve the same by linear programs over logarithms; here shares are small integers).
+``N_A(h)`` is the number of A's rows with the value, from the arrangements. Spreading a value takes
+x_h from the cells of one coordinate and adds y_h <= x_h to all cells. It pays only if that
+coordinate is fuller than the others: a value that is heavy in one graph is one of many similar ones
+in another. Therefore there is no threshold. The values of a variable are tried from the heaviest
+on, and the number that is spread is the one that makes the fullest coordinate least full, given the
+hashes of the values. The digits' parts ``f`` of each value are those with the least y_h, found by
+trying all (BKS 2014 and SharesSkew solve the same by linear programs over logarithms; here shares
+are small integers).
 
-Values that are not counted one by one are taken to be even, and of every atom one row with a value
-is reckoned with even if there is none: it may come, and then goes to all parts of the others.
+Values that are not counted one by one count as equally frequent. Every atom counts as having at
+least one row with a value, because such a row may be inserted later, and then it is replicated to
+all parts of the other atoms.
 """
 
 from __future__ import annotations
@@ -28,24 +30,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.distributed.execution.placement import hashed
-from streaming.distributed.execution.transport import to_wire
+from streaming.distributed.execution.placement import hash_values
+from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.planning.grid import Grid, Heavy
 from streaming.distributed.planning.shares import Shares, products
 
-__all__ = ["COUNTED", "Counts", "added", "counts_of", "grid_of", "heavy_values"]
+__all__ = [
+    "MAX_COUNTED_VALUES",
+    "Counts",
+    "add_counts",
+    "count_values",
+    "heavy_values",
+    "skew_grid",
+]
 
-#: So many values of a column are counted one by one.
-COUNTED = 1 << 14
-#: What spreading more values must win, of the fullest cell.
-WORTH = 0.005
+#: The most frequent values of a column that are counted one by one.
+MAX_COUNTED_VALUES = 1 << 14
+#: The least gain for which more values are spread, relative to the mean load.
+MIN_GAIN = 0.005
 
 Numbers = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many rows of an atom have each of the most frequent values of a variable.
+    """The number of rows of an atom with each of the most frequent values of a variable.
 
     Attributes:
         values: The values, a column for each variable that is hashed together.
@@ -58,10 +67,12 @@ class Counts:
     total: int
 
 
-def counts_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = COUNTED) -> Counts:
-    """The counts of the values of columns; NULL is one, for its rows have a cell, too.
+def count_values(
+    columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = MAX_COUNTED_VALUES
+) -> Counts:
+    """Count the values of columns; NULL is a value, because its rows have a cell, too.
 
-    >>> counts = counts_of([pa.array([7, 7, 9, None])], most=1)
+    >>> counts = count_values([pa.array([7, 7, 9, None])], most=1)
     >>> counts.values[0].to_pylist(), counts.rows.tolist(), counts.total
     ([7], [2], 4)
     """
@@ -69,15 +80,15 @@ def counts_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, most: int = COUN
     table = pa.table(list(columns), names)
     found = table.group_by(names).aggregate([([], "count_all")])
     found = found.take(pc.sort_indices(found, [("count_all", "descending")])[:most])
-    values = tuple(_whole(found.column(name)) for name in names)
+    values = tuple(_combine_chunks(found.column(name)) for name in names)
     return Counts(values, found.column("count_all").to_numpy(), table.num_rows)
 
 
-def added(parts: Sequence[Counts], *, most: int = COUNTED) -> Counts:
-    """The sum of counts of disjoint rows.
+def add_counts(parts: Sequence[Counts], *, most: int = MAX_COUNTED_VALUES) -> Counts:
+    """Add up the counts of disjoint rows.
 
-    >>> one, two = counts_of([pa.array([7, 7])]), counts_of([pa.array([7, 8])])
-    >>> added([one, two]).rows.tolist()
+    >>> one, two = count_values([pa.array([7, 7])]), count_values([pa.array([7, 8])])
+    >>> add_counts([one, two]).rows.tolist()
     [3, 1]
     """
     names = [f"c{place}" for place in range(len(parts[0].values))]
@@ -86,31 +97,31 @@ def added(parts: Sequence[Counts], *, most: int = COUNTED) -> Counts:
     ]
     found = pa.concat_tables(tables).group_by(names).aggregate([("rows", "sum")])
     found = found.take(pc.sort_indices(found, [("rows_sum", "descending")])[:most])
-    values = tuple(_whole(found.column(name)) for name in names)
+    values = tuple(_combine_chunks(found.column(name)) for name in names)
     rows = found.column("rows_sum").to_numpy()
     return Counts(values, rows, sum(one.total for one in parts))
 
 
-def grid_of(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> Grid:
-    """The grid of shares, with the values spread that are heavy; see `heavy_values`."""
+def skew_grid(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> Grid:
+    """Return the grid of shares, with the heavy values spread; see `heavy_values`."""
     return Grid(shares, heavy_values(shares, counts))
 
 
 def heavy_values(shares: Shares, counts: Mapping[tuple[int, str], Counts]) -> tuple[Heavy, ...]:
-    """The values to spread, and how.
+    """Choose the values to spread, and their parts.
 
     Args:
         shares: The shares.
-        counts: By the number of an atom and a variable of it; others are taken to be even.
+        counts: By the number of an atom and one of its variables; others count as even.
 
     Complexity:
         O(k log k + k · s) for k counted values of a variable with share s.
 
     >>> from streaming.distributed.planning.shares import Atom, shares_of
-    >>> atoms = [Atom("fact", {"k": 0}, 1000.0), Atom("dim", {"k": 0}, 100.0)]
+    >>> atoms = [JoinInput("fact", {"k": 0}, 1000.0), JoinInput("dim", {"k": 0}, 100.0)]
     >>> shares = shares_of(atoms, 8)
-    >>> fact = counts_of([pa.array([7] * 500 + [*range(500)])])
-    >>> dim = counts_of([pa.array(range(100))])
+    >>> fact = count_values([pa.array([7] * 500 + [*range(500)])])
+    >>> dim = count_values([pa.array(range(100))])
     >>> found = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})
     >>> [(heavy.variable, heavy.parts, heavy.names) for heavy in found]
     [('k', (8, 1), ('7',))]
@@ -135,7 +146,7 @@ def _spread(
     share = shares.parts[name]
     atoms = [place for place, atom in enumerate(shares.atoms) if name in atom.columns]
     hashes, rows, texts = _by_value(counts, atoms, shares, name)
-    # Cells of a coordinate among which a row of an atom with the value is shared out.
+    # The number of cells of a coordinate among which the rows of an atom are divided.
     among = np.array(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
@@ -147,7 +158,9 @@ def _spread(
     heavier = np.argsort(-alone, kind="stable")
     rest = float((np.array([totals[a] for a in atoms]) / among).sum() - alone.sum())
     slices = np.full(share, max(rest, 0.0) / share)
-    number = _most_worth(alone[heavier], spread[heavier], hashes[heavier] % share, slices, mean)
+    number = _count_worth_spreading(
+        alone[heavier], spread[heavier], hashes[heavier] % share, slices, mean
+    )
     chosen = heavier[:number]
     groups = {}
     for way in np.unique(best[chosen]):
@@ -164,7 +177,7 @@ def _spread(
 
 
 def _parts_of(rows: Numbers, atoms: Sequence[int], totals: Sequence[float]) -> tuple[float, ...]:
-    """Of each atom the part of its rows that has the values."""
+    """For each atom the fraction of its rows that have the values."""
     sums = dict(zip(atoms, rows.sum(axis=0).tolist(), strict=True))
     return tuple(
         round(sums.get(place, 0.0) / total, 9) if total else 0.0
@@ -172,14 +185,14 @@ def _parts_of(rows: Numbers, atoms: Sequence[int], totals: Sequence[float]) -> t
     )
 
 
-def _most_worth(
+def _count_worth_spreading(
     alone: Numbers,
     spread: Numbers,
     coordinates: npt.NDArray[np.int64],
     slices: Numbers,
     mean: float,
 ) -> int:
-    """How many of the heaviest values to spread, so that the fullest coordinate has least."""
+    """The number of heaviest values to spread so that the fullest coordinate is least full."""
     np.add.at(slices, coordinates, alone)
     fullest = np.empty(len(alone) + 1)
     given = 0.0
@@ -188,16 +201,16 @@ def _most_worth(
         slices[coordinate] -= alone[place]
         given += spread[place]
         fullest[place + 1] = slices.max() + given
-    worth = np.flatnonzero(fullest <= fullest.min() + WORTH * mean)
+    worth = np.flatnonzero(fullest <= fullest.min() + MIN_GAIN * mean)
     return int(worth[0])
 
 
 def _by_value(
     counts: Mapping[int, Counts], atoms: Sequence[int], shares: Shares, name: str
 ) -> tuple[npt.NDArray[np.int64], Numbers, Callable[[int], str]]:
-    """Hashes of all counted values, their rows by value and atom, and their texts."""
+    """The hashes of all counted values, their rows by value and atom, and their texts."""
     number = list(shares.parts).index(name)
-    parts = [hashed([*map(to_wire, one.values)], number) for one in counts.values()]
+    parts = [hash_values([*map(encode_column, one.values)], number) for one in counts.values()]
     hashes, first, inverse = np.unique(
         np.concatenate(parts), return_index=True, return_inverse=True
     )
@@ -216,6 +229,6 @@ def _by_value(
     return hashes, rows, text
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     found = column.combine_chunks()
     return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found

@@ -1,21 +1,20 @@
-"""Stages: the views of a circuit, cut where rows have to change places.
+"""Stages: the views of a circuit, cut where rows have to be exchanged.
 
 ::
 
-    stage     =  one operator with state (a join, distinct, an aggregate, top-k), and what is linear
-                 above it, as an embedded circuit in each of its cells
-    exchange  =  between stages: each row goes to the cells of the next stage that want it
+    stage     =  one operator with state (a join, distinct, an aggregate, top-k), and the linear
+                 operators above it, as an embedded circuit in each of its cells
+    exchange  =  between stages: each row is sent to its cells of the next stage
 
-Linear operators need no exchange: L(Σ cells) = Σ L(cells). So they are made where their rows are,
-and what a stage reads, a `Relation`, is a sum of `StagePart`s: each a linear plan over one input of
-the circuit or over the operator of one earlier stage. A join is cut below the row ids of its atoms
-(`circuits.plan.nodes.RowIdEncode`), because codes mean nothing outside of a circuit; columns that
-travel together do so as they are.
+Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
+reads `Relation`s, each a sum of `StagePart`s: a linear plan over one input of the circuit or over
+the operator of one earlier stage. A join is cut below the row ids of its atoms
+(`circuits.plan.nodes.RowIdEncode`), because codes have no meaning outside of a circuit; the
+columns of a row id are sent as they are.
 
-Rows find their cells in a join by the variables of its atoms
-(`streaming.distributed.planning.shares`), in all other stages by the columns that these group by.
-What a join gives out is summed over variables that nobody asks for before it is sent: aggregates
-over joins are partial before the exchange.
+A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
+its grouping columns. The output of a join is summed over unused variables
+before it is sent: aggregates over joins are partial before the exchange.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from circuits.plan.nodes import (
 from circuits.runtime.graph import Graph
 from streaming.distributed.planning.shares import JoinInput
 
-__all__ = ["Relation", "Stage", "StagePart", "Stages", "stages_of"]
+__all__ = ["Relation", "Stage", "StagePart", "Stages", "cut_stages"]
 
-#: What a piece's plan reads.
+#: The name of the Scan in the plan of a part.
 SOURCE = "#source"
-#: Aggregates that keep a few numbers of a group, not its values.
+#: Aggregates whose state is a few numbers per group, not its values.
 SUMS = frozenset({"count", "sum", "avg"})
 
 
@@ -60,32 +59,32 @@ class StagePart:
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows that a stage reads: the sum of pieces.
+    """Rows that a stage reads: the sum of its parts.
 
     Attributes:
-        name: Its own in all stages.
+        name: A name that is unique in all stages.
         fields: Its columns.
-        pieces: What it is the sum of.
-        keys: The columns by which rows find their cell; None for the relations of a join.
+        parts: The summands.
+        keys: The columns that assign rows to cells; None for the relations of a join.
     """
 
     name: str
     fields: Fields
-    pieces: tuple[StagePart, ...]
+    parts: tuple[StagePart, ...]
     keys: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Stage:
-    """An operator with state, and what it reads.
+    """An operator with state, and its inputs.
 
     Attributes:
-        number: From 0 on; a stage reads only earlier ones.
+        number: From 0 on; a stage reads only earlier stages.
         plan: The operator over Scans of its relations; those of a join are named by atom
-            (`atom_name`), for each atom gets the rows that its cells want.
-        relations: What it reads, each once.
-        atoms: Of a join, where each atom's rows come from and what binds them.
-        node: The operator's number in the graph that was cut.
+            (`atom_name`), because each atom receives its own rows.
+        relations: The relations that it reads, each once.
+        atoms: For a join, the relation and the variables of each atom.
+        node: The number of the operator in the circuit's graph.
     """
 
     number: int
@@ -96,7 +95,7 @@ class Stage:
 
     @property
     def is_small(self) -> bool:
-        """Whether it has but one group, of which it keeps sums: no work for a task."""
+        """Whether the state is the sums of a single group: too little work for a task."""
         plan = self.plan
         return (
             isinstance(plan, Aggregate)
@@ -111,7 +110,7 @@ class Stages:
 
     Attributes:
         stages: In an order in which each reads only earlier ones.
-        outputs: Of each view the pieces that it is the sum of.
+        outputs: For each view the parts that sum up to it.
     """
 
     stages: tuple[Stage, ...]
@@ -119,12 +118,12 @@ class Stages:
 
 
 def atom_name(relation: str, atom: int) -> str:
-    """The input of a join's cell that has the rows of a relation for one of its atoms."""
+    """Return the name of a cell's input with the rows of a relation for one atom of a join."""
     return f"{relation}#{atom}"
 
 
-def stages_of(graph: Graph) -> Stages:
-    """The stages of the views of a graph, which needs no state.
+def cut_stages(graph: Graph) -> Stages:
+    """Cut the views of a graph, which needs no state, into stages.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -133,34 +132,34 @@ def stages_of(graph: Graph) -> Stages:
     >>> text = "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src"
     >>> circuit = compile_sql(text, {"e": e})
     >>> graph = incrementalize(circuit.plans, {"e": circuit.inputs["e"].fields})
-    >>> cut = stages_of(graph)
+    >>> cut = cut_stages(graph)
     >>> [type(stage.plan).__name__ for stage in cut.stages]
     ['Join', 'Aggregate']
-    >>> [piece.source for piece in cut.outputs["view"]]
+    >>> [part.source for part in cut.outputs["view"]]
     [1]
     """
-    cutting = _Cutting(graph)
+    cutting = _StageBuilder(graph)
     # The numbers of stages name state, so they do not depend on the order of the views.
-    outputs = {name: cutting.pieces(number) for name, number in sorted(graph.views.items())}
+    outputs = {name: cutting.parts(number) for name, number in sorted(graph.views.items())}
     return Stages(tuple(cutting.stages), outputs)
 
 
-class _Cutting:
-    """The stages so far. Nodes of the graph are equal only if they are the same."""
+class _StageBuilder:
+    """Collects the stages. Nodes of the graph are compared by identity."""
 
     def __init__(self, graph: Graph) -> None:
         self.stages: list[Stage] = []
         self._graph = graph
-        self._pieces: dict[int, tuple[StagePart, ...]] = {}
+        self._parts: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
-        # By stage and node, the encoders of row ids of a join as its cells have them.
-        self._packs: dict[tuple[int, int], RowIdEncode] = {}
+        # By stage and node, the encoded inputs of a join in its cells.
+        self._encoded_inputs: dict[tuple[int, int], RowIdEncode] = {}
 
-    def pieces(self, number: int) -> tuple[StagePart, ...]:
-        """The pieces that a node's rows are the sum of."""
-        if number not in self._pieces:
-            self._pieces[number] = self._cut(number)
-        return self._pieces[number]
+    def parts(self, number: int) -> tuple[StagePart, ...]:
+        """The parts that sum up to a node's rows."""
+        if number not in self._parts:
+            self._parts[number] = self._cut(number)
+        return self._parts[number]
 
     def _cut(self, number: int) -> tuple[StagePart, ...]:
         node = self._graph.nodes[number]
@@ -171,15 +170,15 @@ class _Cutting:
             case Values():
                 return (StagePart(None, plan),)
             case Union():
-                return tuple(piece for below in node.inputs for piece in self.pieces(below))
+                return tuple(part for below in node.inputs for part in self.parts(below))
             case RowIdEncode():
                 raise AssertionError("row ids are encoded in the cells of the join that reads them")
             case RowIdDecode():
-                return tuple(self._unpacked(plan, p) for p in self.pieces(node.inputs[0]))
+                return tuple(self._decode_row_ids(plan, p) for p in self.parts(node.inputs[0]))
             case Join():
                 stage = self._join(plan, node.inputs)
             case _ if plan.is_linear and len(node.inputs) == 1:
-                below = self.pieces(node.inputs[0])
+                below = self.parts(node.inputs[0])
                 return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in below)
             case _ if plan.partitioning is not None:
                 stage = self._keyed(plan, node.inputs[0], plan.partitioning)
@@ -188,13 +187,13 @@ class _Cutting:
         self.stages.append(replace(stage, node=number))
         return (StagePart(stage.number, Scan(SOURCE, plan.fields)),)
 
-    def _unpacked(self, plan: RowIdDecode, piece: StagePart) -> StagePart:
-        assert isinstance(piece.source, int)
+    def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:
+        assert isinstance(part.source, int)
         row_ids = tuple(
-            (column, self._packs[piece.source, self._graph.add(pack)])
+            (column, self._encoded_inputs[part.source, self._graph.add(pack)])
             for column, pack in plan.row_ids
         )
-        return replace(piece, plan=replace(plan, input=piece.plan, row_ids=row_ids))
+        return replace(part, plan=replace(plan, input=part.plan, row_ids=row_ids))
 
     def _join(self, plan: Join, below: tuple[int, ...]) -> Stage:
         reads = []
@@ -202,7 +201,7 @@ class _Cutting:
             node = self._graph.nodes[number]
             reads.append(node.inputs[0] if isinstance(node.plan, RowIdEncode) else number)
         relations = [self._relation(number, None) for number in reads]
-        # Earlier stages have their numbers now.
+        # Earlier stages have been numbered by now.
         stage = len(self.stages)
         inputs: list[Plan] = []
         atoms: list[JoinInput] = []
@@ -211,10 +210,10 @@ class _Cutting:
             bound = plan.variables[place]
             packed = self._graph.nodes[number].plan
             if isinstance(packed, RowIdEncode):
-                scan = self._packs[stage, number] = replace(packed, input=scan)
+                scan = self._encoded_inputs[stage, number] = replace(packed, input=scan)
                 bound = bound[: packed.kept]
             inputs.append(scan)
-            # Of the columns that are bound to a variable one is enough.
+            # One of the columns that are bound to a variable is enough.
             found = {variable: column for column, variable in reversed([*enumerate(bound)])}
             atoms.append(JoinInput(relation.name, {f"v{v}": c for v, c in sorted(found.items())}))
         joined = replace(plan, inputs=tuple(inputs))
@@ -232,8 +231,8 @@ class _Cutting:
 
     def _relation(self, number: int, keys: tuple[int, ...] | None) -> Relation:
         if (number, keys) not in self._relations:
-            pieces = self.pieces(number)
+            parts = self.parts(number)
             name = f"r{len(self._relations)}"
             fields = self._graph.nodes[number].plan.fields
-            self._relations[number, keys] = Relation(name, fields, pieces, keys)
+            self._relations[number, keys] = Relation(name, fields, parts, keys)
         return self._relations[number, keys]

@@ -26,7 +26,7 @@ from streaming.cli.arguments import declarations as declared
 from streaming.cli.arguments.checks import check_free
 from streaming.cli.arguments.options import FORMULAS, PAGE_PORT
 from streaming.cli.arguments.run_options import RunOptions
-from streaming.cli.command import GONE
+from streaming.cli.command import REMOVED_OPTIONS
 from streaming.cli.commands import bench as bench_module
 from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
@@ -368,7 +368,7 @@ def test_declared_words_are_those_of_the_work() -> None:
     assert tuple(FORMULAS) == ("auto", *map(str, Formula))
     assert PAGE_PORT == PORT
     for name in ("run", "replay", "explain", "inspect", "rescale", "profile", "bench"):
-        words = set(signature(getattr(declared, name)).parameters) - {"debug", *GONE}
+        words = set(signature(getattr(declared, name)).parameters) - {"debug", *REMOVED_OPTIONS}
         work = getattr(import_module(f"streaming.cli.commands.{name}"), name)
         expected = set(signature(work).parameters)
         if name == "run":  # it passes the other options on

@@ -25,7 +25,7 @@ SMALL = ("--rows", "400", "--batch", "20", "--steps", "2")
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "ENOUGH", 0.0)
+    monkeypatch.setattr(measure, "MIN_PROFILE_S", 0.0)
 
 
 def run(*arguments: str) -> tuple[int, str, str]:

@@ -15,22 +15,22 @@ from typer.testing import CliRunner
 from circuits import compile_sql
 from streaming import StreamingError, demo
 from streaming.demo import command
-from streaming.demo.checks import Checks, spread
+from streaming.demo.checks import Checks, choose_moments
 from streaming.demo.display import Display
-from streaming.demo.events import college_messages, read_events, replay_messages, seconds
+from streaming.demo.events import college_messages, parse_window, read_events, replay_messages
 from streaming.demo.oracle import read_oracle
 from streaming.demo.plot import plot
 from streaming.demo.run import History, run
 from streaming.demo.triangles import LINK, VIEWS, Totals, triangle_circuit
 from tests.support.shared_data import SHARED, needs_data
 
-WEEK = seconds("7d")
+WEEK = parse_window("7d")
 DATA = SHARED / "data"
 
 
 def history_of(stream, batches, **options):
     cuts = stream.cuts(batches)
-    return History(stream, cuts, Checks(stream, spread(cuts, 20), **options))
+    return History(stream, cuts, Checks(stream, choose_moments(cuts, 20), **options))
 
 
 def replay(spark, history, directory, **options):

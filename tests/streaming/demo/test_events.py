@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming import EventsError
-from streaming.demo.events import college_messages, read_events, replay_messages, seconds
+from streaming.demo.events import college_messages, parse_window, read_events, replay_messages
 from streaming.demo.oracle import read_oracle
 
 
@@ -81,14 +81,14 @@ def test_college_messages_are_the_published_ones():
     table = college_messages()
     people = np.unique(np.concatenate([table["src"].to_numpy(), table["dst"].to_numpy()]))
     assert (table.num_rows, len(people)) == (59_835, 1_899)
-    stream = replay_messages(table, seconds("7d"))
+    stream = replay_messages(table, parse_window("7d"))
     assert (len(stream), int((stream.weight < 0).sum())) == (119_670, 59_835)
 
 
 @pytest.mark.parametrize("window", ["7", "d", "0d", "-1d", "7 days", "", "none7"])
 def test_a_window_that_is_no_length_of_time_is_refused(window):
     with pytest.raises(EventsError, match="as in 7d"):
-        seconds(window)
+        parse_window(window)
 
 
 GOOD = {"src": [1, 1], "dst": [2, 2], "ts": [1, 2], "op": [1, -1]}

@@ -24,12 +24,12 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, compile_sql
 from streaming import ViewSink
-from streaming.distributed.engine import DistributedEngine, newest_cells
+from streaming.distributed.engine import DistributedEngine, read_newest_cells
 from streaming.distributed.execution import task
 from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.distributed.planning import grid_planning as planning
 from streaming.distributed.planning import load_balance as evenness
-from streaming.distributed.planning.load_balance import loads_of
+from streaming.distributed.planning.load_balance import count_loads
 from streaming.state.files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
@@ -61,7 +61,7 @@ class Tasks:
         for part in self._parts:
             attempts = []
             for _ in range(rng.choice(self._context.attempts)):
-                with patch.object(task, "HELD", rng.choice(self._context.workers)):
+                with patch.object(task, "CACHE", rng.choice(self._context.workers)):
                     attempts.append([*pickle.loads(self._run)([part])])
             found += rng.choice(attempts)
         return found
@@ -75,7 +75,7 @@ class Context:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.workers = [ExecutorCache(), ExecutorCache(most=2)]
+        self.workers = [ExecutorCache(), ExecutorCache(max_cells=2)]
         self.jobs = 0
 
     def getLocalProperty(self, name: str) -> None:  # Spark's name
@@ -115,9 +115,9 @@ def follow(data: st.DataObject) -> None:
     embedded, world = Circuit(definition), World()
     with (
         TemporaryDirectory() as name,
-        patch.object(planning, "ENOUGH", 1),
-        patch.object(evenness, "LEAST", 1),
-        patch.object(evenness, "UNEVEN", 1.0),
+        patch.object(planning, "MIN_KNOWN_ROWS", 1),
+        patch.object(evenness, "MIN_MEAN_ROWS", 1),
+        patch.object(evenness, "MAX_LOAD_RATIO", 1.0),
     ):
         run = Run(Circuit(definition), LocalFiles(name), cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
@@ -161,7 +161,7 @@ def test_a_hub_that_grows_while_the_query_runs_is_spread(tmp_path):
         embedded(frame, number)
         sink(frame, number)
         assert outputs(sink) == outputs(embedded)
-        cells = newest_cells(LocalFiles(tmp_path))
+        cells = read_newest_cells(LocalFiles(tmp_path))
         assert cells is not None
         layouts.append(str(cells.layout))
         if number == 4:
@@ -215,10 +215,10 @@ def test_loads_are_the_rows_of_the_cells(tmp_path):
     run = Run(compile_sql(HUBS, GRAPH), LocalFiles(tmp_path), 4)
     edges = pa.table({"src": [*range(100)], "dst": [*range(1, 101)]})
     run.step({"e": edges}, 0, Context(3))
-    cells = newest_cells(LocalFiles(tmp_path))
+    cells = read_newest_cells(LocalFiles(tmp_path))
     assert cells is not None
     for stage, grid in zip(run.engine._stages.stages, cells.layout, strict=True):
-        loads = loads_of(stage, cells.of_stage(stage.number))
+        loads = count_loads(stage, cells.of_stage(stage.number))
         assert len(loads) == 4 if stage.atoms else loads
         if len(stage.atoms) == 3:
             assert sorted(parts for _, parts in grid["parts"]) == [1, 2, 2]

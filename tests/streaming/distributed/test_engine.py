@@ -36,9 +36,9 @@ from streaming import (
     ViewSink,
 )
 from streaming.distributed import pipeline
-from streaming.distributed.engine import newest_cells, stages_in
+from streaming.distributed.engine import circuit_stages, read_newest_cells
 from streaming.distributed.pipeline import Pipeline
-from streaming.distributed.planning.load_balance import loads_of
+from streaming.distributed.planning.load_balance import count_loads
 from streaming.state.files import LocalFiles
 from streaming.state.manifest import Manifest
 from tests.support.tables import bag_of
@@ -124,11 +124,13 @@ def distributed(place: Any, *, cells: int = 4, **options: Any) -> ViewSink:
     return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
 
 
-@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+@pytest.mark.parametrize(
+    "few", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
+)
 def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     spark, tmp_path, monkeypatch, few
 ):
-    monkeypatch.setattr(pipeline, "FEW", few)
+    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
     embedded = ViewSink(Circuit(definition()))
     sink = distributed(tmp_path, keep=2)
     for number, table in enumerate(batches(4, "restarts")):
@@ -149,7 +151,7 @@ def test_it_gives_what_the_embedded_sink_gives_over_restarts_and_replays(
     ]
     assert {manifest.batch_id for manifest in manifests} == {2, 3}
     there = {str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*") if p.suffix != ".json"}
-    named = {name for manifest in manifests for name in manifest.named}
+    named = {name for manifest in manifests for name in manifest.file_names}
     assert there == named, "files that no version names, or the other way round"
     assert "grid    4 cells" in sink.explain()
     assert embedded.explain().startswith("triangles")
@@ -188,12 +190,12 @@ def test_ids_rows_that_differ_and_bad_rows_are_treated_as_by_the_embedded_sink(s
         sink(Frame(spark, batch_of(edge)), 3)
     late = {"relation": "p", "id": 1, "name": "x", "at": 1}
     sink(Frame(spark, batch_of(edge, late | {"at": 50}, edge | {"relation": "f"})), 0)
-    assert sink.metrics[-1].letters == 1
+    assert sink.metrics[-1].dead_letters == 1
     assert outputs(sink)["loops"] == {(1,): 1}
     with pytest.raises(ReplayError, match="other rows of relation 'e'"):
         sink(Frame(spark, batch_of(edge | {"src": 2}, late | {"at": 50})), 0)
     sink(Frame(spark, batch_of(late)), 1)
-    assert sink.metrics[-1].letters_total == 2
+    assert sink.metrics[-1].dead_letters_total == 2
     with pytest.raises(BatchOrderError, match="3 follows 1"):
         sink(Frame(spark, batch_of(edge)), 3)
     sink.close()
@@ -270,10 +272,12 @@ def hub(edges: int) -> list[dict[str, Any]]:
 
 def uneven(place: Any) -> dict[int, float]:
     """By join of the newest version the rows of its fullest cell, by the mean."""
-    stages = stages_in(compile_sql(HUBS, SCHEMAS)).stages
-    cells = newest_cells(LocalFiles(place))
+    stages = circuit_stages(compile_sql(HUBS, SCHEMAS)).stages
+    cells = read_newest_cells(LocalFiles(place))
     assert cells is not None
-    loads = {one.number: loads_of(one, cells.of_stage(one.number)) for one in stages if one.atoms}
+    loads = {
+        one.number: count_loads(one, cells.of_stage(one.number)) for one in stages if one.atoms
+    }
     return {number: max(one) * len(one) / sum(one) for number, one in loads.items()}
 
 
@@ -293,7 +297,7 @@ def test_a_hub_of_half_of_all_edges_fills_no_cell_with_more_than_twice_the_mean(
         embedded(Frame(spark, table), number)
         sink(Frame(spark, table), number)
         assert outputs(sink) == outputs(embedded)
-        layouts.append(newest_cells(LocalFiles(tmp_path)).layout)
+        layouts.append(read_newest_cells(LocalFiles(tmp_path)).layout)
         sink.close()
         sink = ViewSink(compile_sql(HUBS, SCHEMAS), state_dir=tmp_path, **options)
     assert layouts[0] == layouts[1]
@@ -362,11 +366,13 @@ def test_a_session_of_spark_connect_is_refused(tmp_path):
     assert not list((tmp_path / "manifests").glob("*"))
 
 
-@pytest.mark.parametrize("few", [pipeline.FEW, -1], ids=["by the driver", "by executors"])
+@pytest.mark.parametrize(
+    "few", [pipeline.MAX_DRIVER_ROWS, -1], ids=["by the driver", "by executors"]
+)
 def test_a_cell_that_makes_too_much_ends_the_query_with_the_name_of_the_view(
     spark, tmp_path, monkeypatch, few
 ):
-    monkeypatch.setattr(pipeline, "FEW", few)
+    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", few)
     circuit = compile_sql(
         "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON y.src = x.dst",
         {"e": SCHEMAS["e"]},

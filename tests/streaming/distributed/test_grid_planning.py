@@ -12,17 +12,17 @@ from circuits import compile_sql
 from circuits.circuit import Circuit
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import State
-from streaming.distributed.execution.cell import definition_of
-from streaming.distributed.execution.placement import placed
-from streaming.distributed.explain import explained
+from streaming.distributed.execution.cell import cell_spec
+from streaming.distributed.execution.placement import place_rows
+from streaming.distributed.explain import explain_stages
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
-    counts_of_cells,
-    counts_of_tables,
+    count_in_cells,
+    count_in_tables,
     stage_grid,
 )
-from streaming.distributed.planning.shares import JoinInput, shares_of, weighed
-from streaming.distributed.planning.stages import Stages, atom_name, stages_of
+from streaming.distributed.planning.shares import JoinInput, choose_shares, weigh_atoms
+from streaming.distributed.planning.stages import Stages, atom_name, cut_stages
 from streaming.errors import StreamingError
 
 SCHEMAS = {
@@ -40,7 +40,7 @@ COMPARED = f"{NAMESAKES} WHERE a.id < b.id"
 def cut(text: str) -> Stages:
     circuit = compile_sql(text, SCHEMAS)
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return stages_of(incrementalize(circuit.plans, fields))
+    return cut_stages(incrementalize(circuit.plans, fields))
 
 
 def rows_of(name: str) -> pa.Table:
@@ -69,12 +69,12 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
     fields = {relation.name: relation.fields for relation in stage.relations}
     tables = {r: table.select([f.name for f in own]) for r, own in fields.items()}
     grid = stage_grid(stage, 4)
-    definition = definition_of(stage, stages)
+    definition = cell_spec(stage, stages)
     states = []
     for cell in range(grid.cells):
         given = {}
         for relation, rows in tables.items():
-            sent = placed(relation, rows.columns, grid)
+            sent = place_rows(relation, rows.columns, grid)
             readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation]
             for bit, place in enumerate(readers):
                 mine = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
@@ -84,9 +84,9 @@ def test_cells_arrangements_give_the_counts_that_the_rows_have(query, name):
         runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
         states.append(State(1, runs, {n: [strings] for n, strings in step.tables.items()}))
 
-    found = counts_of_cells(stage, definition, states, grid)
+    found = count_in_cells(stage, definition, states, grid)
 
-    expected = counts_of_tables(stage, tables)
+    expected = count_in_tables(stage, tables)
     assert found.keys() == expected.keys()
     for key, counts in expected.items():
         first, *_ = counts.values
@@ -101,9 +101,9 @@ def test_a_plan_says_which_values_are_heavy_and_how_they_are_spread():
     stage = next(stage for stage in stages.stages if stage.atoms)
     columns = [field.name for field in stage.relations[0].fields]
     tables = {relation.name: rows_of("p").select(columns) for relation in stage.relations}
-    counts = counts_of_tables(stage, tables)
+    counts = count_in_tables(stage, tables)
     grids = [stage_grid(one, 9, counts=counts if one is stage else None) for one in stages.stages]
-    text = explained(stages, grids, rows={name: 1360.0 for name in tables})
+    text = explain_stages(stages, grids, rows={name: 1360.0 for name in tables})
     assert "heavy   v0 = ann; atom 0 r0: 29.4 % of its rows split into 3; atom 1 r0:" in text
     assert "and up to 1.59 times as many for heavy values" in text
     assert "a cell keeps 480 of 2,720 rows of all atoms, 1.59 times the ideal" in text
@@ -114,7 +114,7 @@ def test_a_group_by_two_keys_is_as_even_as_the_pairs():
     (stage,) = (stage for stage in stages.stages)
     grid = stage_grid(stage, 8)
     relation = stage.relations[0].name
-    found = placed(relation, [pa.array([1] * 800), pa.array(range(800))], grid)
+    found = place_rows(relation, [pa.array([1] * 800), pa.array(range(800))], grid)
     assert max(Counter(found.cells.tolist()).values()) < 140
 
 
@@ -124,14 +124,14 @@ def test_what_changes_counts_as_much_as_what_is_kept():
         JoinInput("dim", {"x": 0}),
         JoinInput("other", {"k": 0}),
     ]
-    kept = shares_of(weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
+    kept = choose_shares(weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
     assert kept.parts["k"] == 8
     rates = {"fact": 0, "dim": 90, "other": 1}
-    both = weighed(atoms, sizes={"fact": 900, "dim": 10, "other": 90}, rates=rates)
-    assert shares_of(both, 8).parts["x"] > 1
-    assert [atom.rows for atom in weighed(atoms)] == [1.0, 1.0, 1.0]
+    both = weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}, rates=rates)
+    assert choose_shares(both, 8).parts["x"] > 1
+    assert [atom.rows for atom in weigh_atoms(atoms)] == [1.0, 1.0, 1.0]
     with pytest.raises(StreamingError, match="give 0 or more"):
-        weighed(atoms, sizes={"fact": -1})
+        weigh_atoms(atoms, sizes={"fact": -1})
 
 
 def test_of_nothing_known_no_value_is_spread():

@@ -22,13 +22,17 @@ from circuits.state.migration import (
     tables_of,
 )
 from streaming import StateDamagedError
-from streaming.distributed.engine import stages_in, summed
-from streaming.distributed.execution.cell import added_up, definition_of, feeds_of
+from streaming.distributed.engine import circuit_stages, sum_tables
+from streaming.distributed.execution.cell import cell_spec, driver_spec, group_by_destination
 from streaming.distributed.execution.routing import CELL
-from streaming.distributed.execution.stage_rows import placed_here, split, wide
-from streaming.distributed.migration import gathered, scattered
+from streaming.distributed.execution.stage_rows import (
+    pack_relations,
+    replicate_rows,
+    split_relations,
+)
+from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.grid_planning import counts_of_tables, stage_grid
+from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
 from streaming.distributed.planning.stages import Stage
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
@@ -40,36 +44,40 @@ class Cells:
 
     def __init__(self, circuit: Circuit, count: int) -> None:
         self.circuit = circuit
-        self.stages = stages_in(circuit)
+        self.stages = circuit_stages(circuit)
         self.grids = [stage_grid(stage, count) for stage in self.stages.stages]
-        self.definitions = [definition_of(stage, self.stages) for stage in self.stages.stages]
-        self.driver = Circuit(feeds_of(circuit.definition, self.stages))
+        self.definitions = [cell_spec(stage, self.stages) for stage in self.stages.stages]
+        self.driver = Circuit(driver_spec(circuit.definition, self.stages))
         self.cells = [
             [Circuit(definition) for _ in range(grid.cells)]
             for definition, grid in zip(self.definitions, self.grids, strict=True)
         ]
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, Counter]:
-        sent = added_up(self.driver.step(tables))
+        sent = group_by_destination(self.driver.step(tables))
         for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
             given = {r.name: sent.get(f"relation {r.name}", []) for r in stage.relations}
-            rows = wide(stage, given)
+            rows = pack_relations(stage, given)
             for circuit, part in zip(circuits, self._parts(stage, grid, rows), strict=True):
-                for name, found in added_up(circuit.step(split(stage, part))).items():
+                for name, found in group_by_destination(
+                    circuit.step(split_relations(stage, part))
+                ).items():
                     sent.setdefault(name, []).extend(found)
         return {
-            name: bag_of(summed(self.circuit.schema(name), sent.get(f"view {name}", [])))
+            name: bag_of(sum_tables(self.circuit.schema(name), sent.get(f"view {name}", [])))
             for name in self.circuit.outputs
         }
 
     def _parts(self, stage: Stage, grid: Grid, rows: pa.Table) -> list[pa.Table]:
-        sent = placed_here(stage, rows, grid)
+        sent = replicate_rows(stage, rows, grid)
         cells = sent.column(CELL).to_numpy()
         return [sent.filter(pa.array(cells == cell)) for cell in range(grid.cells)]
 
     def wholes(self) -> list[Any]:
         return [
-            gathered(stage, grid, {n: state_of(c, operator_of(c)) for n, c in enumerate(circuits)})
+            gather_state(
+                stage, grid, {n: state_of(c, operator_of(c)) for n, c in enumerate(circuits)}
+            )
             for stage, grid, circuits in zip(
                 self.stages.stages, self.grids, self.cells, strict=True
             )
@@ -83,10 +91,10 @@ class Cells:
                 for atom, table in zip(stage.atoms, whole, strict=False)
                 if table is not None and table.num_rows
             }
-            counts = counts_of_tables(stage, tables) if tables else None
+            counts = count_in_tables(stage, tables) if tables else None
             self.grids[k] = stage_grid(stage, count, counts=counts)
             self.cells[k] = []
-            for state in scattered(stage, self.grids[k], whole):
+            for state in scatter_state(stage, self.grids[k], whole):
                 circuit = Circuit(self.definitions[k])
                 filling = StateImport(circuit, steps=3, marks={})
                 filling.give(operator_of(circuit), state)
@@ -136,7 +144,7 @@ def follow(definition: CircuitSpec, changes: list[dict[str, pa.Table]], ways: li
         assert found == expected
         now = moved(now, to)
         if isinstance(now, Circuit):
-            for stage in stages_in(now).stages:
+            for stage in circuit_stages(now).stages:
                 # A later trace may be one that saves work, which depends on what came together.
                 kept = len(stage.atoms) or 1
                 parts = zip(state_of(now, stage.node), state_of(steady, stage.node), strict=True)
@@ -227,13 +235,13 @@ def test_state_that_is_not_where_its_grid_wants_it_is_refused():
     grid = cells.grids[stage.number]
     circuits = cells.cells[stage.number]
     states = {n: state_of(one, operator_of(one)) for n, one in enumerate(circuits)}
-    assert gathered(stage, grid, states)
+    assert gather_state(stage, grid, states)
     swapped = dict(zip(states, [*list(states.values())[1:], states[0]], strict=True))
     with pytest.raises(StateDamagedError, match="cells that do not want them"):
-        gathered(stage, grid, swapped)
+        gather_state(stage, grid, swapped)
     lost = states | {0: tuple(None if t is None else t.slice(1) for t in states[0])}
     with pytest.raises(StateDamagedError, match="copies of"):
-        gathered(stage, grid, lost)
+        gather_state(stage, grid, lost)
 
 
 def test_parts_of_different_moments_are_refused():
@@ -243,7 +251,7 @@ def test_parts_of_different_moments_are_refused():
         circuit.step(tables)
     joins = [
         stage.node
-        for stage in stages_in(circuits[0]).stages
+        for stage in circuit_stages(circuits[0]).stages
         if len(stage.atoms) == 3 or len(stage.relations) == 2
     ]
     filling = StateImport(Circuit(definition), steps=1, marks={})

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from circuits import Circuit, compile_sql
 from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
-from streaming.distributed.rescaling import rescaled
+from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
-from streaming.state.files import files_of
+from streaming.state.files import open_files
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
@@ -133,7 +133,7 @@ def test_views_of_plans_are_rescaled_with_their_definition_and_not_by_the_comman
     sink.close()
     status, said = rescale(tmp_path, "--cells", "4")
     assert status == 2 and "the views were built from plans" in said
-    moved = rescaled(files_of(tmp_path), cells=4, definition=plain.definition)
+    moved = rescale_state(open_files(tmp_path), cells=4, definition=plain.definition)
     assert (moved.before, moved.after) == (None, 4)
 
 

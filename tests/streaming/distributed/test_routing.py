@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from streaming.distributed.execution.placement import hashed, placed
-from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, routed
+from streaming.distributed.execution.placement import hash_values, place_rows
+from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, route_rows
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput, Shares, shares_of
+from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares
 
 pytestmark = pytest.mark.spark
 
@@ -27,14 +27,14 @@ TRIANGLE = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
 def sent(spark, table, relation, columns, grid):
     """Rows with their cell and roles, in plain Python."""
     rows = spark.createDataFrame(table).withColumn(RELATION, f.lit(0))
-    found = routed(rows, {relation: columns}, grid).toArrow()
+    found = route_rows(rows, {relation: columns}, grid).toArrow()
     values = [found.column(name).to_pylist() for name in (*columns, CELL, ROLES)]
     return list(zip(*values, strict=True))
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 8, 12, 27])
 def test_the_edges_of_a_triangle_meet_in_one_cell_in_their_roles(spark, cells):
-    grid = Grid(shares_of(TRIANGLE, cells))
+    grid = Grid(choose_shares(TRIANGLE, cells))
     edges = [(a, b) for a in range(9) for b in range(9) if (a * b + a) % 3]
     table = pa.table({"src": [a for a, _ in edges], "dst": [b for _, b in edges]})
     rows = sent(spark, table, "e", ["src", "dst"], grid)
@@ -54,7 +54,7 @@ def test_the_edges_of_a_triangle_meet_in_one_cell_in_their_roles(spark, cells):
 
 @pytest.mark.parametrize("cells", [4, 8, 27])
 def test_copies_and_loads_are_what_theory_says(spark, cells):
-    grid = Grid(shares_of(TRIANGLE, cells))
+    grid = Grid(choose_shares(TRIANGLE, cells))
     rng = np.random.default_rng(3)
     table = pa.table({"src": rng.integers(0, 1 << 40, 6000), "dst": rng.integers(0, 1 << 40, 6000)})
     rows = sent(spark, table, "e", ["src", "dst"], grid)
@@ -66,7 +66,7 @@ def test_copies_and_loads_are_what_theory_says(spark, cells):
 
 def test_a_relation_that_no_variable_splits_goes_to_all_cells(spark):
     atoms = (JoinInput("big", {"a": 0}, 1000.0), JoinInput("small", {}, 1.0))
-    grid = Grid(shares_of(atoms, 4))
+    grid = Grid(choose_shares(atoms, 4))
     rows = sent(spark, pa.table({"x": [7]}), "small", ["x"], grid)
     assert rows == [(7, cell, 1) for cell in range(4)]
 
@@ -119,7 +119,7 @@ def named(grid):
     for one in grid.heavy:
         together = len(grid.shares.together[one.variable])
         values = [pa.array(one.hashes, pa.int64())] * together
-        hashes = hashed(values, grid.numbers[one.variable])
+        hashes = hash_values(values, grid.numbers[one.variable])
         heavy.append(Heavy(one.variable, one.parts, tuple(hashes.tolist())))
     return Grid(grid.shares, tuple(heavy))
 
@@ -139,14 +139,14 @@ def test_spark_sends_rows_as_the_grid_says_whatever_is_heavy(spark, name):
         }
     )
     columns = {relation: ["x", "y", "z"] for relation in relations}
-    found = routed(spark.createDataFrame(table), columns, grid)
+    found = route_rows(spark.createDataFrame(table), columns, grid)
     got = Counter(
         map(tuple, zip(*(column.to_pylist() for column in found.toArrow().columns), strict=True))
     )
     expected: Counter = Counter()
     for place, relation in enumerate(relations):
         mine = table.filter(pa.array([one == place for one in number]))
-        sent = placed(relation, mine.columns[:3], grid)
+        sent = place_rows(relation, mine.columns[:3], grid)
         rows = [tuple(row.values()) for row in mine.to_pylist()]
         for row, cell, roles in zip(sent.rows, sent.cells, sent.roles, strict=True):
             expected[(*rows[row], int(cell), int(roles))] += 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import DeltaQuery, Query
 from dbsp_wcoj.query import Atom as QueryAtom
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, shares_of
+from streaming.distributed.planning.shares import JoinInput, choose_shares
 from streaming.errors import StreamingError
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -67,24 +67,24 @@ ATOMS = st.lists(
 @LAW
 @given(ATOMS, st.integers(1, 13))
 def test_no_shares_have_less_load(atoms, cells):
-    found = shares_of(atoms, cells)
+    found = choose_shares(atoms, cells)
     assert found.cells <= cells
     assert found.load == pytest.approx(least_load(atoms, cells))
 
 
 def test_shares_of_a_triangle_are_alike_and_small_relations_are_sent_to_all():
     edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
-    assert dict(shares_of(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
-    assert shares_of(edges, 64).load == 3 / 16
+    assert dict(choose_shares(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
+    assert choose_shares(edges, 64).load == 3 / 16
     star = [JoinInput("fact", {"k": 0, "x": 1}, 10**6), JoinInput("small", {"x": 0}, 10)]
-    assert shares_of(star, 8).replication(star[1]) * 10 < 10**3
+    assert choose_shares(star, 8).replication(star[1]) * 10 < 10**3
     with pytest.raises(StreamingError, match="cells=0"):
-        shares_of(edges, 0)
+        choose_shares(edges, 0)
 
 
 def test_shares_of_thousands_of_cells_and_many_variables_are_found_among_powers_of_two():
     cycle = [JoinInput("e", {f"v{i}": 0, f"v{(i + 1) % 7}": 1}) for i in range(7)]
-    found = shares_of(cycle, 4096)
+    found = choose_shares(cycle, 4096)
     assert found.cells == 4096
 
 
@@ -123,7 +123,7 @@ def test_the_deltas_of_the_cells_add_up_to_the_delta_of_the_view(data):
     domain = data.draw(st.sampled_from(DOMAINS))
     cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]))
     sizes = {name: data.draw(st.integers(1, 9)) for name in query.relations}
-    grid = Grid(shares_of(atoms_of(query, sizes), cells))
+    grid = Grid(choose_shares(atoms_of(query, sizes), cells))
     whole = DeltaQuery(query)
     own = [DeltaQuery(unrolled(query)) for _ in range(grid.cells)]
     for _ in range(data.draw(st.integers(1, 4))):
@@ -145,6 +145,6 @@ def test_copies_are_what_theory_says():
     edges = [JoinInput("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
     rows = np.random.default_rng(1).integers(0, 1 << 30, (4000, 2)).tolist()
     for cells in (4, 8, 27, 64):
-        grid = Grid(shares_of(edges, cells))
+        grid = Grid(choose_shares(edges, cells))
         sizes = [len({cell for cell, _ in sent(grid, "e", (x, y))}) for x, y in rows]
         assert np.mean(sizes) == pytest.approx(grid.shares.copies("e"), rel=0.05)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.distributed.execution.placement import hashed, placed
+from streaming.distributed.execution.placement import hash_values, place_rows
 from streaming.distributed.planning.grid import Grid, Heavy
-from streaming.distributed.planning.shares import JoinInput, Shares, shares_of
-from streaming.distributed.planning.skew import counts_of, grid_of, heavy_values
+from streaming.distributed.planning.shares import JoinInput, Shares, choose_shares
+from streaming.distributed.planning.skew import count_values, heavy_values, skew_grid
 from streaming.errors import StreamingError
 from tests.generators.strategies import LAW
 
@@ -63,7 +63,7 @@ def grids(draw: st.DrawFn) -> Grid:
             for atom in atoms:
                 parts.append(draw(st.integers(1, share)) if name in atom.columns else 1)
                 share //= parts[-1]
-            hashes = hashed(
+            hashes = hash_values(
                 [pa.array(column) for column in zip(*chosen, strict=True)], number[name]
             )
             heavy.append(Heavy(name, tuple(parts), tuple(hashes.tolist())))
@@ -93,7 +93,7 @@ def test_the_joins_of_the_cells_add_up_to_the_join_whatever_is_heavy(grid, data)
     relations = {atom.relation: data.draw(ROWS, atom.relation) for atom in atoms}
     got: list[list[list]] = [[[] for _ in atoms] for _ in range(grid.cells)]
     for name, rows in relations.items():
-        found = placed(name, [pa.array(column) for column in zip(*rows, strict=True)], grid)
+        found = place_rows(name, [pa.array(column) for column in zip(*rows, strict=True)], grid)
         readers = [place for place, atom in enumerate(atoms) if atom.relation == name]
         for row, cell, roles in zip(found.rows, found.cells, found.roles, strict=True):
             for bit, place in enumerate(readers):
@@ -115,7 +115,7 @@ def hub_graph(edges: int = 4000) -> list[tuple[int, int]]:
 
 def kept(grid: Grid, rows: list[tuple[int, int]]) -> np.ndarray:
     """The rows that each cell keeps, by atoms."""
-    found = placed("e", [pa.array(column) for column in zip(*rows, strict=True)], grid)
+    found = place_rows("e", [pa.array(column) for column in zip(*rows, strict=True)], grid)
     bits = sum((found.roles >> bit) & 1 for bit in range(len(grid.shares.atoms)))
     return np.bincount(found.cells, bits, grid.cells)
 
@@ -125,13 +125,13 @@ def kept(grid: Grid, rows: list[tuple[int, int]]) -> np.ndarray:
 def test_a_hub_of_half_of_all_edges_leaves_no_cell_with_twice_the_mean(cells, to_hub):
     rows = [(b, a) if to_hub else (a, b) for a, b in hub_graph()]
     columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    shares = shares_of(TRIANGLE, cells)
+    shares = choose_shares(TRIANGLE, cells)
     counts = {
-        (place, name): counts_of([columns[column]])
+        (place, name): count_values([columns[column]])
         for place, atom in enumerate(TRIANGLE)
         for name, column in atom.columns.items()
     }
-    grid = grid_of(shares, counts)
+    grid = skew_grid(shares, counts)
     assert any("0" in heavy.names for heavy in grid.heavy)
     spread, alone = kept(grid, rows), kept(Grid(shares), rows)
     assert spread.max() <= 1.3 * spread.mean()
@@ -144,27 +144,27 @@ def test_a_hub_of_half_of_all_edges_leaves_no_cell_with_twice_the_mean(cells, to
 def test_a_heavy_key_of_a_join_of_two_is_a_grid_of_rows_by_rows():
     atoms = (JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0}))
     key = pa.array([7] * 1000 + [*range(1000)])
-    counts = {(place, "k"): counts_of([key]) for place in (0, 1)}
-    (heavy,) = heavy_values(shares_of(atoms, 16), counts)
+    counts = {(place, "k"): count_values([key]) for place in (0, 1)}
+    (heavy,) = heavy_values(choose_shares(atoms, 16), counts)
     assert heavy.parts == (4, 4)
     assert heavy.names == ("7",)
 
 
 def test_even_values_are_not_spread():
-    counts = {(place, "k"): counts_of([pa.array(range(5000))]) for place in (0, 1)}
+    counts = {(place, "k"): count_values([pa.array(range(5000))]) for place in (0, 1)}
     assert (
-        heavy_values(shares_of([JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0})], 8), counts)
+        heavy_values(choose_shares([JoinInput("r", {"k": 0}), JoinInput("s", {"k": 0})], 8), counts)
         == ()
     )
 
 
 def test_keys_of_one_group_are_hashed_together():
     atoms = (JoinInput("r", {"country": 0, "user": 1}), JoinInput("s", {"country": 1, "user": 0}))
-    grid = Grid(shares_of(atoms, 8))
+    grid = Grid(choose_shares(atoms, 8))
     rows = [[1] * 800, [*range(800)]]
-    found = placed("r", [pa.array(column) for column in rows], grid)
+    found = place_rows("r", [pa.array(column) for column in rows], grid)
     assert Counter(found.cells.tolist()).most_common()[0][1] < 140
-    other = placed("s", [pa.array(column) for column in reversed(rows)], grid)
+    other = place_rows("s", [pa.array(column) for column in reversed(rows)], grid)
     assert found.cells.tolist() == other.cells.tolist()
 
 

@@ -11,8 +11,8 @@ import pytest
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
-from streaming.distributed.pipeline import Cells, Pipeline
-from streaming.distributed.planning.stages import Stages, stages_of
+from streaming.distributed.pipeline import CellManifests, Pipeline
+from streaming.distributed.planning.stages import Stages, cut_stages
 from streaming.state.files import LocalFiles
 from streaming.state.manifest import Manifest
 from tests.circuits.sql.test_sql_circuits import _comparable, _rows
@@ -46,9 +46,11 @@ class Feeds:
 
     def __init__(self, circuit: Circuit) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-        self.stages: Stages = stages_of(incrementalize(circuit.plans, fields))
-        self.feeds = {n: Circuit(cell.feed_of(n, f, self.stages)) for n, f in fields.items()}
-        self.constants = Circuit(cell.constants(self.stages))
+        self.stages: Stages = cut_stages(incrementalize(circuit.plans, fields))
+        self.feeds = {
+            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
+        }
+        self.constants = Circuit(cell.constants_spec(self.stages))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
         given = dict(self.constants.step({}))
@@ -85,7 +87,7 @@ def test_stages_on_executors_give_what_the_embedded_circuit_gives(spark, tmp_pat
     rng = random.Random(query)
     there: list[tuple[int, int]] = []
     files = LocalFiles(tmp_path)
-    cells: Cells = {}
+    cells: CellManifests = {}
     pipeline = Pipeline(feeds.stages, cells=4, files=files, state_id="s")
     for batch_id in range(3):
         tables = changes(rng, there)

@@ -16,8 +16,8 @@ from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.shares import JoinInput, shares_of
-from streaming.distributed.planning.stages import Relation, Stage, atom_name, stages_of
+from streaming.distributed.planning.shares import JoinInput, choose_shares
+from streaming.distributed.planning.stages import Relation, Stage, atom_name, cut_stages
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World, _comparable, _rows
 from tests.generators.sql_generator import selects
 
@@ -29,29 +29,31 @@ class Distributed:
 
     def __init__(self, circuit: Circuit, cells: int) -> None:
         fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-        self.stages = stages_of(incrementalize(circuit.plans, fields))
+        self.stages = cut_stages(incrementalize(circuit.plans, fields))
         self.outputs = circuit.outputs
         self.grids = [self._grid(stage, cells) for stage in self.stages.stages]
         self.cells = [
-            [Circuit(cell.definition_of(stage, self.stages)) for _ in range(grid.cells)]
+            [Circuit(cell.cell_spec(stage, self.stages)) for _ in range(grid.cells)]
             for stage, grid in zip(self.stages.stages, self.grids, strict=True)
         ]
-        self.feeds = {n: Circuit(cell.feed_of(n, f, self.stages)) for n, f in fields.items()}
-        self.constants = Circuit(cell.constants(self.stages))
+        self.feeds = {
+            n: Circuit(cell.stage_input_spec(n, f, self.stages)) for n, f in fields.items()
+        }
+        self.constants = Circuit(cell.constants_spec(self.stages))
 
     def _grid(self, stage: Stage, cells: int) -> Grid:
         if stage.atoms:
-            return Grid(shares_of(stage.atoms, cells))
+            return Grid(choose_shares(stage.atoms, cells))
         (relation,) = stage.relations
         assert relation.keys is not None
         atom = JoinInput(relation.name, {f"k{key}": key for key in relation.keys})
-        return Grid(shares_of([atom], cells))
+        return Grid(choose_shares([atom], cells))
 
     def step(self, tables: dict[str, pa.Table]) -> dict[str, dict[Row, int]]:
         sent: dict[str, list[pa.Table]] = {}
 
         def take(given: dict[str, pa.Table]) -> None:
-            for name, found in cell.added_up(given).items():
+            for name, found in cell.group_by_destination(given).items():
                 sent.setdefault(name, []).extend(found)
 
         take(self.constants.step({}))

@@ -93,8 +93,8 @@ def test_a_row_without_a_value_is_a_letter_and_the_others_are_the_step():
         batch(circuit, ["1", "x", "3"], bad_rows="fail")
     kept = batch(circuit, ["1", "x", "3"], bad_rows="dead_letter")
     kept.step.commit()
-    assert kept.letters.table["row"].to_pylist() == ['{"k": 1, "s": "x"}']
-    assert kept.letters.table["batch_id"].to_pylist() == [7]
+    assert kept.dead_letters.table["row"].to_pylist() == ['{"k": 1, "s": "x"}']
+    assert kept.dead_letters.table["batch_id"].to_pylist() == [7]
     assert kept.step.outputs["view"]["n"].to_pylist() == [1, 3]
 
 
@@ -167,7 +167,7 @@ def test_a_row_that_makes_too_many_rows_becomes_a_dead_letter():
     batch = prepare_batch(circuit, rows, DeadLetters.none(), bad_rows="dead_letter", batch_id=0)
     batch.step.commit()
     assert batch.step.outputs["view"].num_rows == 2
-    (reason,) = batch.letters.table["reason"].to_pylist()
+    (reason,) = batch.dead_letters.table["reason"].to_pylist()
     assert "view 'view'" in reason and "max_step_rows=500" in reason
 
 

@@ -33,7 +33,7 @@ def test_only_the_row_whose_text_would_be_too_long_becomes_a_dead_letter(tmp_pat
     rows = [{"k": 1, "s": "ab", "n": 3}, {"k": 2, "s": text, "n": n}, {"k": 3, "s": "é", "n": 4}]
     sink(Frame(pa.Table.from_pylist(rows, SCHEMA["r"]), "q"), 0)
     assert sink.last.outputs["view"]["k"].to_pylist() == [1, 3]
-    assert sink.metrics[-1].letters == 1
+    assert sink.metrics[-1].dead_letters == 1
     (letter,) = letters_of(tmp_path)
     assert letter["row"].startswith('{"k": 2, ')
     assert f"{MAX_STRING_BYTES:,} bytes" in letter["reason"]

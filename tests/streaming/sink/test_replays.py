@@ -67,7 +67,7 @@ def test_a_micro_batch_that_is_done_is_not_judged_again(tmp_path):
     sink(Frame(bad(), "q"), 0)
     with pytest.raises(RowError, match="micro-batch 1: "):
         sink(Frame(bad(), "q"), 1)
-    assert sink.metrics[-1].replayed and sink.metrics[-1].letters_total == 1
+    assert sink.metrics[-1].replayed and sink.metrics[-1].dead_letters_total == 1
 
 
 def test_dead_letters_need_a_place_to_be_kept_in():
@@ -105,7 +105,7 @@ def test_letters_of_a_micro_batch_that_was_not_done_go_when_it_has_none(tmp_path
     sink = ViewSink(views(), state_dir=tmp_path)
     sink(Frame(batch(2), "q"), 2)  # the query was corrected meanwhile
     assert not kept.exists()
-    assert sink.metrics[-1].letters_total == 0
+    assert sink.metrics[-1].dead_letters_total == 0
 
 
 class Odd(LocalFiles):

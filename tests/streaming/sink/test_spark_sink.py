@@ -236,7 +236,7 @@ def test_debezium_events_with_bad_ones_among_them_keep_a_view_and_dead_letters(t
     query = texts(sink, with_metrics=True)
     assert bag_of(sink.table("sums")) == {("ink", 8): 1}
     (metrics,) = sink.metrics
-    assert (metrics.letters, metrics.letters_total) == (2, 2)
+    assert (metrics.dead_letters, metrics.dead_letters_total) == (2, 2)
     letters = pq.read_table(tmp_path / "state" / "letters").to_pylist()
     assert {letter["batch_id"] for letter in letters} == {1}
     reasons = " ".join(letter["reason"] for letter in letters)
@@ -276,7 +276,7 @@ def test_the_watermark_of_spark_and_the_newest_time_take_old_rows_away(spark, tm
         sink = durable()
         started(stream, sink, tmp_path / "checkpoint").awaitTermination()
         found = bag_of(sink.table("pages"))
-        letters = sink.metrics[-1].letters_total
+        letters = sink.metrics[-1].dead_letters_total
         sink.close()
         return found, letters
 

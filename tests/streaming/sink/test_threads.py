@@ -86,7 +86,7 @@ def test_a_reader_of_a_sink_that_starts_again_waits_for_its_state_only(tmp_path)
 def test_each_read_beside_a_running_sink_is_the_state_after_one_micro_batch(durable, tmp_path):
     sink = ViewSink(views(), state_dir=tmp_path / "state" if durable else None)
     history = History(sink.circuit, name="views")
-    sink.watch(history.take)
+    sink.add_observer(history)
     known = [expected(n) for n in range(BATCHES + 1)]
     state = {"low": 0, "high": 0}
     failed: list[BaseException] = []

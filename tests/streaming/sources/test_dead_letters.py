@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import streaming.sources.dead_letters as letters_module
 from streaming import RowError, StreamingError
 from streaming.sources.dead_letters import (
-    LETTERS,
+    DEAD_LETTER_SCHEMA,
     DeadLetters,
     apply_policy,
     check_policy,
@@ -59,7 +59,7 @@ def test_values_of_other_types_are_written_as_json_can():
 def test_letters_are_kept_and_stamped_when_the_policy_is_to_keep_them():
     letters = DeadLetters.of_rows("r", pa.table({"n": [1, 2]}), "late", [1, -1])
     kept = apply_policy(letters, bad_rows="dead_letter", batch_id=7).table
-    assert kept.schema == LETTERS
+    assert kept.schema == DEAD_LETTER_SCHEMA
     assert kept.to_pylist()[1] == {
         "relation": "r", "row": '{"n": 2}', "weight": -1, "reason": "late", "batch_id": 7
     }  # fmt: skip

@@ -25,7 +25,7 @@ KEYED = {"orders": SimpleNamespace(keys=("nr",))}
 
 
 def reasons(changes):
-    return changes.letters.table["reason"].to_pylist()
+    return changes.dead_letters.table["reason"].to_pylist()
 
 
 def test_flat_rows_of_one_input_need_no_tag_and_come_once_without_weight():
@@ -34,7 +34,7 @@ def test_flat_rows_of_one_input_need_no_tag_and_come_once_without_weight():
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 2, "item": None, "weight": 1},
     ]
-    assert len(changes.letters) == 0
+    assert len(changes.dead_letters) == 0
 
 
 def test_tagged_rows_go_to_their_relations_with_their_columns():
@@ -77,10 +77,10 @@ def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
     )
     changes = changes_of(table, INPUTS)
     assert changes.tables["orders"].num_rows == 1
-    assert changes.letters.table["relation"].to_pylist() == [None, "edges"]
+    assert changes.dead_letters.table["relation"].to_pylist() == [None, "edges"]
     assert "relation is NULL" in reasons(changes)[0]
     assert "relation edges is no input; inputs are orders, marks" in reasons(changes)[1]
-    assert json.loads(changes.letters.table["row"][1].as_py()) == {"nr": 3, "item": "c"}
+    assert json.loads(changes.dead_letters.table["row"][1].as_py()) == {"nr": 3, "item": "c"}
 
 
 WEIGHTS = [
@@ -102,7 +102,7 @@ def test_a_weight_that_is_no_integer_of_64_bits_puts_its_row_aside(weights, kept
     )
     changes = changes_of(table, ONE)
     assert changes.tables["orders"]["weight"].to_pylist() == kept
-    assert len(changes.letters) == len(weights) - len(kept)
+    assert len(changes.dead_letters) == len(weights) - len(kept)
     assert all("no integer of 64 bits" in reason for reason in reasons(changes))
 
 
@@ -115,7 +115,7 @@ def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 3, "item": None, "weight": 1},
     ]
-    letters = changes.letters.table.to_pylist()
+    letters = changes.dead_letters.table.to_pylist()
     assert [(letter["row"], letter["weight"]) for letter in letters] == [
         ('{"nr": null, "item": "b"}', 1),
         (f'{{"nr": {2**40}, "item": "c"}}', -1),
@@ -186,7 +186,7 @@ def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as
         {"nr": 1, "item": "a", "weight": 1, "sequence": 1}
     ]
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": -1}]
-    found = [(x["relation"], x["row"], x["reason"]) for x in changes.letters.table.to_pylist()]
+    found = [(x["relation"], x["row"], x["reason"]) for x in changes.dead_letters.table.to_pylist()]
     assert found == [
         ("orders", "{1", "no row"), (None, "{2", "poisoned"), ("orders", None, "there is no row")
     ]  # fmt: skip
@@ -195,7 +195,7 @@ def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as
 def test_an_envelope_without_rows_gives_no_tables_and_no_letters():
     table = envelope(relation=["orders"], row_orders=[{"nr": 1, "item": "a"}]).slice(0, 0)
     changes = changes_of(table, INPUTS)
-    assert changes.tables == {} and len(changes.letters) == 0
+    assert changes.tables == {} and len(changes.dead_letters) == 0
 
 
 DAY = datetime(2024, 1, 2, 3, 4, 5, 678901)
@@ -271,7 +271,7 @@ def test_every_row_is_either_taken_or_put_aside_once(rows):
         "marks": Schema.of("m", MARKS.set(0, pa.field("nr", pa.int64()))),
     }
     changes = changes_of(table, inputs)
-    assert sum(t.num_rows for t in changes.tables.values()) + len(changes.letters) == len(rows)
+    assert sum(t.num_rows for t in changes.tables.values()) + len(changes.dead_letters) == len(rows)
 
     def good(row):
         relation, nr, mark, weight = row
@@ -290,4 +290,4 @@ def test_many_rows_that_are_all_wrong_are_put_aside_by_whole_columns():
     size = 200_000
     table = pa.table({"nr": np.full(size, 2**40), "item": pa.array(["a"] * size)})
     changes = changes_of(table, ONE)
-    assert len(changes.letters) == size and changes.tables["orders"].num_rows == 0
+    assert len(changes.dead_letters) == size and changes.tables["orders"].num_rows == 0

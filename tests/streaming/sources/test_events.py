@@ -86,7 +86,7 @@ def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kep
     texts = [text for bad, _ in GARBAGE for text in (bad, fine)]
     table = reader(DebeziumFeed(), [*texts, None, event("m")])
     changes = changes_of(table, INPUTS)
-    letters = changes.letters.table.to_pylist()
+    letters = changes.dead_letters.table.to_pylist()
     assert changes.tables["r"].num_rows == len(GARBAGE)
     reasons = {letter["row"]: letter["reason"] for letter in letters}
     for text, words in GARBAGE:
@@ -98,7 +98,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     texts = [event(), event(table="zzz"), event("m", table="zzz")]
     feed = DebeziumFeed(ignore_unknown_tables=True)
     changes = changes_of(reader(feed, texts), INPUTS)
-    assert changes.tables["r"].num_rows == 1 and not len(changes.letters)
+    assert changes.tables["r"].num_rows == 1 and not len(changes.dead_letters)
     texts = [
         '{"type": "table-alter", "table": "r"}', '{"type": "bootstrap-start", "table": "r"}',
         '{"type": "table-drop", "table": "r"}', '{"type": "table-drop", "table": "zzz"}',
@@ -106,7 +106,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     ]  # fmt: skip
     changes = changes_of(reader(MaxwellFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 1
-    assert ["dropped" in r for r in changes.letters.table["reason"].to_pylist()] == [True]
+    assert ["dropped" in r for r in changes.dead_letters.table["reason"].to_pylist()] == [True]
     texts = [
         '{"type": "ALTER", "table": "r", "isDdl": true, "data": null}',
         '{"type": "TRUNCATE", "table": "r", "isDdl": true, "data": null}',
@@ -116,7 +116,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
     ]
     changes = changes_of(reader(CanalFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 2
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) == 3
     assert "emptied" in reasons[0] and "old values" in reasons[1] and "no row" in reasons[2]
 
@@ -165,7 +165,7 @@ def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, bi
         changes = changes_of(table, {"r": Schema.of("r", TOASTED)})
         new = {(row["data"], row["list"]) for row in changes.tables["r"].to_pylist()}
         assert new - {(None, None)} == {(b"old", '["x"]')}
-        assert len(changes.letters) == letters
+        assert len(changes.dead_letters) == letters
 
 
 def test_a_text_that_is_no_utf8_is_a_letter_and_never_bent(spark):
@@ -198,7 +198,7 @@ def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):
     texts = [event(after={"id": 1, "Name": "x"}), event(after={"id": 2, "other": "x"})]
     changes = changes_of(reader(DebeziumFeed(), texts), INPUTS)
     assert [row["id"] for row in changes.tables["r"].to_pylist()] == [2]
-    assert "the row has a column Name" in changes.letters.table["reason"][0].as_py()
+    assert "the row has a column Name" in changes.dead_letters.table["reason"][0].as_py()
 
 
 def test_rows_of_an_event_have_no_order_where_its_number_has_no_room_for_it(spark):

@@ -132,7 +132,7 @@ def test_what_is_told_of_histories_adds_up_to_their_tables(reader, format, many)
             texts.append(tell(*step, place))
             owners.append((number, step))
     changes = changes_of(reader(feed, texts), INPUTS)
-    assert not len(changes.letters), changes.letters.table.to_pylist()[:3]
+    assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     expected = {"r": Counter(), "s": Counter()}
     for _, (relation, before, after) in owners:
         if before is not None:
@@ -180,7 +180,7 @@ def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
                 texts.append(text.replace('"before": {', '"unlogged": {') if after else text)
     feed = CompactedFeed("r", sequence="seq") if format == "compacted" else TOLD[format][0]
     changes = changes_of(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
-    assert not len(changes.letters), changes.letters.table.to_pylist()[:3]
+    assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     for relation, table in changes.tables.items():
         left = {key: row for key, row in expected[relation].items() if row is not None}
         assert last_rows(table, "id") == left

@@ -47,7 +47,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
             input_options=RULES if keys else None,
         )
         rows = changes.tables["r"].to_pylist() if "r" in changes.tables else []
-        return [tuple(row.values()) for row in rows], changes.letters.table.to_pylist()
+        return [tuple(row.values()) for row in rows], changes.dead_letters.table.to_pylist()
 
     assert read(AppendFeed()) == ([(1, "a", 1), (2, "b", 1), (3, "c", 1)], [])
     rows, letters = read(WeightedFeed("w"))
@@ -100,7 +100,7 @@ def read(feed, frame, schemas=PAIR):
     table = feed.envelope(frame, schemas, keys=KEYED).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
     changes = changes_of(table, inputs, input_options={"r": RULES["r"]})
-    return changes.tables.get("r", pa.table({})).to_pylist(), changes.letters.table.to_pylist()
+    return changes.tables.get("r", pa.table({})).to_pylist(), changes.dead_letters.table.to_pylist()
 
 
 def test_a_flat_row_of_no_input_is_whole_in_its_letter(spark):

@@ -103,7 +103,7 @@ def taken(read, feed, given, keys=None):
     changes = changes_of(table, {"r": Schema.of("r", R)}, input_options=rules)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
-    letters = changes.letters.table
+    letters = changes.dead_letters.table
     assert all(len(name or "") <= 200 for name in letters["relation"].to_pylist())
     return ids, letters["reason"].to_pylist()
 
@@ -262,6 +262,6 @@ def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column
     rules = {"r": SimpleNamespace(keys=keys.get("r", ()))}
     changes = changes_of(envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=rules)
     assert GOOD in changes.tables["r"]["id"].to_pylist()
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) >= len(found) - 2  # zeros may be a number
     assert all(0 < len(reason) <= MAX_REASON for reason in reasons)

@@ -105,8 +105,8 @@ def test_debezium_events_without_schema_add_up_to_the_tables_that_they_describe(
     steps = [step for step in steps if step[1][0] is not None]
     changes, found = decoded(spark, feed, texts, dict.fromkeys(tables, PRODUCT_SCHEMA))
     assert found == state(steps)
-    assert len(changes.letters) == wrong > 0
-    assert "REPLICA IDENTITY FULL" in changes.letters.table["reason"][0].as_py()
+    assert len(changes.dead_letters) == wrong > 0
+    assert "REPLICA IDENTITY FULL" in changes.dead_letters.table["reason"][0].as_py()
 
 
 def test_debezium_events_with_their_schema_are_read_alike(spark):
@@ -123,7 +123,7 @@ def test_debezium_events_with_their_schema_are_read_alike(spark):
     feed = DebeziumFeed(rename={"weight": "mass"}, evolved=True)
     changes, found = decoded(spark, feed, texts, schemas)
     assert found == state(steps)
-    assert len(changes.letters) == wrong
+    assert len(changes.dead_letters) == wrong
 
 
 FULL_TYPES = pa.schema(
@@ -163,7 +163,7 @@ def test_all_types_of_debezium_are_read_whatever_way_they_are_written(spark, fil
         schema = schema.remove(schema.get_field_index("big_decimal_c"))
     feed = DebeziumFeed(relation="full_types", encoding=encoding)
     changes, _ = decoded(spark, feed, texts, {"full_types": schema})
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     # Here the schema in one event says int32 of what the event holds as bytes.
     assert reasons == (["column 'id': AQ== is no int64"] if file == "include" else [])
     rows = changes.tables["full_types"].to_pylist()
@@ -218,7 +218,7 @@ def test_all_types_of_mysql_come_out_as_the_same_row(spark, kind):
     else:
         texts, feed = events("canal/table/alltype"), CanalFeed(relation="t")
     changes, _ = decoded(spark, feed, texts, {"t": ALL_TYPES})
-    assert not len(changes.letters), changes.letters.table["reason"].to_pylist()
+    assert not len(changes.dead_letters), changes.dead_letters.table["reason"].to_pylist()
     row = changes.tables["t"].to_pylist()[0]
     at = "2023-03-23 14:30:05"
     assert {name: str(value) for name, value in row.items()} == {
@@ -253,7 +253,7 @@ def test_maxwell_events_add_up_to_the_tables_that_they_describe(spark):
     feed = MaxwellFeed(rename={"weight": "mass"})
     changes, found = decoded(spark, feed, texts, schemas)
     assert found == state(steps)
-    assert not len(changes.letters)
+    assert not len(changes.dead_letters)
 
 
 def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark):
@@ -290,7 +290,7 @@ def test_canal_events_of_all_files_add_up_to_the_tables_that_they_describe(spark
     assert {name: rows for name, rows in found.items() if rows} == {
         name: rows for name, rows in state(steps).items() if rows
     }
-    assert len(changes.letters) == nameless > 0
+    assert len(changes.dead_letters) == nameless > 0
     assert len(schemas) >= 20
 
 
@@ -317,7 +317,7 @@ def test_the_change_feed_of_a_delta_table_adds_up_to_its_rows(spark):
     frame = spark.createDataFrame(feed)
     envelope = DeltaFeed().envelope(frame, {"people": PEOPLE}).toArrow()
     changes = changes_of(envelope, {"people": Schema.of("people", PEOPLE)})
-    assert not len(changes.letters)
+    assert not len(changes.dead_letters)
     whole = Counter(tuple(row.values()) for row in final.select(PEOPLE.names).to_pylist())
     assert bag(changes.tables["people"]) == dict(whole)
 

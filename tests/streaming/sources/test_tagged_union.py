@@ -36,7 +36,7 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
         {"nr": 1, "item": "a", "weight": 2}, {"nr": 9, "item": "z", "weight": 1}
     ]  # fmt: skip
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
-    reasons = changes.letters.table["reason"].to_pylist()
+    reasons = changes.dead_letters.table["reason"].to_pylist()
     assert ["the weight is 0.5" in reasons[0], "no JSON object" in reasons[1]] == [True, True]
     again = merge({"all": merge({"orders": orders}), "marks": marks})
     assert changes_of(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}

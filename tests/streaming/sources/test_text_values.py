@@ -92,7 +92,7 @@ def once(reader, request):
         mine = [row for row in table.to_pylist() if row["raw"] == text]
         found[column, value] = (None, mine[0]["error"]) if mine else None
     changes = changes_of(table, {"t": Schema.of("t", TIMES)})
-    assert len(changes.letters) == sum(v is not None for v in found.values())
+    assert len(changes.dead_letters) == sum(v is not None for v in found.values())
     rows = iter(changes.tables["t"].to_pylist())
     for (column, value), known in found.items():
         if known is None:

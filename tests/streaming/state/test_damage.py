@@ -222,4 +222,4 @@ def test_letters_that_are_damaged_do_not_hinder_the_sink_and_their_reader_sees_i
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     sink(Frame(rows, "q"), 0)
     sink(Frame(rows, "q"), 1)
-    assert sink.metrics[-1].letters_total == 2
+    assert sink.metrics[-1].dead_letters_total == 2

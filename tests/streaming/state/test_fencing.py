@@ -10,8 +10,8 @@ import pytest
 
 from streaming import BatchOrderError, StateDamagedError, StateLockedError
 from streaming.state.files import LocalFiles
-from streaming.state.manifest import manifest_name, numbers_in, read_manifest
-from streaming.state.ownership import NAME, Owner, check_owner, take_over
+from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
+from streaming.state.ownership import EPOCH_FILE, Owner, check_owner, take_over
 from tests.support.fed_sink import check, feed, sink_on, written
 
 LAST = 4
@@ -32,7 +32,7 @@ def seen(sink) -> list[int]:
 
 def epochs(place: Path) -> list[int]:
     files = LocalFiles(place)
-    return [read_manifest(files, number).epoch for number in numbers_in(files)]
+    return [read_manifest(files, number).epoch for number in list_batch_ids(files)]
 
 
 def test_a_sink_whose_lock_was_removed_fails_before_it_publishes_once_another_one_writes(place):
@@ -116,7 +116,7 @@ def test_each_start_has_a_greater_epoch_and_manifests_have_it(place):
         feed(sink, number)
         sink.close()
     assert epochs(place) == [2, 3, 4]
-    (place / NAME).unlink()
+    (place / EPOCH_FILE).unlink()
     sink = sink_on(place)
     feed(sink, LAST + 4)
     assert epochs(place)[-1] == 5
@@ -128,10 +128,10 @@ def test_an_epoch_that_is_damaged_is_noticed_by_the_writer_and_made_again_at_a_s
 ):
     sink = sink_on(place)
     feed(sink, LAST + 1)
-    (place / NAME).unlink()
+    (place / EPOCH_FILE).unlink()
     if content is not None:
-        (place / NAME).write_bytes(content)
-    with pytest.raises(StateDamagedError, match=NAME):
+        (place / EPOCH_FILE).write_bytes(content)
+    with pytest.raises(StateDamagedError, match=EPOCH_FILE):
         feed(sink, LAST + 2)
     assert seen(sink) == [LAST + 1]
     with caplog.at_level(logging.WARNING):

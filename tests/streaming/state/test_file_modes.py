@@ -14,7 +14,7 @@ from circuits import compile_sql
 from circuits.circuit import Circuit
 from streaming import StateError, ViewSink
 from streaming.cli.commands.run import _parse_mode
-from streaming.distributed.rescaling import rescaled
+from streaming.distributed.rescaling import rescale_state
 from streaming.state.files import LocalFiles
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import LINK, ROWS, feed, sink_on, views
@@ -76,7 +76,7 @@ def test_a_state_that_is_moved_to_cells_has_files_of_the_mode_that_it_had(tmp_pa
     sink = ViewSink(plain, state_dir=tmp_path / "state", state_mode=0o770)
     feed(sink, 0)
     sink.close()
-    rescaled(LocalFiles(tmp_path / "state"), cells=2)
+    rescale_state(LocalFiles(tmp_path / "state"), cells=2)
     assert modes(tmp_path / "state") == ({0o770}, {0o660})
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from streaming import StateError, StateLockedError
 from streaming.state import files as files_module
-from streaming.state.files import MAPPED, ArrowFiles, LocalFiles, files_of
+from streaming.state.files import MIN_MAPPED_BYTES, ArrowFiles, LocalFiles, open_files
 from tests.support.simulated_files import SimulatedDisk
 
 
@@ -62,7 +62,7 @@ def test_a_file_may_be_empty(files, chunks):
     assert (bytes(files.read("a")), files.size("a"), files.names("")) == (b"", 0, ["a"])
 
 
-@pytest.mark.parametrize("size", [10, MAPPED + 3])
+@pytest.mark.parametrize("size", [10, MIN_MAPPED_BYTES + 3])
 def test_memory_that_was_read_may_be_written_to_and_the_file_stays(files, size):
     files.write("a", [bytes(size)])
     array = np.frombuffer(files.read("a"), np.uint8)
@@ -234,7 +234,7 @@ sys.stdin.read()
 
 
 def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(files_module, "LOCK_TIMEOUT_S", 0.2)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -245,7 +245,7 @@ def test_the_lock_of_another_process_ends_with_it_however_it_ends(tmp_path, monk
         files = LocalFiles(tmp_path)
         with pytest.raises(StateLockedError, match=rf"in process {holder.pid}: stop that query"):
             files.lock()
-        monkeypatch.setattr(files_module, "PATIENCE", 60.0)
+        monkeypatch.setattr(files_module, "LOCK_TIMEOUT_S", 60.0)
         threading.Timer(0.3, holder.kill).start()
         files.lock()
         files.unlock()
@@ -281,17 +281,17 @@ def test_files_of_a_path_a_uri_a_pair_or_files(tmp_path):
         (arrow_fs.LocalFileSystem(), str(tmp_path)),
         (arrow_fs.SubTreeFileSystem("/", arrow_fs.LocalFileSystem()), str(tmp_path)[1:]),
     ):
-        assert isinstance(files_of(given), LocalFiles)
-        assert files_of(given).location == str(tmp_path)
-    assert isinstance(files_of((system, "state")), ArrowFiles)
+        assert isinstance(open_files(given), LocalFiles)
+        assert open_files(given).location == str(tmp_path)
+    assert isinstance(open_files((system, "state")), ArrowFiles)
     own = SimulatedDisk(1).files()
-    assert files_of(own) is own
+    assert open_files(own) is own
 
 
 @pytest.mark.parametrize("uri", ["floppy://a", "dbfs:/state"])
 def test_a_uri_of_no_known_file_system_is_refused(uri):
     with pytest.raises(StateError, match=f"state_dir '{uri}'"):
-        files_of(uri)
+        open_files(uri)
 
 
 def test_whatever_a_file_system_raises_is_an_error_of_the_operating_system(tmp_path):
@@ -323,7 +323,7 @@ class Refusing:
 
 
 def test_text_that_is_written_again_with_every_line_stays_short(monkeypatch):
-    monkeypatch.setattr(files_module, "REWRITTEN", 20)
+    monkeypatch.setattr(files_module, "MAX_REWRITTEN_BYTES", 20)
     files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
     for number in range(20):
         files.append("log", f"line {number}\n")

@@ -26,12 +26,12 @@ import pytest
 from circuits import InputOptions, compile_sql
 from streaming import StateDamagedError, StateError, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspected
-from streaming.distributed.rescaling import rescaled
-from streaming.state.checksums import verified_text, with_checksum
+from streaming.distributed.rescaling import rescale_state
+from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.files import LocalFiles, read_small
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.parquet import read_parquet
-from streaming.state.segment import SCHEMA, read_segment
+from streaming.state.segment import SEGMENT_SCHEMA, decode_segment
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import LINK, ROWS, check, feed, sink_on, views
 from tests.support.tables import table_of
@@ -95,7 +95,7 @@ def used(place: Path) -> dict[str, str]:
 
     calls: dict[str, Callable[[], object]] = {
         "inspect": lambda: inspected(place, check=True),
-        "rescale": lambda: rescaled(LocalFiles(place), cells=2),
+        "rescale": lambda: rescale_state(LocalFiles(place), cells=2),
         "read": lambda: sink_on(place).table("paths"),
         "go on": feeds(LAST + 1, LAST + 2, LAST + 3, LAST + 4),
         "replay": feeds(LAST),
@@ -272,7 +272,7 @@ NAMES = [
 
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Forge a manifest, with the checksum that it should have."""
-    body = verified_text(path.read_bytes(), path.name)
+    body = decode_checked(path.read_bytes(), path.name)
     change(body)
     text = json.dumps(body).encode()
     path.write_bytes(text + f"\ncrc32 {zlib.crc32(text):08x}\n".encode())
@@ -314,11 +314,11 @@ WRONG = [None, True, -1, 2**62, 2**70, 0.5, "x", "../outside/secret", [], {}, [[
 
 def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(place):
     data = (place / NEWEST).read_bytes()
-    body = verified_text(data, NEWEST)
+    body = decode_checked(data, NEWEST)
     rng = np.random.default_rng(0)
     forged = [*everywhere(body, lambda part: WRONG)]
     for number in rng.permutation(len(forged))[:250]:
-        text = with_checksum(forged[number]) if isinstance(forged[number], dict) else b""
+        text = encode_checked(forged[number]) if isinstance(forged[number], dict) else b""
         (place / NEWEST).write_bytes(text)
         sink = sink_on(LocalFiles(place))
         with contextlib.suppress(StreamingError):
@@ -327,7 +327,7 @@ def test_a_manifest_with_a_wrong_value_anywhere_is_a_typed_error_or_is_right(pla
 
 
 def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(place):
-    body = verified_text((place / OLDEST).read_bytes(), OLDEST)
+    body = decode_checked((place / OLDEST).read_bytes(), OLDEST)
     before = sorted(path.name for path in (place / "letters").iterdir())
     forged = [*everywhere({"files": body["files"], "outputs": body["outputs"]}, lambda part: WRONG)]
     for number, one in enumerate(forged[:: max(1, len(forged) // 30)]):
@@ -335,7 +335,7 @@ def test_a_version_with_a_wrong_value_anywhere_is_swept_within_the_directory(pla
             continue
         copy = place.parent / f"copy {number}"
         shutil.copytree(place, copy)
-        (copy / OLDEST).write_bytes(with_checksum({**body, **one}))
+        (copy / OLDEST).write_bytes(encode_checked({**body, **one}))
         sink = sink_on(copy)
         feed(sink, LAST + 1, LAST + 2)
         check(sink, LAST + 3)
@@ -385,15 +385,17 @@ def _with_word(data: bytes, at: int, word: int) -> bytes:
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_a_segment_that_grows_in_memory_is_refused_before_it_does(codec):
-    bomb = pa.array([np.zeros(1 << 20, np.int64)], SCHEMA.field("words").type)
-    batch = pa.record_batch([["x"], bomb, [b""]], schema=SCHEMA)
+    bomb = pa.array([np.zeros(1 << 20, np.int64)], SEGMENT_SCHEMA.field("words").type)
+    batch = pa.record_batch([["x"], bomb, [b""]], schema=SEGMENT_SCHEMA)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression=codec)) as out:
+    with pa.ipc.new_file(
+        sink, SEGMENT_SCHEMA, options=pa.ipc.IpcWriteOptions(compression=codec)
+    ) as out:
         out.write_batch(batch)
     data = memoryview(bytearray(sink.getvalue()))
     assert len(data) < 1 << 17
     with pytest.raises(StateDamagedError, match="no plain record batch"):
-        read_segment(data, "data/bomb.arrow")
+        decode_segment(data, "data/bomb.arrow")
 
 
 @pytest.mark.parametrize(
@@ -422,7 +424,7 @@ def test_rows_that_take_no_bytes_are_counted_before_they_are_read():
 @pytest.mark.parametrize("data", [b"", b"ARROW1\0\0", b"ARROW1\0\0" + b"\xff" * 64, b"PAR1" * 9])
 def test_what_is_no_segment_and_no_parquet_file_is_a_typed_error(data):
     with pytest.raises(StateDamagedError, match="is no segment"):
-        read_segment(memoryview(bytearray(data)), "x")
+        decode_segment(memoryview(bytearray(data)), "x")
     with pytest.raises(StateDamagedError, match="is no Parquet file"):
         read_parquet(data, "x")
 
@@ -449,7 +451,7 @@ def test_a_text_of_views_that_is_not_that_of_the_state_is_refused(place):
         data = (place / "views.json").read_bytes()
         changed(place / "views.json", change)
         with pytest.raises(StateError):
-            rescaled(LocalFiles(place), cells=2)
+            rescale_state(LocalFiles(place), cells=2)
         (place / "views.json").write_bytes(data)
 
 
@@ -464,8 +466,8 @@ def test_the_file_of_the_views_is_text_and_gives_the_same_circuit(tmp_path):
     sink = ViewSink(circuit, state_dir=tmp_path)
     feed(sink, 0)
     sink.close()
-    body = verified_text(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
+    body = decode_checked(read_small(LocalFiles(tmp_path), "views.json"), "views.json")
     assert body["source"]["text"].startswith("SELECT city") and body["source"]["name"] == "per_city"
     assert body["options"]["input_options"]["link"]["keys"] == ["src", "dst"]
     assert b"\x80" not in (tmp_path / "views.json").read_bytes()  # as every pickle has
-    assert rescaled(LocalFiles(tmp_path), cells=2).after == 2
+    assert rescale_state(LocalFiles(tmp_path), cells=2).after == 2

@@ -24,7 +24,7 @@ MANIFEST = Manifest(
     plans={"#1": [["ä", "b"]]},
     digests={"e": 4_000_000_000},
     outputs={"triangles": ("outputs/x-0.parquet", "outputs/x-1.parquet"), "none": ()},
-    letters=2,
+    dead_letters=2,
     files={
         "data/a": FileChecksum(100, 1),
         "data/b": FileChecksum(200, 2),

@@ -21,7 +21,7 @@ from circuits.circuit import Circuit
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
 from streaming.state import store as store_module
 from streaming.state import verified_files as verified_module
-from streaming.state.manifest import FOLDER, manifest_name
+from streaming.state.manifest import MANIFESTS, manifest_name
 from streaming.state.versions import Versions
 from streaming.state.writer import Writer
 from tests.generators.simulated_streams import stream
@@ -111,7 +111,7 @@ def test_names_that_are_not_synced_are_found():
         assert fails()
 
 
-@pytest.mark.parametrize("left_out", ["", "data", "outputs", FOLDER])
+@pytest.mark.parametrize("left_out", ["", "data", "outputs", MANIFESTS])
 def test_a_folder_that_is_not_synced_is_found(left_out):
     real = SimulatedFiles.sync_folder
 

@@ -24,7 +24,7 @@ def test_arrangements_that_come_due_together_are_summed_one_after_another(tmp_pa
     sink = ViewSink(compile_sql(SQL, {"link": LINK}, materialize=True), state_dir=tmp_path)
     most, longest, sums = 0, 0, 0
     before: dict = {}
-    with patch.object(writer, "LARGE_SUM", LARGE):
+    with patch.object(writer, "MAX_SHARED_MERGE_ROWS", LARGE):
         for batch in range(BATCHES):
             sources = [ROWS * batch + n for n in range(ROWS)]
             sink(Frame(pa.table({"src": sources, "dst": sources}), "q"), batch)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.errors import TargetError
-from streaming.targets.console import ConsoleTarget, text_of
+from streaming.targets.console import ConsoleTarget, format_delta
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.frame import FrameTarget, frame_of
 from streaming.targets.memory import MemoryTarget
@@ -153,7 +153,7 @@ def test_the_console_shows_values_that_python_has_not():
         }
     )
 
-    text = text_of(ViewDelta("v", 0, table))
+    text = format_delta(ViewDelta("v", 0, table))
 
     assert "out of range" in text and "-0221-09-04" in text and "00.000000001" in text
 

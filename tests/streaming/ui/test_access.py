@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from streaming import PageError
 from streaming.ui import access as access_module
 from streaming.ui.access import (
-    ATTEMPTS_SECONDS,
+    ATTEMPTS_WINDOW_S,
     MAX_ATTEMPTS,
     MAX_ATTEMPTS_PER_ADDRESS,
     MAX_SESSIONS,
-    SESSION_SECONDS,
+    SESSION_LIFETIME_S,
     TOKEN_VARIABLE,
     Access,
     FailedAttempts,
@@ -105,7 +105,7 @@ def test_sessions_end_after_a_time_and_are_bounded():
     sessions = [access.begin_session() for _ in range(MAX_SESSIONS)]
     assert not access.is_session(first)
     assert all(map(access.is_session, sessions))
-    clock.now += SESSION_SECONDS
+    clock.now += SESSION_LIFETIME_S
     assert not any(map(access.is_session, sessions))
 
 
@@ -117,7 +117,7 @@ def test_only_the_token_is_the_token(given_text, token):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 1.0, ATTEMPTS_SECONDS / 2])),
+        st.tuples(st.sampled_from("abc"), st.sampled_from([0.0, 1.0, ATTEMPTS_WINDOW_S / 2])),
         max_size=60,
     )
 )
@@ -132,7 +132,7 @@ def test_an_address_is_blocked_while_it_failed_too_often_in_the_last_minute(fail
             seen.append((clock.now, address))
             for one in "abc":
                 recent = [
-                    at for at, who in seen if who == one and at > clock.now - ATTEMPTS_SECONDS
+                    at for at, who in seen if who == one and at > clock.now - ATTEMPTS_WINDOW_S
                 ]
                 assert attempts.is_blocked(one) == (len(recent) >= 3)
 
@@ -144,7 +144,7 @@ def test_many_addresses_together_are_blocked_and_little_is_remembered_of_them():
         attempts.fail(f"address {number}")
     assert attempts.is_blocked("another")
     assert len(attempts._failures) <= MAX_ATTEMPTS and len(attempts._of_address) <= MAX_ATTEMPTS
-    clock.now += ATTEMPTS_SECONDS
+    clock.now += ATTEMPTS_WINDOW_S
     assert not attempts.is_blocked("another")
     assert not attempts._of_address
     assert MAX_ATTEMPTS_PER_ADDRESS < MAX_ATTEMPTS

@@ -25,7 +25,7 @@ from tests.support.tables import EDGE, edges
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from streaming.ui.application import Pace
+from streaming.ui.application import RateLimiter
 
 TOKEN = "a-long-token"
 
@@ -197,7 +197,7 @@ def test_pages_of_other_sites_are_refused_and_no_answer_lets_them_read(ask, site
 )
 def test_requests_are_delayed_to_a_number_per_second_beyond_a_burst(waits, per_second, burst):
     now = 100.0
-    pace = Pace(per_second, burst, clock=lambda: now)
+    pace = RateLimiter(per_second, burst, clock=lambda: now)
     due = []
     for wait in waits:
         now += wait

@@ -38,7 +38,7 @@ class Visited:
         circuit = compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v")
         self.sink = ViewSink(circuit)
         self.history = History(circuit, name="test")
-        self.sink.watch(self.history.take)
+        self.sink.add_observer(self.history)
         self.server = Server(self.history, port=0, limits=Limits(**limits))
         self._sockets = []
 

@@ -13,13 +13,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog, compile_sql
-from streaming import Output, ViewSink
+from streaming import Output, SinkObserver, ViewSink
 from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
-from streaming.ui.history import COURSE, RECENT, ROWS, History, key_columns_of, mode_of
-from streaming.ui.layout import laid_out
-from streaming.ui.matches import MOST, Matches
+from streaming.ui.history import (
+    MAX_COURSE_POINTS,
+    MAX_RECENT_BATCHES,
+    MAX_ROWS,
+    History,
+    output_mode_of,
+    upsert_keys_of,
+)
+from streaming.ui.layout import lay_out_graph
+from streaming.ui.matches import MAX_MATCHES, Matches
 from streaming.ui.page import Page
 from streaming.ui.pattern import Pattern, pattern_of
 from streaming.ui.row_texts import weights_of
@@ -43,7 +50,7 @@ def shown(circuit, sink=None, **options):
     """A history, and the function that feeds it micro-batches."""
     sink = sink or ViewSink(circuit, **options)
     history = History(circuit, name="test", timer=time.thread_time)
-    sink.watch(history.take)
+    sink.add_observer(history)
 
     def feed(*rows, weight=1, weights=None, batch=None):
         number = len(sink.metrics) if batch is None else batch
@@ -163,7 +170,7 @@ def test_a_number_of_rows_is_that_of_the_view_or_unknown(steps, is_kept, is_late
         if number == 1 and is_late:
             history = History(circuit, name="test")
         if history is not None and number == is_late:
-            sink.watch(history.take)
+            sink.add_observer(history)
         step: Counter = Counter()
         for a, b, weight in changes:
             step[a, b] += weight
@@ -199,7 +206,7 @@ def test_matches_shown_are_matches_that_are_there(changes):
 def test_matches_shown_are_there_after_micro_batches_of_any_size(steps, is_small):
     with pytest.MonkeyPatch.context() as patch:
         if is_small:  # all deltas are large ones
-            patch.setattr(matches_module, "MOST", 3)
+            patch.setattr(matches_module, "MAX_MATCHES", 3)
         check_matches(steps)
 
 
@@ -225,9 +232,9 @@ def check_matches(steps):
         }
         most = max(most, len(rings))
         drawn = [tuple(match["nodes"]) for match in now(history)["matches"]["rings"]]
-        assert len(set(drawn)) == len(drawn) <= matches_module.MOST
+        assert len(set(drawn)) == len(drawn) <= matches_module.MAX_MATCHES
         assert set(drawn) <= rings
-        assert set(drawn) == rings or most > matches_module.MOST
+        assert set(drawn) == rings or most > matches_module.MAX_MATCHES
 
 
 TICKETS = pa.schema(
@@ -265,16 +272,20 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
     sink = ViewSink(circuit, [Output("pairs", mode=form, keys=["id"] if form == "upsert" else [])])
     there: dict = {}
 
-    def take(published, metrics):
+    class Take(SinkObserver):
+        def batch_completed(self, published, metrics):
+            take(published)
+
+    def take(published):
         table = published.outputs["pairs"]
-        mode, keys = mode_of(table), key_columns_of(table)
+        mode, keys = output_mode_of(table), upsert_keys_of(table)
         found.take(table, weights_of(table), published.batch_id, mode=mode, keys=keys)
 
-    sink.watch(take)
+    sink.add_observer(Take())
     prefix = "x" * (70 * is_long)
     with pytest.MonkeyPatch.context() as patch:
         if is_small:
-            patch.setattr(matches_module, "MOST", 4)
+            patch.setattr(matches_module, "MAX_MATCHES", 4)
         for number, step in enumerate(steps):
             rows, weights = [], []
             for key, nodes in step.items():
@@ -306,15 +317,15 @@ def test_retractions_are_found_in_large_deltas():
     others = [(10 * i + a, 10 * i + b) for i in range(1, 40) for a, b in ring]
     feed(*others)
     feed(*ring)
-    assert len(now(history)["matches"]["rings"]) == MOST
+    assert len(now(history)["matches"]["rings"]) == MAX_MATCHES
     feed(*others, weight=-1)
     left = [match["nodes"] for match in now(history)["matches"]["rings"]]
     assert sorted(left) == [["1", "2", "3"], ["2", "3", "1"], ["3", "1", "2"]]
 
 
 def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(monkeypatch):
-    monkeypatch.setattr(history_module, "COURSE", 16)
-    monkeypatch.setattr(history_module, "RECENT", 5)
+    monkeypatch.setattr(history_module, "MAX_COURSE_POINTS", 16)
+    monkeypatch.setattr(history_module, "MAX_RECENT_BATCHES", 5)
     history, feed = shown(compile_sql(VIEWS, {"e": EDGE}))
     for number in range(100):
         feed((number, number + 1))
@@ -323,14 +334,14 @@ def test_a_history_is_bounded_and_its_course_keeps_the_beginning_and_the_newest(
     assert history._course[0]["id"] == 0
     ids = [moment["id"] for moment in history._course[:-1]]
     assert len({b - a for a, b in pairwise(ids)}) == 1
-    assert RECENT < COURSE
+    assert MAX_RECENT_BATCHES < MAX_COURSE_POINTS
 
 
 def test_only_the_first_rows_of_a_delta_are_kept():
     history, feed = shown(compile_sql("SELECT src, dst FROM e", {"e": EDGE}, name="v"))
     feed(*((n, n) for n in range(500)))
     newest = now(history)["newest"]["v"]
-    assert len(newest["rows"]) == ROWS
+    assert len(newest["rows"]) == MAX_ROWS
     assert (newest["count"], newest["comes"], newest["goes"]) == (500, 500, 0)
 
 
@@ -365,7 +376,7 @@ def test_values_of_all_types_are_texts_that_are_cut():
     circuit = compile_sql("SELECT t, b, d, f FROM r", {"r": schema}, name="v")
     history = History(circuit, name="test")
     sink = ViewSink(circuit)
-    sink.watch(history.take)
+    sink.add_observer(history)
     row = {"t": "x" * 500 + "\n", "b": b"\x00", "d": None, "f": float("nan")}
     sink(Frame(pa.Table.from_pylist([row], schema)), 0)
     ((weight, values),) = now(history)["newest"]["v"]["rows"]
@@ -373,12 +384,17 @@ def test_values_of_all_types_are_texts_that_are_cut():
     assert len(values[0]) == 60 and values[2:] == [None, "nan"]
 
 
-def test_a_watcher_that_fails_does_not_stop_the_sink(caplog):
+class Failing(SinkObserver):
+    def batch_completed(self, published, metrics):
+        raise ZeroDivisionError
+
+
+def test_an_observer_that_fails_does_not_stop_the_sink(caplog):
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
-    sink.watch(lambda published, metrics: 1 / 0)
+    sink.add_observer(Failing())
     sink(Frame(edges((1, 2))), 0)
     assert sink.last.batch_id == 0
-    assert "a watcher failed on micro-batch 0" in caplog.text
+    assert "observer Failing failed on micro-batch 0" in caplog.text
 
 
 def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplog, monkeypatch):
@@ -386,9 +402,9 @@ def test_a_page_that_cannot_show_a_micro_batch_does_not_stop_what_is_shown(caplo
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with Page(sink.circuit, port=0) as page:
         monkeypatch.setattr(page.history, "_note", lambda moment: 1 / 0)
-        sink.watch(page.take)
+        sink.add_observer(page)
         sink(Frame(edges((1, 2))), 0)
-        page.take(sink.last, sink.metrics[-1])
+        page.batch_completed(sink.last, sink.metrics[-1])
     assert sink.last.batch_id == 0
     assert caplog.messages == ["the live page could not show micro-batch 0"] * 2
 
@@ -406,7 +422,7 @@ def test_taking_a_micro_batch_costs_less_than_a_millisecond():
 @given(st.sets(st.tuples(st.integers(0, 8), st.integers(0, 8)).filter(lambda e: e[0] < e[1])))
 def test_edges_of_a_layout_go_forward_through_every_layer(edges):
     edges = sorted(edges)
-    layout = laid_out(range(9), edges)
+    layout = lay_out_graph(range(9), edges)
     for (a, b), bends in layout.bends.items():
         layers = [layout.places[a][0], *(layer for layer, _ in bends), layout.places[b][0]]
         assert layers == list(range(layers[0], layers[-1] + 1))
@@ -417,7 +433,7 @@ def test_edges_of_a_layout_go_forward_through_every_layer(edges):
 def test_a_layout_without_need_has_no_crossings():
     # Two ladders that are given interleaved.
     edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
-    layout = laid_out(range(6), edges)
+    layout = lay_out_graph(range(6), edges)
     at = layout.places
     for (a, b), (c, d) in combinations(edges, 2):
         if at[a][0] == at[c][0]:
