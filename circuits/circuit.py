@@ -25,7 +25,7 @@ sees the last committed version until the end of its read (`circuits.runtime.cir
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -73,6 +73,7 @@ from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -628,7 +629,7 @@ class Circuit:
 
 
 @dataclass
-class CircuitStep:
+class CircuitStep(Staged):
     """A computed step: its ``outputs``, and ``commit`` to make it the state.
 
     Attributes:
@@ -653,6 +654,11 @@ class CircuitStep:
     seconds: Mapping[str, float] = field(default_factory=dict)
     turn: WriterTurn | None = None
     _abandoned: bool = field(default=False, init=False)
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change."""
+        return self.step.changes
 
     def commit(self) -> None:
         """Make the step the state of the circuit; any thread may call this.

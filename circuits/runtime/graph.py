@@ -13,9 +13,9 @@ staged in the shared traces before any join reads them. Nothing changes until th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
+from itertools import chain, repeat
 from operator import add
 
 from circuits.inputs.checked_input import CheckedInput
@@ -30,7 +30,7 @@ from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
-from circuits.runtime.operators.operator import Operator, Prepared, StepContext
+from circuits.runtime.operators.operator import Operator, StepContext
 from circuits.runtime.operators.registry import (
     OperatorContext,
     OperatorRegistry,
@@ -43,6 +43,7 @@ from dbsp_wcoj import Relations, Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 
 __all__ = ["Graph", "GraphStep", "watermark_of"]
 
@@ -53,17 +54,23 @@ _HASH_DIGITS = 16
 
 
 @dataclass(frozen=True)
-class GraphStep:
-    """The computed deltas of all nodes, what commits them, and the marks after the step.
+class GraphStep(Staged):
+    """A computed step of a graph.
 
-    ``deltas`` are what views publish (`circuits.runtime.publication`).
-    ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``rejected`` has, by input, the rows that its options reject; ``missing`` how many rows of an
-    input are deleted more often than they are there (`circuits.inputs.missing_deletions`).
+    Attributes:
+        deltas: The delta of each node, as views publish it (`circuits.runtime.publication`).
+        staged: The changes of the state.
+        rows: The number of rows that each node has emitted, in all iterations of a recursion.
+        spent: The seconds that each node has taken.
+        graph: The graph.
+        marks: The watermark of each input with retention, after the step.
+        rejected: By input, the rows that its options reject.
+        missing: By input, the number of rows that are deleted more often than they were inserted
+            (`circuits.inputs.missing_deletions`).
     """
 
     deltas: Sequence[ZSet]
-    prepared: Sequence[Prepared]
+    staged: Sequence[Staged]
     rows: Sequence[int]
     spent: Sequence[float]
     graph: Graph
@@ -71,10 +78,15 @@ class GraphStep:
     rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The staged deltas of all traces that change."""
+        return chain.from_iterable(one.changes for one in self.staged)
+
     def commit(self) -> None:
         """Make the step the state of all operators."""
-        for prepared in self.prepared:
-            prepared.commit()
+        for one in self.staged:
+            one.commit()
         graph = self.graph
         graph.marks = self.marks
         graph.rows = list(map(add, graph.rows or repeat(0), self.rows))
@@ -291,10 +303,10 @@ class Graph:
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
-        prepared: list[Prepared] = [shared]
+        changes: list[Staged] = [shared]
         spent = []
         recursions: dict[int, NestedCircuitStep] = {}
-        integrals: dict[int, Prepared] = {}
+        integrals: dict[int, Staged] = {}
         unexpired: dict[int, ZSet] = {}
         for number, node in enumerate(self.nodes):
             start = self.clock()
@@ -313,7 +325,7 @@ class Graph:
                     if staged is not None and isinstance(node.operator, Integrate):
                         integrals[number] = staged
                     elif staged is not None:
-                        prepared.append(staged)
+                        changes.append(staged)
             else:
                 if isinstance(node.plan, Fixpoint):
                     delta = self._prepare_recursion(number, deltas, context, recursions)
@@ -345,14 +357,14 @@ class Graph:
                 integrals.pop(number, None)
                 if change is not None:
                     integrals[number] = change
-        prepared += integrals.values()
+        changes += integrals.values()
         rows = [len(delta) for delta in deltas]
         for step in recursions.values():
-            prepared.append(step.prepared)
+            changes.append(step)
             for number, emitted in step.rows.items():
                 rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, prepared, rows, spent, self, marks, rejected, missing)
+        return GraphStep(deltas, changes, rows, spent, self, marks, rejected, missing)
 
     def _prepare_recursion(
         self,

@@ -24,8 +24,9 @@ from dataclasses import dataclass
 
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.operators.operator import Prepared, StepContext
+from circuits.runtime.operators.operator import StepContext
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.trace import Staged
 
 __all__ = ["Publication", "published"]
 
@@ -42,7 +43,7 @@ class Publication:
     """
 
     deltas: Sequence[ZSet]
-    integrals: Mapping[int, Prepared | None]
+    integrals: Mapping[int, Staged | None]
     spent: Sequence[float]
 
 
@@ -72,7 +73,7 @@ def published(
     """
     differs = [False] * len(nodes)
     deltas: list[ZSet] = []
-    integrals: dict[int, Prepared | None] = {}
+    integrals: dict[int, Staged | None] = {}
     spent = [0.0] * len(nodes)
     for number, node in enumerate(nodes):
         start = clock()

@@ -107,10 +107,9 @@ def staged(step: GraphStep, stored: Mapping[str, int]) -> StateStep:
     """The state that a computed step adds; see `CircuitStep.state`."""
     graph = step.graph
     names = graph.registry.names
-    changes = [change for prepared in step.prepared for change in prepared.changes]
     runs: dict[str, dict[ColumnOrder, Run]] = {}
     compacted: set[str] = set()
-    for change in changes:
+    for change in step.changes:
         name = names[id(change.trace)]
         # An arrangement may have come after the step was prepared.
         runs[name] = {order: change.run(order) for order in change.trace.orders}

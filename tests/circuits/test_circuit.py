@@ -260,7 +260,7 @@ class Failing:
 def half_committed(circuit, tables):
     """Commit a step that fails after its first operators."""
     step = circuit.prepare(tables)
-    failing = replace(step.step, prepared=[*step.step.prepared[:1], Failing()])
+    failing = replace(step.step, staged=[*step.step.staged[:1], Failing()])
     with pytest.raises(MemoryError):
         replace(step, step=failing).commit()
     return step
