@@ -461,7 +461,7 @@ class Circuit:
             CircuitError: There is no such format.
         """
         check_type("format", format, str, "'text' or 'mermaid'")
-        drawings = {"text": draw_tree, "draw_mermaid": draw_mermaid}
+        drawings = {"text": draw_tree, "mermaid": draw_mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
         return drawings[format](self._committed)

@@ -51,7 +51,7 @@ class Drawing:
             {
                 "kind": "view",
                 "name": name,
-                "node_label": "",
+                "label": "",
                 "of": numbers.index(ends[box]),
                 "given": name in circuit.outputs,
                 "at": layout.places[box],
@@ -83,4 +83,4 @@ class Drawing:
 def _box(graph: Graph, number: int, at: tuple[int, int]) -> dict[str, Any]:
     node = graph.nodes[number]
     kind = "input" if isinstance(node.plan, Scan) else type(node.plan).__name__.lower()
-    return {"kind": kind, "name": node.name, "node_label": node_label(graph, node), "at": at}
+    return {"kind": kind, "name": node.name, "label": node_label(graph, node), "at": at}

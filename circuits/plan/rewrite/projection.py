@@ -44,7 +44,7 @@ def push_projection(
         ]
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
-            key = "push_projection", wanted, tuple(names)
+            key = "projection", wanted, tuple(names)
             if key not in memo:
                 memo[key] = Union(tuple(push_projection(p, wanted, names) for p in inputs))
             found: Plan = memo[key]
@@ -64,7 +64,7 @@ def push_filter(plan: Plan, predicate: Expression) -> Plan:
     """The rows of ``plan`` for which the predicate is true."""
     match plan:
         case Union(inputs, memo=memo) if plan.paths <= MAX_PATHS:
-            key = "push_filter", predicate
+            key = "filter", predicate
             if key not in memo:
                 memo[key] = Union(tuple(push_filter(p, predicate) for p in inputs))
             found: Plan = memo[key]
