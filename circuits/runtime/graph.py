@@ -64,7 +64,7 @@ class GraphStep(Staged):
         spent: The seconds that each node has taken.
         graph: The graph.
         marks: The watermark of each input with retention, after the step.
-        refused: By input, the rows that its options reject.
+        rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
     """
@@ -75,7 +75,7 @@ class GraphStep(Staged):
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
+    rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -299,7 +299,7 @@ class Graph:
         budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
-        refused: dict[str, Sequence[RejectedCodes]] = {}
+        rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
@@ -338,10 +338,10 @@ class Graph:
                         given = found.delta
                         if found.published is not None:
                             unexpired[number] = found.published
-                        if found.refused:
-                            refused[node.name] = found.refused
-                        if found.horizon is not None and move is not None:
-                            marks[mark] = found.horizon
+                        if found.rejected:
+                            rejected[node.name] = found.rejected
+                        if found.watermark is not None and move is not None:
+                            marks[mark] = found.watermark
                     delta = node.empty if given is None else given
                     budget.add_input_rows(len(delta), delta.arity)
                 if node.is_arranged and len(delta):
@@ -364,7 +364,7 @@ class Graph:
             for number, emitted in step.rows.items():
                 rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, changes, rows, spent, self, marks, refused, missing)
+        return GraphStep(deltas, changes, rows, spent, self, marks, rejected, missing)
 
     def _prepare_recursion(
         self,
