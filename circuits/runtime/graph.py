@@ -23,7 +23,7 @@ from circuits.inputs.missing_deletions import DeletionWitnesses
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.plan.fixpoint import ITERATION
 from circuits.plan.nodes import Fields, Fixpoint, Plan, RecursiveDistinct, RecursiveReference, Scan
-from circuits.plan.rewrite.iterated_rows import iterated
+from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
 from circuits.runtime.graph_node import Node, prepare_node
@@ -36,7 +36,7 @@ from circuits.runtime.operators.registry import (
     OperatorRegistry,
     builtin_operators,
 )
-from circuits.runtime.publication import published
+from circuits.runtime.publication import publish
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, Trace, ZSet
@@ -239,7 +239,7 @@ class Graph:
         references = tuple(self._references.values())
         circuit = NestedCircuit(plan.names, references, self.joining.max_iterations, self.views)
         bodies = zip(plan.bodies, plan.modes, strict=True)
-        results = [self.add(rewrite_plan(iterated(body, mode))) for body, mode in bodies]
+        results = [self.add(rewrite_plan(add_iterations(body, mode))) for body, mode in bodies]
         circuit.close(self.nodes, results)
         self._references, self._recursion = around
         return circuit
@@ -350,7 +350,7 @@ class Graph:
             spent.append(self.clock() - start)
         if unexpired:
             again = replace(context, shared=self.relations.stage({}))
-            publication = published(self.nodes, self.retained, deltas, unexpired, again, self.clock)
+            publication = publish(self.nodes, self.retained, deltas, unexpired, again, self.clock)
             deltas = list(publication.deltas)
             spent = [a + b for a, b in zip(spent, publication.spent, strict=True)]
             for number, change in publication.integrals.items():

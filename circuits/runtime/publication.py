@@ -28,7 +28,7 @@ from circuits.runtime.operators.operator import StepContext
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import Staged
 
-__all__ = ["Publication", "published"]
+__all__ = ["Publication", "publish"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Publication:
     spent: Sequence[float]
 
 
-def published(
+def publish(
     nodes: Sequence[Node],
     retained: Collection[int],
     committed: Sequence[ZSet],
