@@ -773,4 +773,4 @@ def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:
 def _checksum(zset: ZSet) -> int:
     if not len(zset):
         return 0
-    return crc32(zset._weights.data, crc32(np.ascontiguousarray(zset._rows).data))
+    return crc32(zset.weight_array.data, crc32(np.ascontiguousarray(zset.row_array).data))

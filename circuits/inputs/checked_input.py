@@ -124,8 +124,8 @@ class CheckedInput:
             events = keyed.events(table, also)
             if retained is None:
                 return events, None
-            inserted = ~keyed.deletion_mask(events._rows)
-            return events, retained.watermark_after_all(self._times(events._rows)[inserted])
+            inserted = ~keyed.deletion_mask(events.row_array)
+            return events, retained.watermark_after_all(self._times(events.row_array)[inserted])
         if retained is None:
             return self._schema.to_zset(table, self._codecs), None
         codes, weights = self._schema.to_codes(table, self._codecs)
@@ -164,7 +164,7 @@ class CheckedInput:
             if self._keyed is None:
                 changes = self._delta_of_rows(timely, rejected)
             else:
-                changes = self._delta_of_events(self._keyed, timely._rows, watermark, rejected)
+                changes = self._delta_of_events(self._keyed, timely.row_array, watermark, rejected)
         if self._retained is None:
             return CheckedDelta(changes, tuple(rejected), None)
         retained = self._retained
@@ -181,7 +181,7 @@ class CheckedInput:
         if retained.keeps_results:
             before = None if watermark is None else retained.expired_before(watermark)
             limit = retained.expired_before(after)
-        delta = _select_rows(changes, ~late_mask(changes._rows[retained.place], limit))
+        delta = _select_rows(changes, ~late_mask(changes.row_array[retained.place], limit))
         expired = retained.expired(self.trace, before, limit)
         if len(expired):
             delta = delta - expired
@@ -240,10 +240,10 @@ class CheckedInput:
         retained, keyed = self._retained, self._keyed
         if retained is None:
             return given
-        times = self._times(given._rows)
+        times = self._times(given.row_array)
         checked = np.ones(len(times), np.bool_)
         if keyed is not None and retained.place not in keyed.keys:
-            checked = ~keyed.deletion_mask(given._rows)  # a deletion is checked by its key only
+            checked = ~keyed.deletion_mask(given.row_array)  # a deletion is checked by its key only
         expired, untimed = late_mask(times, watermark) & checked, (times == NULL) & checked
         for reason, wrong in ((LATE, expired), (UNTIMED, untimed)):
             if wrong.any():
@@ -254,8 +254,8 @@ class CheckedInput:
         """Add rows or events to the rejected ones."""
         keyed = self._keyed
         if keyed is not None:
-            weights = np.where(keyed.deletion_mask(rows._rows), -1, 1)
-            rows = consolidated_rows(keyed.rows(rows._rows), weights)
+            weights = np.where(keyed.deletion_mask(rows.row_array), -1, 1)
+            rows = consolidated_rows(keyed.rows(rows.row_array), weights)
         if len(rows):
             rejected.append(RejectedCodes(reason, rows))
 
@@ -306,4 +306,4 @@ def _select_rows(zset: ZSet, which: BoolArray) -> ZSet:
     """Return the rows of a Z-set that a mask selects."""
     if which.all():
         return zset
-    return ZSet(np.ascontiguousarray(zset._rows[:, which]), zset._weights[which])
+    return ZSet(np.ascontiguousarray(zset.row_array[:, which]), zset.weight_array[which])

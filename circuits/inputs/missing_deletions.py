@@ -121,11 +121,11 @@ def missing_rows(delta: ZSet, trace: Trace) -> int:
     """
     if not len(delta):
         return 0
-    deleted = np.flatnonzero(delta._weights < 0)
+    deleted = np.flatnonzero(delta.weight_array < 0)
     if not len(deleted) or not trace.orders:
         return 0
-    rows = ZSet(np.ascontiguousarray(delta._rows[:, deleted]), delta._weights[deleted])
+    rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
     existing = trace.weights_of(to_storable(rows))
     # Only a weight that is not negative is added to, so that the sum cannot leave int64.
-    left = np.maximum(existing, 0) + rows._weights
+    left = np.maximum(existing, 0) + rows.weight_array
     return int(np.count_nonzero((existing < 0) | (left < 0)))

@@ -34,12 +34,12 @@ def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
     >>> shortage(ZSet.from_rows([(7,), (8,), (9,)], [-3, -1, 1]), trace)
     (ZSet({(7,): -2}), array([1]))
     """
-    deleted = np.flatnonzero(delta._weights < 0)
+    deleted = np.flatnonzero(delta.weight_array < 0)
     if not len(deleted):
         return ZSet.empty(delta.arity), np.empty(0, np.int64)
-    rows = ZSet(np.ascontiguousarray(delta._rows[:, deleted]), delta._weights[deleted])
+    rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
     existing = trace.weights_of(to_storable(rows))
     # No weight of a strict relation is below zero, so this sum cannot leave int64.
-    left = existing + rows._weights
+    left = existing + rows.weight_array
     short = np.flatnonzero(left < 0)
-    return ZSet(np.ascontiguousarray(rows._rows[:, short]), left[short]), existing[short]
+    return ZSet(np.ascontiguousarray(rows.row_array[:, short]), left[short]), existing[short]

@@ -279,4 +279,4 @@ def _merge_events(pieces: list[Int64Array]) -> ZSet:
     """Concatenate events of several tables; sort them, and merge equal ones."""
     rows = np.concatenate(pieces, axis=1)
     found = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-    return ZSet(found._rows, np.ones(len(found), np.int64))
+    return ZSet(found.row_array, np.ones(len(found), np.int64))

@@ -1,4 +1,4 @@
-"""Columns: the types of Arrow as the places outside know them, cast without changing a value.
+"""Convert Arrow types to the types of files and Spark, without changing a value.
 
 ::
 
@@ -14,13 +14,13 @@
     time                                     text, 12:34:56.000001           the same
     duration                                 int64, the number of its units  the same
     strings, binaries, in all layouts        string, binary                  the same
-    dictionary of T                          what T is                       T
+    dictionary of T                          as T                            T
     null                                     string                          the same
 
-A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) is refused with
-the column's name, before anything is written.
+A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) raises an error
+with the column's name, before anything is written.
 
-Cost: a pass over the columns whose type changes.
+Cost: one pass over the columns whose type changes.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class FinalAggregateOperator:
         (zset,) = inputs
         groups, (places,) = grouped([zset], len(self._keys))
         n = groups.shape[1]
-        digits = Digits(places, zset._rows[-1], zset._weights)
+        digits = Digits(places, zset.row_array[-1], zset.weight_array)
         exists, columns = self._linear.results(n, digits, always=not self._keys)
         rows = np.concatenate((groups, np.array(columns, np.int64).reshape(len(columns), n)))[
             :, exists

@@ -59,8 +59,10 @@ def physical_type(type: pa.DataType) -> spark.DataType:
     Raises:
         FeedError: There is none.
 
-    >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC")),
-    physical_type(pa.time64("us")) (LongType(), TimestampType(), DecimalType(20,0))
+    >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC"))
+    (LongType(), TimestampType())
+    >>> physical_type(pa.time64("us"))
+    DecimalType(20,0)
     """
     type = value_type(type)
     family = family_of(type)
