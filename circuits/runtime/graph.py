@@ -290,7 +290,7 @@ class Graph:
 
         Args:
             inputs: The rows given, before the rules of their inputs.
-            moved: The horizons of retained inputs that rows or watermarks move to.
+            moved: The watermarks of the inputs with retention after the rows of the step.
             budget: What the step may use; without it there is no limit.
 
         Raises:
@@ -490,5 +490,5 @@ class Graph:
 
 
 def watermark_of(name: str) -> str:
-    """The name of the mark of an input's horizon."""
-    return f"input {name} horizon"
+    """The name under which the state keeps the watermark of an input."""
+    return f"input {name} watermark"
