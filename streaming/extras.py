@@ -1,4 +1,4 @@
-"""Command lines that need packages of an extra: run one, or say how to install what it needs."""
+"""Run a command line that needs the packages of an extra, or report how to install them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ INTERRUPTED: Final = 130
 def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]) -> None:
     """Import a command and run it.
 
-    Exit status 2: a package of its extra is not installed. 130: it was interrupted, perhaps while
-    it was imported, which takes a moment.
+    Exit status 2: a package of the extra is not installed. 130: the command was interrupted,
+    perhaps during its import, which takes a moment.
 
     Args:
         load: Imports the command and returns it.
-        extra: The extra that has what it needs.
+        extra: The extra with the packages.
         packages: Top-level packages of the extra that may be missing.
     """
     try:
@@ -33,7 +33,7 @@ def run(load: Callable[[], Callable[[], object]], extra: str, packages: tuple[st
 def _load_and_run(
     load: Callable[[], Callable[[], object]], extra: str, packages: tuple[str, ...]
 ) -> None:
-    """As `run`, but an interrupt passes through."""
+    """Like `run`, but without handling an interrupt."""
     try:
         command = load()
     except ModuleNotFoundError as error:

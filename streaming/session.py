@@ -1,8 +1,8 @@
-"""The Spark session: one local session with the settings that matter for small micro-batches.
+"""Start a local Spark session with the settings that matter for small micro-batches.
 
-The one that matters most is the checkpoint file manager: the default one forks shell commands on
-a local disk, about 100 ms for every micro-batch. It is right for a local file system only; on
-HDFS or an object store start your own session and leave that setting out.
+The most important setting is the checkpoint file manager: the default one runs shell commands on a
+local disk, about 100 ms for every micro-batch. The setting is correct for a local file system only;
+on HDFS or an object store start your own session without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from streaming.java import use_java
 
 __all__ = ["SETTINGS", "start_session"]
 
-MAX_LOG_LINES: Final = 10  # of what Java wrote, when Spark does not start
+#: The last lines of Java's output in the error when Spark does not start.
+MAX_LOG_LINES: Final = 10
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -53,14 +54,14 @@ def start_session(
     log: Path | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
-    """Start a local Spark session, on a Java found or brought along.
+    """Start a local Spark session, on an installed Java or the one of the extra.
 
     Args:
         name: The application's name.
-        cores: Threads of Spark; as many as the machine has when not given.
-        memory: Heap of the JVM. The state of the views is not in there.
-        log: File that takes what Java writes to standard error; left alone when not given.
-        settings: Further Spark settings; they win over ``SETTINGS``.
+        cores: Threads of Spark; by default one for each core of the machine.
+        memory: Heap of the JVM. It does not include the state of the views.
+        log: File for the standard error of Java; None to leave it unchanged.
+        settings: Further Spark settings; they override ``SETTINGS``.
 
     Raises:
         JavaMissingError: There is no Java 17 or newer.
@@ -93,7 +94,7 @@ def start_session(
 
 @contextmanager
 def _standard_error_to(log: Path) -> Iterator[None]:
-    """Give processes started inside another standard error; they keep it afterwards."""
+    """Redirect the standard error of processes that are started in the context, permanently."""
     sys.stderr.flush()
     own = os.dup(2)
     try:

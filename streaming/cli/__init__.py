@@ -3,17 +3,19 @@
 ::
 
     app                 the sub-commands, put together
-    declared, options   their words; nothing that is slow to import
-    command, usage      how a declared command is done, and how errors look; with spark_error
-    terminal            colours, tables, numbers
+    command             how a declared sub-command is run, and how its errors are reported
+    arguments/          declarations, options: the arguments of all sub-commands and their help
+                        source, sink, query_text, limits, ...: parse the values of arguments
+                        job_file, run_options: a run in TOML; checks: everything before Spark starts
+    commands/           the work of each sub-command: demo, run, replay, explain, inspect, rescale,
+                        profile, bench
+    terminal/           tables, progress, log lines, the wording of errors
+    profiling/          measure the steps of a query, and show where their time goes
+    benchmark/          compare formulas: repeated measurements, confidence intervals, plots
+    streaming_query     run one streaming query of Spark until it ends
+    state_inspection    read a state directory without its lock
 
-    demo                the demo
-    run                 views over live sources; with source, frames, sink, query, dashboard
-    replay              a file of changes through views; with changes_file
-    explain, views      the plan of a query; a query as a circuit; with ddl
-    inspect, inspection what is in a state directory
-    rescale             a state directory between one process and cells on executors
-    profile, bench      where the time of a step goes; formulas compared
+Help must appear at once, so ``app`` and ``arguments.declarations`` import nothing that is slow.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ check_streaming()
 
 
 def main() -> None:
-    """Run the command line, or say how to install what it needs."""
+    """Run the command line, or report how to install a missing package."""
     extras.run(_app, "cli", EXTRA)
 
 

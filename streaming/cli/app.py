@@ -59,7 +59,7 @@ for name, command in COMMANDS.items():
         context_settings=PASS_THROUGH if name == "demo" else None,
     )(command)
 
-# Calm: thin dim boxes, names in one colour.
+# Thin dim boxes, names in one colour.
 rich_utils.STYLE_OPTION = rich_utils.STYLE_SWITCH = rich_utils.STYLE_COMMANDS_TABLE_FIRST_COLUMN = (
     "cyan"
 )
@@ -80,7 +80,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def commands(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Live SQL and Datalog views over changing data."""

@@ -1,16 +1,16 @@
-"""Command: a sub-command that is declared here and done elsewhere, and how its errors look.
+"""Run a declared sub-command, and report its errors.
 
-Help has to come at once, and what does the work imports Spark, Arrow and numba, which takes
-seconds. So the words of a command are declared in a module that imports nothing of it, and the
-function of the same name, which does the work, is imported when it is called.
+Help must appear at once, but the work of a sub-command imports Spark, Arrow and numba, which takes
+seconds. Therefore a module without such imports declares the arguments of a sub-command, and the
+function of the same name that does the work is imported when it is called.
 
-What a user can mend is one line on standard error and an exit status; a traceback is shown with
-``--debug`` only:
+An error that the user can fix is one line on standard error, and an exit status. Only ``--debug``
+shows the traceback:
 
 ===  =================================================================================
   0  done
-  1  it began, and then failed or found a difference
-  2  what was given cannot be used; nothing has happened
+  1  the command started, and then failed or found a difference
+  2  the arguments or their files cannot be used; nothing has been done
 130  interrupted
 ===  =================================================================================
 """
@@ -38,13 +38,13 @@ __all__ = [
     "report_errors",
 ]
 
-#: Words that are no longer taken; the parser refuses them and says what to do.
+#: Removed options; the parser refuses them with a hint.
 REMOVED_OPTIONS: Final = ("ui_token",)
 
 FAILED: Final = 1
 REFUSED: Final = 2
 INTERRUPTED: Final = 130
-#: How packages are installed that not every installation has.
+#: How to install optional packages.
 INSTALLS: Final = {
     "pyspark": "pyspark",
     "rich": "'dbsp-wcoj[cli]'",
@@ -56,23 +56,25 @@ INSTALLS: Final = {
 
 
 def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Declare a command whose work is done by the function of its name in a module.
+    """Declare a sub-command; the function of the same name in ``module`` does its work.
 
-    That function takes the same words by name, all but ``debug`` and ``REMOVED_OPTIONS``.
+    That function receives the arguments by name, without ``debug`` and ``REMOVED_OPTIONS``. If the
+    declaration has a ``context``, it receives ``explicit`` instead: the names of the options that
+    are given on the command line.
     """
 
-    def declared(function: Callable[..., None]) -> Callable[..., None]:
+    def declare(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def imported(**words: Any) -> None:
+        def run(**words: Any) -> None:
             for word in REMOVED_OPTIONS:
                 words.pop(word, None)
             if (context := words.pop("context", None)) is not None:
                 words["explicit"] = _explicit_options(context)
             getattr(importlib.import_module(module), function.__name__)(**words)
 
-        return report_errors(imported)
+        return report_errors(run)
 
-    return declared
+    return declare
 
 
 def _explicit_options(context: typer.Context) -> set[str]:
@@ -84,7 +86,7 @@ def _explicit_options(context: typer.Context) -> set[str]:
 
 
 def report_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """A command whose errors are one line; its word ``debug`` is taken care of here."""
+    """Wrap a command: report its errors in one line, and handle its option ``debug``."""
 
     @functools.wraps(function)
     def command(*, debug: bool = False, **words: Any) -> None:
@@ -93,9 +95,9 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
         except typer.Exit:
             raise
         except KeyboardInterrupt:
-            _say_interrupted(as_json=words.get("log_format") == "json")
+            _print_interrupted(as_json=words.get("log_format") == "json")
             raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:  # who read the output has seen enough
+        except BrokenPipeError:  # the reader of the output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(FAILED) from None
         except Exception as error:
@@ -111,7 +113,7 @@ def report_errors(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _say_interrupted(*, as_json: bool) -> None:
+def _print_interrupted(*, as_json: bool) -> None:
     if as_json:
         print_error("interrupted", as_json=True, status=INTERRUPTED)
     else:
@@ -119,7 +121,7 @@ def _say_interrupted(*, as_json: bool) -> None:
 
 
 def _describe(error: Exception) -> tuple[int, str]:
-    """The exit status of an error, and what is said of it."""
+    """Return the exit status and the message of an error."""
     import pyarrow as pa
 
     from dbsp_wcoj import DbspWcojError
@@ -141,13 +143,13 @@ def _describe(error: Exception) -> tuple[int, str]:
         return FAILED, spark_reason(error)
     kind = type(error).__name__
     return FAILED, (
-        f"{kind}: {text or 'no more is known'}: a mistake of this program; please report it with "
-        "what --debug shows"
+        f"{kind}: {text or 'no message'}: this is a bug of this program; please report it with "
+        "the output of --debug"
     )
 
 
 def error_message(error: Exception) -> str:
-    """The message of an error in one line, with its notes.
+    """Return the message of an error in one line, with its notes.
 
     >>> print(error_message(FileNotFoundError(2, "No such file or directory", "in/e")))
     in/e: No such file or directory
@@ -155,14 +157,14 @@ def error_message(error: Exception) -> str:
     lines = str(error).splitlines()
     if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
         lines = [f"{error.filename}: {error.strerror}"]
-    if lines and lines[-1].strip() == "^":  # it points into the line above, and there are no lines
+    if lines and lines[-1].strip() == "^":  # a pointer into the line above, useless in one line
         lines = lines[:-2] or lines
     notes = "; ".join(getattr(error, "__notes__", []))
     return " ".join(" ".join(lines).split()) + (f" ({notes})" if notes else "")
 
 
 def print_error(text: str, *, as_json: bool = False, status: int = REFUSED) -> None:
-    """Say on standard error what is wrong, in one line, or as a line of JSON."""
+    """Print an error to standard error, as one line of text or of JSON."""
     from streaming.cli.terminal.display import console
     from streaming.redacted import redacted
 

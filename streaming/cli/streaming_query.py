@@ -1,8 +1,8 @@
-"""Query: one streaming query of Spark until it ends or is asked to, and why it ended.
+"""Run one streaming query of Spark until it ends or is interrupted, and report why it ended.
 
-An error inside the sink reaches Spark's own exception as a page of plans; here it is kept as it
-was. A signal must find this thread outside of a call to Java, whose connection it would break, so
-another thread does the waiting.
+Spark wraps an error of the sink into a page of plans; this module keeps the original error. A
+signal must not interrupt a call to Java, because that breaks the connection, so another thread
+waits for Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streaming.errors import EventsError, FailedError
 
 __all__ = ["parse_interval", "run_query", "signals_deferred"]
 
-#: Seconds between two looks at Spark's progress.
+#: Time between two reads of Spark's progress.
 PROGRESS_INTERVAL_S: Final = 1
 _INTERVAL: Final = re.compile(r"(\d+)\s*([a-z]+)")
 _UNITS: Final = {
@@ -61,7 +61,7 @@ def run_query(
     on_stop: Callable[[], object] = lambda: None,
     on_progress: Callable[[Any], object] | None = None,
 ) -> bool:
-    """Run a query; whether it ended by itself, and not by a signal.
+    """Run a query; return whether it ended by itself, and not by a signal.
 
     Args:
         stream: A streaming DataFrame.
@@ -78,17 +78,17 @@ def run_query(
     """
     failures: list[Exception] = []
 
-    def noting(df: DataFrame, batch_id: int) -> None:
+    def call(df: DataFrame, batch_id: int) -> None:
         try:
             function(df, batch_id)
         except Exception as error:
             failures.append(error)
             raise
 
-    asked = threading.Event()
+    stop_event = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        asked.set()
+        stop_event.set()
 
     trigger: dict[str, Any] = (
         {"availableNow": True} if once else {"processingTime": every or "0 seconds"}
@@ -96,7 +96,7 @@ def run_query(
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         query = (
-            stream.writeStream.foreachBatch(noting)
+            stream.writeStream.foreachBatch(call)
             .option("checkpointLocation", str(checkpoint))
             .trigger(**trigger)
             .queryName(name)
@@ -111,46 +111,46 @@ def run_query(
                     return
                 last = -1
                 while not query.awaitTermination(PROGRESS_INTERVAL_S):
-                    last = _tell_progress(query, last, on_progress)
-                _tell_progress(query, last, on_progress)
+                    last = _report_progress(query, last, on_progress)
+                _report_progress(query, last, on_progress)
             except StreamingQueryException as error:
                 stopped.append(error)
 
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
-        while waiting.is_alive() and not asked.is_set():
+        while waiting.is_alive() and not stop_event.is_set():
             waiting.join(0.1)
-        if asked.is_set():
+        if stop_event.is_set():
             on_stop()
         if query.isActive:
             query.stop()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if stopped and not asked.is_set():
+    if stopped and not stop_event.is_set():
         cause = failures[-1] if failures else stopped[0]
         raise FailedError(spark_reason(cause) if is_spark_error(cause) else str(cause)) from cause
-    return not asked.is_set()
+    return not stop_event.is_set()
 
 
 @contextmanager
 def signals_deferred(say: Callable[[], object]) -> Iterator[None]:
-    """Interrupt what follows instead of what is within.
+    """Defer signals that arrive in the context to its end.
 
-    Spark's launcher leaves a JVM behind when it is interrupted, so it is let to end its start.
+    Spark's launcher leaves a JVM behind when it is interrupted, so it must finish its start.
 
     Args:
         say: Called at the first signal; a second one interrupts at once.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM came meanwhile.
+        KeyboardInterrupt: Ctrl-C or SIGTERM arrived in the context.
     """
-    asked: list[int] = []
+    signals: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
+        signals.append(number)
         say()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -159,12 +159,12 @@ def signals_deferred(say: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if asked:
+    if signals:
         raise KeyboardInterrupt
 
 
-def _tell_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:
-    """Tell the progress of micro-batches after ``last``; return the last one now."""
+def _report_progress(query: Any, last: int, on_progress: Callable[[Any], object]) -> int:
+    """Report the progress of micro-batches after ``last``; return the number of the last one."""
     for one in query.recentProgress:
         if one.batchId > last:
             last = one.batchId

@@ -2,7 +2,7 @@
 
 ::
 
-    events    a file of messages or changes -> one ordered change stream, cut at transaction ends
+    events    a file of messages or changes -> one ordered change stream, split at transactions
     replay    the stream as Parquet files, read back by Spark's file source one file at a time
     triangles the views, a circuit; their running totals
     recount   the same counts from scratch by sparse matrix products; shares no code with the engine
@@ -26,7 +26,7 @@ EXTRA: Final = ("matplotlib", "rich", "typer")
 
 
 def main() -> None:
-    """Run the command line, or say how to install what it needs."""
+    """Run the command line, or report how to install a missing package."""
     extras.run(_app, "demo", EXTRA)
 
 

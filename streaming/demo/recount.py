@@ -1,7 +1,7 @@
-"""Recount: the counts of the demo from scratch, by products of sparse matrices.
+"""Recount the demo's counts from scratch, by products of sparse matrices.
 
-Shares no code with the engine. With the 0/1 matrix A of distinct loop-free edges, the matrix W of
-summed weights and the symmetric U = [A + Aᵀ > 0], and ∘ the product by elements::
+This module shares no code with the engine. With the 0/1 matrix A of distinct loop-free edges, the
+matrix W of summed weights, the symmetric U = [A + Aᵀ > 0], and ∘ the elementwise product::
 
     directed triangles    sum((A A) ∘ A)               weighted    sum((W W) ∘ W)
     3-cycles              sum((A A) ∘ Aᵀ) / 3          undirected  sum((U U) ∘ U) / 6

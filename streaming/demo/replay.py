@@ -1,8 +1,8 @@
-"""Replay: a change stream as files in time order, read back by Spark's file source.
+"""Write a change stream as files in time order, and read them with Spark's file source.
 
-One Parquet file per micro-batch, written up front. The source takes files by modification time,
-so the times are set one second apart; with one file for each trigger the batch id is the number
-of the file.
+There is one Parquet file per micro-batch, written before the run. The source reads files by
+modification time, so the times are set one second apart. With one file for each trigger, the batch
+id is the number of the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCHEMA: Final = "src long, dst long, weight long"
 
 
 def write_files(stream: ChangeStream, cuts: Integers, directory: Path) -> None:
-    """Write one file for each piece of the stream that ends at a cut."""
+    """Write one file for each part of the stream, which ends at a cut."""
     directory.mkdir(parents=True)
     oldest = int(time.time()) - len(cuts)
     begin = 0
@@ -42,6 +42,6 @@ def write_files(stream: ChangeStream, cuts: Integers, directory: Path) -> None:
 
 
 def read_files(session: SparkSession, directory: Path) -> DataFrame:
-    """The stream of the files, one for each micro-batch."""
+    """Open the stream of the files, one for each micro-batch."""
     reader = session.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(directory))

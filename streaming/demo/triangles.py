@@ -75,7 +75,7 @@ CREATE VIEW turning AS
     FROM e ab JOIN e bc ON bc.src = ab.dst JOIN e ca ON ca.src = bc.dst AND ca.dst = ab.src
     GROUP BY ab.src;
 """
-# For a picture: each 3-cycle once, from its smallest corner.
+# For the drawing: each 3-cycle once, from its smallest corner.
 DRAWN: Final = """
 CREATE VIEW cycle AS
     SELECT ab.src AS a, bc.src AS b, ca.src AS c
@@ -90,7 +90,7 @@ LINK: Final = pa.schema(
 
 @dataclass(frozen=True)
 class Counts:
-    """The totals of the graph at one moment."""
+    """The totals of the graph after a micro-batch."""
 
     links: int = 0
     edges: int = 0
@@ -104,7 +104,7 @@ PER_NODE: Final = ("corners", "turning")
 
 
 def triangle_circuit(formula: str = "collapsed", *, is_drawn: bool = False) -> Circuit:
-    """The circuit of all views, over the input ``link``; one has the 3-cycles, to be drawn."""
+    """Compile all views over the input ``link``; ``is_drawn`` adds a view of 3-cycles."""
     outputs = [*(field.name for field in fields(Counts)), *PER_NODE, *(["cycle"] * is_drawn)]
     views = VIEWS + DRAWN if is_drawn else VIEWS
     return compile_sql(views, {"link": LINK}, outputs=outputs, formula=formula)
@@ -121,7 +121,9 @@ class Totals:
         """Add the deltas of one micro-batch."""
         for name in self._sums:
             counted, weight = (column.to_numpy() for column in outputs[name].columns)
-            self._sums[name] += int(counted @ weight)  # the count before leaves, the new one comes
+            self._sums[name] += int(
+                counted @ weight
+            )  # the old count is deleted, the new one inserted
         for name, nodes in self._nodes.items():
             node, counted, weight = (column.to_numpy() for column in outputs[name].columns)
             self._nodes[name] = nodes + ZSet.from_columns([node], counted * weight)
@@ -133,7 +135,7 @@ class Totals:
         return Counts(**{**self._sums, "cycles": cycles})
 
     def per_node(self, view: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Nodes, ascending, and their counts in ``corners`` or ``turning``; zeros left out."""
+        """Nodes, ascending, and their counts in ``corners`` or ``turning``, without zeros."""
         return self._nodes[view].columns[0], self._nodes[view].weights
 
     def top(self, view: str, length: int) -> list[tuple[int, int]]:

@@ -443,7 +443,7 @@ def _log_expiry(circuit: Circuit) -> None:
     """Log the effect of expiry on published rows, for inputs without an explicit ``on_expiry``."""
     for name, rules in circuit.input_options.items():
         retain = rules.retain
-        if retain is not None and not retain.chosen:
+        if retain is not None and not retain.has_explicit_on_expiry:
             log.warning(
                 "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
                 "then deleted from the views and from their targets (on_expiry=retract, the "
@@ -451,5 +451,5 @@ def _log_expiry(circuit: Circuit) -> None:
                 "on_expiry=retract to say that this is meant",
                 name,
                 retain.column,
-                retain.shown,
+                retain.duration_text,
             )

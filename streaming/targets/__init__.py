@@ -1,7 +1,8 @@
-"""Targets: where the changes of views go, each micro-batch once (`streaming.targets.target`).
+"""Targets: the places that receive the changes of views (`streaming.targets.target`).
 
-``ParquetTarget``, ``DeltaTarget`` and ``SqlTarget`` are durable; ``MemoryTarget``,
-``ConsoleTarget`` and ``FrameTarget`` are for looking at views and for functions of one's own.
+``ParquetTarget``, ``DeltaTarget`` and ``SqlTarget`` are durable and receive each micro-batch
+exactly once. ``MemoryTarget`` and ``ConsoleTarget`` serve to look at views, and ``FrameTarget``
+calls a function of the user.
 """
 
 from streaming.targets.console import ConsoleTarget

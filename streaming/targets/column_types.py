@@ -1,4 +1,4 @@
-"""Columns: the types of Arrow as the places outside know them, cast without changing a value.
+"""Convert Arrow types to the types of files and Spark, without changing a value.
 
 ::
 
@@ -14,13 +14,13 @@
     time                                     text, 12:34:56.000001           the same
     duration                                 int64, the number of its units  the same
     strings, binaries, in all layouts        string, binary                  the same
-    dictionary of T                          what T is                       T
+    dictionary of T                          as T                            T
     null                                     string                          the same
 
-A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) is refused with
-the column's name, before anything is written.
+A cast that would change a value (nanoseconds, 39 digits, a time beyond the type) raises an error
+with the column's name, before anything is written.
 
-Cost: a pass over the columns whose type changes.
+Cost: one pass over the columns whose type changes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from circuits.types.arrow_types import type_row, value_type
 from circuits.types.codecs.arrow_buffers import plain
 from streaming.errors import TargetError
 
-__all__ = ["converted", "lake_type", "parquet_type", "plain_type"]
+__all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 
 
-def converted(
+def convert_columns(
     table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
 ) -> pa.Table:
     """Return the table in other types.
@@ -50,9 +50,10 @@ def converted(
     Raises:
         TargetError: A value cannot be held by its new type.
 
-    >>> converted(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
+    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
     a: int16
-    >>> converted(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), lake_type, what="table x")
+    >>> nanoseconds = pa.table({"t": pa.array([1], pa.timestamp("ns"))})
+    >>> convert_columns(nanoseconds, lake_type, what="table x")
     Traceback (most recent call last):
     streaming.errors.TargetError: table x: column 't' of type timestamp[ns] holds values that \
 timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \

@@ -7,9 +7,9 @@
          +1   1      1  250.0
          -1   1      2  280.5
 
-A bounded number of rows is shown and every text is cut, so a large delta costs no more than a small
-one. A micro-batch is shown once by this process; what a terminal has shown is known to nobody after
-a restart, and then it is shown again.
+The number of rows and the length of texts are limited, so a large delta costs no more than a small
+one. Each process shows a micro-batch once. A restart cannot know what the terminal has shown, so
+the last micro-batch is shown again.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""DeltaTarget: a Delta Lake table whose log says which micro-batches it holds.
+"""DeltaTarget: a Delta Lake table whose log records the micro-batches that it holds.
 
 ::
 
     delta      append the rows, with weight
-    upsert     MERGE by the keys: update, insert, delete where there is a tombstone; no weight
+    upsert     MERGE by the keys: update, insert, or delete for a tombstone; no weight
     complete   overwrite with the whole view, with weight
 
 Each commit carries the transaction identifier of the protocol (txn: application, version), with
 application = ``<state id>/<view>`` and version = batch id, in the same atomic entry of the log as
-the rows. Before a commit the version is read, and Delta refuses a commit when another writer has
-put one for the same application meanwhile: so a micro-batch is committed once, even by two writers.
-A MERGE that changes nothing makes no commit, and none is needed. Other commits in between (an
-OPTIMIZE, say) make ours fail as a conflict; then the table is read and the micro-batch tried again.
+the rows. The target reads the version before a commit, and Delta refuses the commit if another
+writer has committed for the same application meanwhile. So a micro-batch is committed once, even by
+two writers. A MERGE that changes nothing makes no commit, and none is needed. Other concurrent
+commits (an OPTIMIZE, say) cause a conflict; then the table is read and the micro-batch retried.
 
-The MERGE compares keys by IS NOT DISTINCT FROM, so NULL meets NULL, and NaN NaN.
+The MERGE compares keys by IS NOT DISTINCT FROM, so NULL equals NULL, and NaN equals NaN.
 
-Cost: reading the log since its checkpoint, and the files that the write touches; small files are
-gathered by OPTIMIZE, old ones removed by VACUUM, and both are left to those who own the table.
+Cost: reading the log since its checkpoint, and the files that the write touches. OPTIMIZE merges
+small files and VACUUM removes old ones; the owner of the table runs them.
 
-The package is ``deltalake`` (Rust, no JVM), an extra; it is imported when the first delta comes.
+The package is ``deltalake`` (Rust, no JVM), an extra; it is imported for the first delta.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.targets.column_types import converted, lake_type
+from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import ViewDelta, address_of, place_of
 
@@ -73,7 +73,7 @@ class DeltaTarget:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         path = place_of(self.path, delta.view)
-        table = converted(delta.table, lake_type, what=str(delta))
+        table = convert_columns(delta.table, lake_type, what=str(delta))
         pause = FIRST_PAUSE_S
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -106,7 +106,7 @@ class DeltaTarget:
         from deltalake.exceptions import DeltaError
 
         path = place_of(self.path, delta.view)
-        table = converted(delta.table, lake_type, what=f"view {delta.view!r}")
+        table = convert_columns(delta.table, lake_type, what=f"view {delta.view!r}")
         try:
             if not DeltaTable.is_deltatable(path, self.storage_options):
                 if "://" not in path:

@@ -1,12 +1,12 @@
-"""Dialect: what differs between databases; everything else is in `streaming.targets.sql`.
+"""Dialect: the differences between databases; everything else is in `streaming.targets.sql`.
 
-A dialect is found by the class of the connection that the user's ``connect`` gives. It knows types,
-values, how rows are inserted in bulk, and transactions. Statements are built from quoted
-identifiers and placeholders; a value never becomes text of a statement.
+A dialect is selected by the class of the connection that the user's ``connect`` returns. It knows
+types, values, bulk insertion and transactions. Statements are built from quoted identifiers and
+placeholders; a value never becomes part of the text of a statement.
 
-Values leave Arrow as Python objects, for that is what DB-API takes: the columns are cast as a whole
-before (times become ISO text, and so keep their last digit), then ``to_pylist`` makes one object
-per value. It is the only place where this package does that with rows of a user.
+Values leave Arrow as Python objects, because DB-API requires them. The columns are first cast as a
+whole (times become ISO text, and so keep their last digit), then ``to_pylist`` creates one object
+per value. This is the only place where the package does that with the user's rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folder: whether a folder that may not be there yet can be written to, without making it."""
+"""Check whether a folder that may not exist yet can be written to, without creating it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["check_writable", "error_reason"]
 
 
 def check_writable(folder: Path) -> None:
-    """Check that files can be made in a folder, or the folder itself where it is not there.
+    """Check that files can be created in a folder, or the folder itself if it does not exist.
 
     Raises:
-        OSError: They cannot be; it names the part of the path that is in the way.
+        OSError: They cannot be created; the error names the part of the path that prevents it.
     """
     there = folder.absolute()
     while not os.path.lexists(there) and there != there.parent:
@@ -27,7 +27,7 @@ def check_writable(folder: Path) -> None:
 
 
 def error_reason(error: Exception) -> str:
-    """The reason of an operating system error, without its number.
+    """Return the reason of an operating system error, without its number.
 
     >>> error_reason(OSError(errno.ENOTDIR, "is a file and no folder", "out"))
     'out is a file and no folder'

@@ -1,16 +1,16 @@
-"""FrameTarget: a function of one's own, called with each delta as a DataFrame.
+"""FrameTarget: calls a function of the user with each delta as a DataFrame.
 
 ::
 
     def on_delta(frame, batch_id):
         frame.write.mode("append").saveAsTable("waiting")
 
-The frame reads the Parquet files that hold the delta, with their schema given, so nothing is
-inferred and nothing goes through the driver. Where there are no files, or Spark does not read their
-types (`streaming.targets.column_types`), it is made of the Arrow table.
+The frame reads the Parquet files of the delta with a given schema, so Spark infers nothing, and the
+rows do not pass through the driver. Without files, or if Spark cannot read their types
+(`streaming.targets.column_types`), the frame is created from the Arrow table.
 
-Spark cannot know whether the function has done its work when it fails, so it is called again for
-that micro-batch, with the same rows and id: the function has to be idempotent by batch id.
+If the function fails, Spark cannot know whether it has done its work. Then it is called again for
+the micro-batch, with the same rows and id, so the function must be idempotent by batch id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from streaming.targets.column_types import converted, lake_type
+from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]
@@ -64,7 +64,7 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     if delta.files and all(map(_reads, delta.table.schema.types)):
         paths = [_PATTERN.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
-    table = converted(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
+    table = convert_columns(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 
 

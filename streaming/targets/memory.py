@@ -2,16 +2,15 @@
 
 ::
 
-    target.table("waiting")     the view: what all deltas so far add up to
-    target.deltas("waiting")    the latest of them
+    target.table("waiting")     the view: the sum of all deltas
+    target.deltas("waiting")    the latest deltas
 
-Deltas are added up when the view is asked for, or when they have more rows than it; so a delta
-costs O(its rows), amortised. It is not durable: after a restart of the process it begins empty, as
-views without a state directory do.
+Deltas are added up when the view is read, or when they have more rows than the view; so a delta
+costs O(its rows), amortized. The target is not durable: after a restart of the process it is empty,
+like views without a state directory.
 
-Only ``write`` changes a view, by replacing one value, so it can be read from any thread at any
-time. In Spark Connect the sink works in another process, and what it keeps there cannot be read
-here.
+Only ``write`` changes a view, by replacing one value, so any thread can read it at any time. In
+Spark Connect the sink runs in another process, whose memory cannot be read here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["MemoryTarget"]
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _View:
     """What is kept of a view: its rows so far, deltas not yet added to them, the latest deltas."""
 
     total: pa.Table
@@ -70,8 +69,8 @@ class MemoryTarget:
         if keep < 1:
             raise TargetError(f"keep={keep} deltas of each view; at least 1 is kept")
         self.keep = keep
-        self._views: dict[str, _Kept] = {}
-        self._totals: dict[str, tuple[_Kept, pa.Table]] = {}  # as they were last asked for
+        self._views: dict[str, _View] = {}
+        self._totals: dict[str, tuple[_View, pa.Table]] = {}  # as they were last asked for
 
     def write(self, delta: ViewDelta) -> None:
         """Add the micro-batch, unless it is there.
@@ -81,7 +80,7 @@ class MemoryTarget:
         """
         kept = self._views.get(delta.view)
         if kept is None:
-            kept = _Kept(delta.table.slice(0, 0), (), ())
+            kept = _View(delta.table.slice(0, 0), (), ())
         else:
             last = kept.latest[-1]
             asked, total = self._totals.get(delta.view, (None, None))
@@ -107,7 +106,7 @@ class MemoryTarget:
         Complexity:
             O(view) if it changed since the last call.
         """
-        kept = self._kept(view)
+        kept = self._view(view)
         asked, total = self._totals.get(view, (None, None))
         if asked is not kept:
             total = kept.added_up()
@@ -120,14 +119,14 @@ class MemoryTarget:
         Raises:
             TargetError: Nothing of it was written so far.
         """
-        return self._kept(view).latest
+        return self._view(view).latest
 
     @property
     def views(self) -> list[str]:
         """The names of the views that were written."""
         return list(self._views)
 
-    def _kept(self, view: str) -> _Kept:
+    def _view(self, view: str) -> _View:
         if view not in self._views:
             raise TargetError(
                 f"view {view!r} was not written here so far; there are: "

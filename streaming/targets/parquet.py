@@ -1,22 +1,22 @@
-"""ParquetTarget: a directory of Parquet files that always holds whole micro-batches.
+"""ParquetTarget: a directory of Parquet files that always holds complete micro-batches.
 
 ::
 
     delta, upsert   <view>-<batch id, 20 digits>-<state id>.parquet    one per micro-batch
-    complete        <view>-complete.parquet                            the latest whole view
+    complete        <view>-complete.parquet                            the latest complete view
 
 The name of a file is its identity, so a replay writes the same name again. A file is written under
 a hidden name (readers of directories skip names that begin with a dot), synced, renamed, and the
-directory is synced: at any moment every visible file is whole, and a reader of the directory
-(``pq.read_table``, ``spark.read.parquet``) sees whole micro-batches only. In mode ``complete`` the
-one file is replaced in one act; whoever has it open reads on in the old one.
+directory is synced. At any moment every visible file is complete, and a reader of the directory
+(``pq.read_table``, ``spark.read.parquet``) sees complete micro-batches only. In mode ``complete``
+the file is replaced atomically; a process that has it open continues to read the old one.
 
-An empty delta writes nothing, but for the first one: its file of no rows tells the schema.
+An empty delta writes no file, except the first one: its file without rows provides the schema.
 
-In modes ``delta`` and ``upsert`` a column ``batch_id`` comes first; the sum of the weights of equal
+In modes ``delta`` and ``upsert`` the first column is ``batch_id``; the sum of the weights of equal
 rows, or the last row of each key by ``batch_id``, is the view.
 
-Cost: one file and two syncs per micro-batch that changes the view; once per process a listing.
+Cost: one file and two syncs per micro-batch that changes the view; one listing per process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
 from streaming.state.files import Files, LocalFiles, open_files
-from streaming.targets.column_types import converted, parquet_type
+from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
@@ -77,7 +77,7 @@ class ParquetTarget:
         files = open_files(self._place(delta))
         log = delta.mode != "complete"
         table = delta.with_batch_id() if log and self.batch_id else delta.table
-        table = converted(table, parquet_type, what=str(delta))
+        table = convert_columns(table, parquet_type, what=str(delta))
         try:
             if not self._is_due(files, delta):
                 return

@@ -10,11 +10,11 @@
     dates, times, timestamps                  DATE, TIME, TIMESTAMP, TIMESTAMPTZ; microseconds
     texts, binaries, bool                     TEXT, BYTEA, BOOLEAN
 
-Nanoseconds that are no microseconds are refused, for PostgreSQL would round them.
+Values with a fraction of a microsecond raise an error, because PostgreSQL would round them.
 
-Rows are inserted by COPY. Many upserts and deletions are copied into a temporary table first, of
-the types that the columns have in the target, and applied by one statement: several times as fast
-as one statement per row, which serves for a few.
+Rows are inserted by COPY. Many upserts and deletions are first copied into a temporary table with
+the column types of the target, and applied by one statement: several times as fast as one statement
+per row, which is used for a few rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _TYPES: Final = {
     Family.DURATION: "BIGINT",
     Family.BINARY: "BYTEA",
 }
-MIN_STAGED_ROWS: Final = 500  # rows from which on a temporary table is worth its making
+#: The number of rows from which a temporary table is faster.
+MIN_STAGED_ROWS: Final = 500
 
 
 class Postgres:

@@ -3,29 +3,29 @@
 ::
 
     begin
-      which micro-batch of (state id, view) has this table?     this one, or a later one: nothing
-      note this one                                              in dbsp_wcoj_batches
+      read the last micro-batch of (state id, view)             this one, or a later one: stop
+      record this one                                           in dbsp_wcoj_batches
       delta      append (batch_id, row_number, the row, weight)
       upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
       complete   DELETE all, insert the rows with weight
     commit
 
-The note and the rows become visible together, or not at all: so a micro-batch is applied once, also
-when the connection is lost while it commits, and nobody knows whether it did.
+The record and the rows become visible together, or not at all. So a micro-batch is applied once,
+also if the connection is lost during the commit and its outcome is unknown.
 
 A transaction that fails because the database does not answer, or because of another transaction, is
-tried again on a new connection, after growing pauses (`streaming.targets.retry`): if the lost one
-did commit, the note says so. All other errors end the write at once.
+retried on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
+transaction did commit, the record shows it. All other errors end the write at once.
 
-In SQL a unique constraint does not see that NULL keys are equal. Rows with a NULL in their key are
+In SQL a unique constraint does not treat NULL keys as equal. Rows with a NULL in their key are
 deleted by ``key IS NULL`` and inserted; all others are upserted. The rows are first split by which
 keys are NULL, so either kind is found through the index of the constraint.
 
 Any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3 (`streaming.targets.dialect`). Messages name
-host, port and database and repeat what the driver says of them, never a password; an error of
-``connect`` that is not the driver's is named by its type only, as its text may hold anything.
+host, port and database and repeat the driver's message, never a password; an error of ``connect``
+that is not the driver's is named by its type only, because its text may contain anything.
 
-Cost: one object per value at the edge of the driver; COPY or executemany; O(changed rows), but for
+Cost: one object per value for the driver; COPY or executemany; O(changed rows), except in mode
 ``complete``.
 """
 
@@ -46,7 +46,7 @@ import pyarrow.compute as pc
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.targets.column_types import converted, plain_type
+from streaming.targets.column_types import convert_columns, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
@@ -345,7 +345,7 @@ class _Writing:
     is_committing = False
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
-        table = converted(delta.table, plain_type, what=str(delta))
+        table = convert_columns(delta.table, plain_type, what=str(delta))
         self.delta = replace(delta, table=table)
         self.dialect = dialect
         self.name = target.name_for(delta.view)

@@ -1,4 +1,4 @@
-"""SQLite: its types are few, so some values are kept as text.
+"""SQLite: it has few types, so some values are stored as text.
 
 ::
 
@@ -8,8 +8,8 @@
     decimals, dates, times, timestamps, texts       TEXT; ISO 8601, with a zone in UTC
     binaries                                        BLOB
 
-A connection is bound to the thread that opened it, and Spark calls from any; so one is opened for
-each micro-batch, which costs a fraction of a millisecond.
+A connection is bound to the thread that opened it, and Spark calls from any thread. Therefore a
+connection is opened for each micro-batch, which costs a fraction of a millisecond.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Shape: whether a table of a database that is there takes the rows of a view.
+"""Check whether an existing table of a database fits the rows of a view.
 
-Looked at before a query starts, so that a table of other columns is an error at once and not after
-the first micro-batch. Types are compared by family only, as databases convert many of them; text
-is left to the database.
+The check runs before a query starts, so that a table with other columns is an error at once and not
+after the first micro-batch. Types are compared by family only, because databases convert many of
+them; text columns are left to the database.
 """
 
 from __future__ import annotations

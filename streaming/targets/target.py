@@ -1,25 +1,26 @@
-"""Target: where the changes of views go, each micro-batch once.
+"""Target: the interface of a place that receives the changes of views, exactly once.
 
 ::
 
     target.write(ViewDelta(view, batch_id, table, ...))
 
-The sink calls ``write`` after its own commit, at least once for each micro-batch and view: batch
-ids rise, and after a crash the last one comes again, with the same rows. Promise of every target: a
-micro-batch that was written is not written again, and a crash at any point of ``write``, followed
-by the same call, leaves what one whole call leaves. So the target holds each change exactly once.
+The sink calls ``write`` after its own commit, at least once for each micro-batch and view. Batch
+ids increase, and after a crash the last one is written again, with the same rows. Every target
+guarantees: a micro-batch that has been written is not written again, and a crash at any point of
+``write``, followed by the same call, leaves the result of one complete call. So the target holds
+each change exactly once.
 
-How: the identity of a change is (state directory, view, batch id), and the target keeps the last
-one *in the same atomic act* as the rows: the name of the file, the transaction of the Delta log,
-the row of a bookkeeping table. A batch id alone would not do, as a new state directory counts from
-0 again and its views begin empty. Where deltas of another state directory are found already, the
-target refuses, for the sum of the two is no view.
+The identity of a change is (state directory, view, batch id). The target stores the last identity
+*in the same atomic act* as the rows: in the name of the file, the transaction of the Delta log, the
+row of a bookkeeping table. A batch id alone is not enough, because a new state directory starts
+from 0 again and its views begin empty. If a target finds deltas of another state directory, it
+refuses to write, because the sum of both is not a view.
 
-A target is a value until the first ``write``: it opens nothing when made and can be pickled, since
-in Spark Connect it works in another process.
+A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
+because in Spark Connect it runs in another process.
 
 Places are templates: ``"lake/{view}"`` is a directory or table for each view; without ``{view}``
-the target takes one view.
+the target receives one view.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _VIEW: Final = "{view}"
 
 @dataclass(frozen=True)
 class ViewDelta:
-    """What one micro-batch changed in one view.
+    """The change of one view in one micro-batch.
 
     Attributes:
         view: Name of the view.
@@ -88,7 +89,7 @@ class ViewDelta:
         """Check that the view has no columns of these names, which the target adds.
 
         Raises:
-            TargetError: It has.
+            TargetError: A column has one of these names.
         """
         for name in names:
             if name in self.table.column_names:
@@ -98,7 +99,7 @@ class ViewDelta:
                 )
 
     def foreign(self, place: str) -> TargetError:
-        """The error for a place that holds what was not written for this view and state."""
+        """Return the error for a place with rows of another view or state directory."""
         return TargetError(
             f"{place} holds rows that do not come from view {self.view!r} of this state directory "
             f"({self.state_id or 'none'}): its deltas do not add up with them; choose an empty "
@@ -112,23 +113,23 @@ class Target(Protocol):
     """Takes deltas of views, idempotent by (state directory, view, batch id)."""
 
     def write(self, delta: ViewDelta) -> None:
-        """Write the delta, whole and durably, unless it is there already.
+        """Write the delta completely and durably, unless it has been written already.
 
         Raises:
-            TargetError: It cannot be; nothing of it is to be seen.
+            TargetError: The write failed; none of its rows is visible.
         """
         ...
 
 
 @runtime_checkable
 class CheckedTarget(Target, Protocol):
-    """A target that can say before the first micro-batch whether it would take the view."""
+    """A target that can check before the first micro-batch whether it accepts the view."""
 
     def check(self, delta: ViewDelta) -> None:
         """Check, without changing anything, that this delta could be written.
 
         Args:
-            delta: Without rows; of the view, state directory and mode that are going to come.
+            delta: An empty delta with the view, state directory and mode of later ones.
 
         Raises:
             TargetError: It could not.
@@ -137,7 +138,7 @@ class CheckedTarget(Target, Protocol):
 
 
 def place_of(template: str, view: str, *, quoted: bool = True) -> str:
-    """The place of a view; ``{view}`` stands for its name, safe as a file name if quoted.
+    """Return the place of a view; ``{view}`` stands for its name, quoted for a file name.
 
     >>> place_of("out/{view}", "a/b"), place_of("out", "a/b")
     ('out/a%2Fb', 'out')
@@ -147,14 +148,14 @@ def place_of(template: str, view: str, *, quoted: bool = True) -> str:
 
 
 def file_name(text: str) -> str:
-    """Any text as a part of the name of a file, not hidden, one to one."""
+    """Convert any text to a part of a file name, one to one and never hidden."""
     name = quote(text, safe=" ")
     hidden = {".": "%2E", "_": "%5F"}  # readers of directories skip such names
     return hidden.get(name[:1], name[:1]) + name[1:]
 
 
 def address_of(place: str) -> str:
-    """A place for messages: without user, password and parameters, if it is an address.
+    """Format a place for messages; a URL without user, password and parameters.
 
     >>> address_of("s3://key:secret@bucket/lake?token=1"), address_of("lake/orders")
     ('s3://bucket/lake', 'lake/orders')

@@ -1,22 +1,23 @@
-"""Application: the page, its files, and its stream of events, read-only.
+"""Application: the page, its files and its stream of events. It is read-only.
 
 ::
 
-    GET /                 the page, or with a token and without a session the form to sign in
+    GET /                 the page, or the sign-in form if a token is set and there is no session
     POST /sign-in         the token from that form; begins a session
-    GET /assets/NAME      its scripts, styles and icon, from this package
-    GET /events           server-sent events: ``whole`` first, then ``more`` when there is more
-    GET /snapshot         what ``whole`` has, once, for scripts
+    GET /assets/NAME      scripts, styles and icon, from this package
+    GET /events           server-sent events: ``whole`` first, then ``more`` for each change
+    GET /snapshot         the data of ``whole``, once, for scripts
 
-Without a token it answers to the names of this machine only, so that a page of another site cannot
-read it through a name of its own that leads here (DNS rebinding). With a token it answers to any
-name, and every request needs a session, which is a cookie, or ``Authorization: Bearer TOKEN``. A
-token in an address is not looked at: addresses end up in histories and logs.
+Without a token the application answers only requests to the names of this machine, so that a page
+of another site cannot read it through its own name for this address (DNS rebinding). With a token
+it answers requests to any name, and every request needs a session, which is a cookie, or
+``Authorization: Bearer TOKEN``. A token in a URL is ignored, because URLs are stored in histories
+and logs.
 
-Pages of other sites are refused in any case, as browsers say where a request comes from, and no
-answer allows them to read it (CORS). The policy sent along allows nothing from elsewhere, so what
-is not in this package is not loaded, whatever a value in a row may look like; and values become
-text nodes only, never markup.
+Requests from pages of other sites are refused in any case, because browsers send the origin of a
+request, and no response allows other sites to read it (CORS). The content security policy forbids
+everything from elsewhere, so only files of this package are loaded, whatever a value in a row looks
+like; values become text nodes, never markup.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = ["application"]
 
 COOKIE: Final = "dbsp-wcoj-session"
 LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-#: Paths that visitors need to sign in.
+#: Paths that are served without a session.
 PUBLIC: Final = ("/sign-in", "/assets/sign-in.css", "/assets/icon.svg")
 MAX_FORM_BYTES: Final = 4096
 FORM_TIMEOUT_S: Final = 5.0
@@ -67,7 +68,7 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-#: In the form, in the place of a remark.
+#: The placeholder for a remark in the form.
 REMARK_PLACEHOLDER: Final = b"<!-- remark -->"
 
 
@@ -79,14 +80,14 @@ def application(
     stream_seconds: float,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Starlette:
-    """The application of a page.
+    """Create the application of a page.
 
     Args:
-        history: What it shows.
-        token: What visitors have to know; without it, only names of this machine are answered to.
-        streams: How many streams of events there may be.
-        stream_seconds: How long one lasts.
-        is_over: Whether streams of events are to end, for the server stops.
+        history: The data of the page.
+        token: The token that visitors need; None to answer names of this machine only.
+        streams: The open streams of events, and their maximum number.
+        stream_seconds: The maximum duration of a stream.
+        is_over: Returns True when the server stops, so that streams end.
     """
     assets = {
         entry.name: entry.read_bytes()
@@ -167,10 +168,10 @@ def application(
 
 
 class RateLimiter:
-    """Delays requests beyond a number per second, for answers take time from the sink.
+    """Delays requests beyond a rate, because responses take time from the sink.
 
     Args:
-        per_second: How many there are in the long run.
+        per_second: The maximum rate in the long run.
         burst: How many may come at once.
         clock: Seconds, never going back.
     """

@@ -1,7 +1,7 @@
-"""Drawing: the circuit as boxes and lines, and what each operator has done so far.
+"""Drawing: the circuit as boxes and lines, and the work of each operator so far.
 
-What never changes (boxes, labels, lines, places) is told once; after that only the rows and the
-seconds of each operator, in the same order. The boxes are those of ``Circuit.explain``, and views
+The fixed parts (boxes, labels, lines, positions) are sent once. Later events have only the rows and
+the seconds of each operator, in the same order. The boxes are those of ``Circuit.explain``; views
 are boxes at the end.
 """
 
@@ -22,11 +22,11 @@ __all__ = ["Drawing"]
 
 @dataclass(frozen=True)
 class Drawing:
-    """The picture of a circuit.
+    """The drawing of a circuit.
 
     Attributes:
-        picture: Boxes and lines, for JSON; and the views that are kept, by their operators.
-        numbers: The operators that have boxes, by their places in the graph.
+        picture: Boxes, lines and views as JSON values.
+        numbers: The numbers of the operators with boxes in the graph.
     """
 
     picture: dict[str, Any]
@@ -34,7 +34,7 @@ class Drawing:
 
     @classmethod
     def of(cls, circuit: Circuit) -> Drawing:
-        """The drawing of a circuit."""
+        """Create the drawing of a circuit."""
         graph = circuit.graph
         numbers = [
             number
@@ -73,7 +73,7 @@ class Drawing:
         return cls(picture, tuple(numbers))
 
     def done(self, circuit: Circuit) -> list[tuple[int, float]]:
-        """Rows put out and milliseconds taken by each operator, over all steps of this process."""
+        """Output rows and milliseconds of each operator, over all steps of this process."""
         done = circuit.committed
         if not done.rows:
             return [(0, 0.0) for _ in self.numbers]

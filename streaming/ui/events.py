@@ -20,17 +20,19 @@ from streaming.ui.history import History
 
 __all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
 
-POLL_INTERVAL_S: Final = 0.2  # seconds between two looks at the history, and so between two events
-KEEP_ALIVE_INTERVAL_S: Final = 10.0  # seconds after which a comment says that the server is there
-#: The key of the text of everything; the others are numbers of micro-batches.
+#: Time between two reads of the history, and so the least time between two events.
+POLL_INTERVAL_S: Final = 0.2
+#: Time after which a comment keeps a silent stream alive.
+KEEP_ALIVE_INTERVAL_S: Final = 10.0
+#: The key of the text with all data; other keys are numbers of micro-batches.
 WHOLE: Final = -1
 
 
 class EventTexts:
-    """JSON of a history, made once for each version and shared.
+    """The history as JSON text, created once for each version and shared by all streams.
 
     Args:
-        history: What it is of.
+        history: The history.
     """
 
     def __init__(self, history: History) -> None:
@@ -38,11 +40,11 @@ class EventTexts:
         self._made: dict[int, tuple[int, asyncio.Task[tuple[int, int, str]]]] = {}
 
     async def whole(self) -> tuple[int, int, str]:
-        """Version, number of micro-batches taken, and the text of all that is known."""
+        """Return the version, the number of micro-batches, and the text of all data."""
         return await self._text(WHOLE)
 
     async def since(self, taken: int) -> tuple[int, int, str]:
-        """The same of what is new after so many micro-batches."""
+        """Return the same for the data after a number of micro-batches."""
         return await self._text(taken)
 
     async def _text(self, taken: int) -> tuple[int, int, str]:
@@ -61,10 +63,10 @@ class EventTexts:
 
 
 class OpenStreams:
-    """How many streams of events are open.
+    """Counts the open streams of events.
 
     Args:
-        most: How many there may be.
+        most: The maximum number of streams.
     """
 
     def __init__(self, most: int) -> None:
@@ -78,14 +80,14 @@ class OpenStreams:
 
 
 class EventStream(StreamingResponse):
-    """A stream of events of a history, until it is over or the time is up.
+    """A stream of events of a history, until the server stops or its time is up.
 
     Args:
-        texts: Of the history.
-        history: What is shown.
-        streams: Where it is counted.
-        is_over: Whether it is to end, for the server stops.
-        seconds: How long it lasts at most; browsers open another one.
+        texts: The JSON texts of the history.
+        history: The history.
+        streams: Counts this stream.
+        is_over: Returns True when the server stops.
+        seconds: The maximum duration; browsers then open another stream.
         headers: Further headers.
     """
 
@@ -115,7 +117,7 @@ class EventStream(StreamingResponse):
 async def _events(
     texts: EventTexts, history: History, is_over: Callable[[], bool], seconds: float
 ) -> AsyncIterator[str]:
-    """Events; when the reader leaves, the framework cancels it."""
+    """Yield events; the framework cancels this when the client disconnects."""
     end = time.monotonic() + seconds
     version, taken, text = await texts.whole()
     yield f"retry: 1000\nevent: whole\ndata: {text}\n\n"
@@ -123,7 +125,7 @@ async def _events(
     ending = False
     while not ending:
         await asyncio.sleep(POLL_INTERVAL_S)
-        ending = is_over() or time.monotonic() > end  # and what was said last is still told
+        ending = is_over() or time.monotonic() > end  # after sending the last change
         silent += POLL_INTERVAL_S
         if history.version != version:
             version, taken, text = await texts.since(taken)
@@ -135,7 +137,7 @@ async def _events(
 
 
 def _json(value: Any) -> str:
-    """One line; not-a-number has no JSON and becomes null."""
+    """Convert a value to one line of JSON; NaN and infinity become null."""
     try:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     except ValueError:

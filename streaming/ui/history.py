@@ -47,13 +47,14 @@ MAX_RECENT_BATCHES: Final = 120
 MAX_COURSE_POINTS: Final = 512
 MAX_ROWS: Final = 20
 MAX_SAMPLING_SHARE: Final = 0.01
-MAX_TABLE_ROWS: Final = 1000  # rows of a table that is kept as it is
-FORM: Final = b"dbsp_wcoj.output"
+#: A table with at most this number of rows is kept, and formatted on request.
+MAX_TABLE_ROWS: Final = 1000
+OUTPUT_MODE_KEY: Final = b"dbsp_wcoj.output"
 
 
 @dataclass(frozen=True)
 class Newest:
-    """The last change of a view. A small table is kept, and becomes texts when it is asked for."""
+    """The last change of a view. A small table is kept, and formatted on request."""
 
     batch: int
     mode: str
@@ -64,13 +65,13 @@ class Newest:
 
     @classmethod
     def of(cls, table: pa.Table, weights: Int64Array, batch_id: int, mode: str) -> Newest:
-        """What is kept of a table."""
+        """Summarize a table."""
         comes = int(weights[weights > 0].sum())
         rows = table if table.num_rows <= MAX_TABLE_ROWS else rows_of(table, MAX_ROWS)
         return cls(batch_id, mode, comes, comes - int(weights.sum()), table.num_rows, rows)
 
-    def shown(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """The change as JSON values."""
         is_table = isinstance(self.rows, pa.Table)
         rows = rows_of(self.rows, MAX_ROWS) if is_table else self.rows
         return {
@@ -84,13 +85,13 @@ class Newest:
 
 
 class History(SinkObserver):
-    """What happened, for who asks.
+    """The data of a live page.
 
     Args:
-        circuit: The views, before the first micro-batch that is taken.
-        name: What the page is called.
-        clock: Seconds since 1970.
-        timer: Seconds, for what taking costs.
+        circuit: The views, before the first micro-batch.
+        name: The title of the page.
+        clock: Returns the time in seconds since 1970.
+        timer: Returns seconds, to measure the cost of ``take``.
     """
 
     def __init__(
@@ -121,16 +122,16 @@ class History(SinkObserver):
         self._operators: list[tuple[int, float]] = []
         self._sampled, self._cost = float("-inf"), 0.0
         self._status: dict[str, Any] = {"state": "waiting", "said": ""}
-        #: Grows with everything that changes.
+        #: Increases with every change.
         self.version = 0
-        #: Seconds that ``take`` has taken, in all.
+        #: The total duration of ``take`` in seconds.
         self.spent = 0.0
 
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
-        """Take in a micro-batch; its step is committed.
+        """Add a micro-batch; its step is committed.
 
         Complexity:
-            O(rows given out) for their weights, in numpy; O(views · ROWS) for what is shown.
+            O(published rows) for their weights, in numpy; O(views · MAX_ROWS) for the shown rows.
         """
         with self._timed():
             begin, batch_id = self._timer(), published.batch_id
@@ -145,7 +146,7 @@ class History(SinkObserver):
                 if table.num_rows:
                     newest[view] = Newest.of(table, weights, batch_id, mode)
                     if view in self._matches:
-                        with self._lock:  # readers are shown all of a change or nothing of it
+                        with self._lock:  # readers see a change completely or not at all
                             self._matches[view].take(
                                 table, weights, batch_id, mode=mode, keys=upsert_keys_of(table)
                             )
@@ -179,16 +180,16 @@ class History(SinkObserver):
                 self.version += 1
 
     def end(self, said: str = "", *, failed: bool = False) -> None:
-        """Tell that no more micro-batches will come, and why; not while one is under way."""
+        """Record the end of the run and its reason; not while a micro-batch is running."""
         with self._lock:
-            if self._taken and self._circuit.graph.steps:  # what was seen last was a sample
+            if self._taken and self._circuit.graph.steps:  # the last values are a sample
                 self._state = arrangements_of(self._circuit)
                 self._operators = self._drawing.done(self._circuit)
             self._status = {"state": "failed" if failed else "ended", "said": said}
             self.version += 1
 
     def whole(self) -> dict[str, Any]:
-        """All that is known, for JSON; the first that a page gets."""
+        """All data as JSON values, for the first event of a stream."""
         schemas = {view: self._circuit.schema(view).arrow for view in self._circuit.outputs}
         views = [
             {
@@ -212,7 +213,7 @@ class History(SinkObserver):
             }
 
     def since(self, taken: int) -> dict[str, Any]:
-        """What is new after so many micro-batches, as far as it is still there; for JSON."""
+        """The data after a number of micro-batches, as far as it is still kept, as JSON values."""
         with self._lock:
             return {"recent": [one for one in self._recent if one["n"] > taken], **self._now()}
 
@@ -222,8 +223,8 @@ class History(SinkObserver):
             "taken": self._taken,
             "partial": [view for view, tally in self._tallies.items() if tally.is_partial],
             "status": self._status,
-            "newest": {view: newest.shown() for view, newest in self._newest.items()},
-            "matches": {view: matches.shown() for view, matches in self._matches.items()},
+            "newest": {view: newest.to_json() for view, newest in self._newest.items()},
+            "matches": {view: matches.to_json() for view, matches in self._matches.items()},
             "state": self._state,
             "operators": self._operators,
             "elsewhere": bool(self._taken) and not self._circuit.graph.steps,
@@ -236,7 +237,7 @@ class History(SinkObserver):
         return {"nodes": matches.names, "edges": matches.pattern.edges}
 
     def _note(self, moment: dict[str, Any]) -> None:
-        """Add to the course; the last moment is always the newest."""
+        """Add a point to the course; the last point is always the newest."""
         if self._course and (self._taken - 1) % self._stride:
             self._course[-1] = moment
         else:
@@ -256,18 +257,19 @@ class History(SinkObserver):
 
 
 def output_mode_of(table: pa.Table) -> str:
-    """The form in which a view's changes are given out, as the sink noted it."""
-    form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()
+    """The output mode of a published table, from its metadata."""
+    form: str = (table.schema.metadata or {}).get(OUTPUT_MODE_KEY, b"delta").decode()
     return form.partition("(")[0]
 
 
 def upsert_keys_of(table: pa.Table) -> tuple[str, ...]:
-    """The key columns of a view that is published as upserts; else none.
+    """The key columns of a view that is published as upserts; otherwise none.
 
-    >>> upsert_keys_of(pa.table({"a": [1]}).replace_schema_metadata({FORM: "upsert('a', 'b')"}))
+    >>> mode = {OUTPUT_MODE_KEY: "upsert('a', 'b')"}
+    >>> upsert_keys_of(pa.table({"a": [1]}).replace_schema_metadata(mode))
     ('a', 'b')
     """
-    form: str = (table.schema.metadata or {}).get(FORM, b"delta").decode()
+    form: str = (table.schema.metadata or {}).get(OUTPUT_MODE_KEY, b"delta").decode()
     given = form.partition("(")[2].removesuffix(")")
     keys: tuple[str, ...] = ast.literal_eval(f"({given},)") if given else ()
     return keys

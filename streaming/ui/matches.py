@@ -95,7 +95,7 @@ class Matches:
         for row in list(self._kept)[:-MAX_MATCHES]:
             del self._kept[row]
 
-    def shown(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """The matches, oldest first, for JSON."""
         distinct = {match.nodes: match.batch for match in self._kept.values()}
         return [{"nodes": nodes, "batch": batch_id} for nodes, batch_id in distinct.items()]

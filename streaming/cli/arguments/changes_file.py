@@ -1,8 +1,9 @@
-"""Changes: a file of changed rows, cut into the steps that a circuit takes.
+"""Read a file of changes, and cut it into the steps of a circuit.
 
-The file has the columns of one relation, or of several and a column ``relation``; and it may say
-what each row is: ``weight`` an integer, or ``op`` with 1 and -1 or the words that feeds use. A
-relation of several has the columns that any of its rows has a value in.
+The file has the columns of one relation, or of several relations and a column ``relation``. A
+column tells insertions from deletions: ``weight``, an integer, or ``op``, with 1 and -1 or the
+words of change feeds. In a file of several relations, a relation has the columns in which any of
+its rows has a value.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class ChangesFile:
         table: All rows, with ``weight``.
         relations: The columns of each relation.
         ends: Ascending numbers of rows after which a step may end.
-        tags: The relation of each row; None if there is one.
+        tags: The relation of each row; None if there is only one relation.
     """
 
     table: pa.Table
@@ -54,17 +55,17 @@ class ChangesFile:
         by: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> ChangesFile:
-        """The changes of the rows of a file.
+        """Return the changes in the rows of a file.
 
         Args:
             table: The rows.
             path: The file.
-            relation: What the one relation is called; after the file when not given.
-            by: A column whose equal values are one transaction, which is never cut.
-            columns: The columns of the relations, where the file has others.
+            relation: The name of the only relation; by default that of the file.
+            by: A column; rows with equal values are one transaction, which is never split.
+            columns: The columns of the relations, if the file has more.
 
         Raises:
-            EventsError: The rows do not say what they have to.
+            EventsError: A required column is missing, or a value is not valid.
         """
         table = _add_weights(table, path)
         if not table.num_rows:
@@ -75,7 +76,7 @@ class ChangesFile:
             table = _select(table, columns, path)
         if relation is None and tags is not None:
             if tags.null_count:
-                raise EventsError(f"{path}: {tags.null_count} rows name no relation")
+                raise EventsError(f"{path}: {tags.null_count} rows have no relation")
             if RELATION in table.column_names:
                 table = table.drop_columns([RELATION])
             return cls(table, _split_schemas(table, tags), ends, tags)
@@ -86,7 +87,7 @@ class ChangesFile:
         return int(self.table.num_rows)
 
     def steps(self, rows: int) -> Iterator[dict[str, pa.Table]]:
-        """Tables by relation, about so many rows in each step."""
+        """Yield the steps: tables by relation, with about this number of rows in all."""
         begin = 0
         while begin < len(self):
             wanted = min(begin + rows, len(self))
@@ -107,7 +108,7 @@ class ChangesFile:
 
 
 def relation_of_file(text: str) -> str:
-    """The relation that a file's name gives; ``text`` may go on with the options of a source.
+    """Return the relation named after a file; ``text`` may contain options after the path.
 
     >>> relation_of_file("in/pay-2.day.csv,schema=a int")
     'pay_2'

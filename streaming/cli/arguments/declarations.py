@@ -1,4 +1,4 @@
-"""The words of all sub-commands: arguments, options, one sentence each. The work is elsewhere."""
+"""The arguments and options of all sub-commands, with their help; the work is in ``commands``."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="NAME=PATH[,KEY=VALUE...]",
-            help="A relation: files, or any source of Spark by its options (format=kafka,...); "
-            "also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. One for "
-            "each relation.",
+            help="A relation: files, or any source of Spark by its options (format=kafka,...). "
+            "Also schema=, select=, feed=, keys=, sequence=, strict=, retain=, on_expiry=. "
+            "Repeat the option for each relation.",
             show_default=False,
         ),
     ] = None,
@@ -63,8 +63,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="[VIEW=]KIND[:PLACE]",
-            help="Where changes go: console, parquet:DIR, delta:DIR, sqlite:FILE#TABLE, "
-            "postgres:DSN#TABLE; then ,keys=COLUMN for a row per key, or ,mode=complete.",
+            help="The target of the changes: console, parquet:DIR, delta:DIR, sqlite:FILE#TABLE, "
+            "postgres:DSN#TABLE. Append ,keys=COLUMN for one row per key, or ,mode=complete.",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keeps state and Spark's checkpoint, so that the next run goes on from there.",
+            help="The folder of the state and Spark's checkpoint; the next run continues from it.",
             show_default=False,
         ),
     ] = None,
@@ -80,25 +80,31 @@ def run(
         str,
         typer.Option(
             metavar="OCTAL",
-            help="Permission bits of the folder under --state when it is created, as 750.",
+            help="Permission bits of the state folder when it is created, as in 750.",
         ),
     ] = "700",
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read the existing rows, then end.")] = False,
     every: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="How often a micro-batch begins: '5 seconds'.", show_default=False
+            metavar="TIME",
+            help="The time between two micro-batches, as in '5 seconds'.",
+            show_default=False,
         ),
     ] = None,
     bad_rows: Annotated[
-        str, typer.Option(metavar="POLICY", help="fail, or dead_letter: aside, under --state.")
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="fail ends the run at a bad row; dead_letter puts it aside, below --state.",
+        ),
     ] = "fail",
     cells: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Run the views as so many cells on Spark's executors.",
+            help="Run the views in this number of cells on Spark's executors.",
             show_default=False,
         ),
     ] = None,
@@ -108,7 +114,10 @@ def run(
     max_step_bytes: MaxStepBytes = None,
     max_seconds: MaxSeconds = None,
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Of Spark; the views' state is not in there.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="Memory of Spark; it does not include the state of the views."
+        ),
     ] = "2g",
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
@@ -119,14 +128,17 @@ def run(
         bool,
         typer.Option(
             "--check",
-            help="Only check query, sources, sinks, databases, state and ports; start nothing.",
+            help="Check query, sources, sinks, databases, state and ports; start nothing.",
         ),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Also phases, offsets, and what Spark logs.")
+        bool, typer.Option("--verbose", help="Also log phases, offsets, and Spark's own log.")
     ] = False,
     log_format: Annotated[
-        str, typer.Option(metavar="NAME", help="Of the error output: text, or json for machines.")
+        str,
+        typer.Option(
+            metavar="NAME", help="Format of the error output: text, or json for machines."
+        ),
     ] = "text",
     json: Json = False,
     debug: Debug = False,
@@ -141,9 +153,9 @@ def replay(
         list[str],
         typer.Option(
             metavar="[NAME=]PATH[,KEY=VALUE...]",
-            help="The changes: a Parquet, CSV or JSON file, perhaps with weight (or op: 1, -1, "
-            "insert, delete, ...) and relation. Without NAME= the relation is that column's, or "
-            "named after the file. Also schema=, keys=, strict=, retain=.",
+            help="The changes: a Parquet, CSV or JSON file. A column weight, or op (1, -1, insert, "
+            "delete, ...), tells insertions from deletions. Without NAME= the column relation "
+            "names the relation, or else the file does. Also schema=, keys=, strict=, retain=.",
             show_default=False,
         ),
     ],
@@ -151,7 +163,7 @@ def replay(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Of the relation, where the file has others.",
+            help="The columns of the relation, if the file has more.",
             show_default=False,
         ),
     ] = None,
@@ -159,21 +171,23 @@ def replay(
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Equal values are one transaction, which is never cut.",
+            help="Rows with equal values are one transaction, which is never split.",
             show_default=False,
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of a step, about.")] = 1_000,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Approximate number of rows of a step.")
+    ] = 1_000,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="New folder for the views at the end, a Parquet file of each.",
+            help="A new folder for the final views, one Parquet file each.",
             show_default=False,
         ),
     ] = None,
     pause: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait after a step, to look on.")
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait after each step, to watch it.")
     ] = 0.0,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
@@ -198,13 +212,15 @@ def explain(
         list[str],
         typer.Option(
             metavar="NAME=PATH | NAME=schema=...",
-            help="A relation: files, or its columns, 'e=schema=src long, dst long'.",
+            help="A relation: files, or its columns, as in 'e=schema=src long, dst long'.",
             show_default=False,
         ),
     ],
     analyze: Annotated[
         bool,
-        typer.Option("--analyze", help="Run it over all rows of the files, and show what it did."),
+        typer.Option(
+            "--analyze", help="Run the plan on all rows of the files, and show rows and times."
+        ),
     ] = False,
     format: Annotated[str, typer.Option(metavar="NAME", help="text or mermaid.")] = "text",
     formula: FormulaName = COLLAPSED,
@@ -223,14 +239,14 @@ def inspect(
         bool, typer.Option("--check", help="Read every file and compare its checksum.")
     ] = False,
     letters: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many dead letters to show.")
+        int, typer.Option(metavar="N", min=0, help="The number of dead letters to show.")
     ] = 5,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show versions, arrangements, sizes and dead letters of a state directory.
 
-    Nothing is changed or locked. Exit status 1: the newest version is damaged.
+    The command changes and locks nothing. Exit status 1: the newest version is damaged.
     """
 
 
@@ -240,23 +256,26 @@ def rescale(
         str,
         typer.Argument(
             metavar="DIR",
-            help="The state directory: a path, or a URI of pyarrow.",
+            help="The state directory: a path, or a URI that pyarrow supports.",
             show_default=False,
         ),
     ],
     cells: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Distribute it over so many cells.", show_default=False
+            metavar="N",
+            min=1,
+            help="Distribute the state over this number of cells.",
+            show_default=False,
         ),
     ] = None,
     embedded: Annotated[
-        bool, typer.Option("--embedded", help="Bring it into one process.")
+        bool, typer.Option("--embedded", help="Embed the state in one process.")
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Move the state of a query that is stopped to another number of cells, or to one process."""
+    """Convert the state of a stopped query to another number of cells, or to one process."""
 
 
 @implemented_in("streaming.cli.commands.profile")
@@ -265,22 +284,26 @@ def profile(
     source: PlainSources = None,
     rows: Rows = 100_000,
     skew: Skew = 0.5,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Rows of a step.")] = 1_000,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of rows of a step.")
+    ] = 1_000,
     steps: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Steps that insert; as many delete the same rows again."
+            metavar="N",
+            min=1,
+            help="Number of steps that insert; as many delete the same rows again.",
         ),
     ] = 20,
     formula: FormulaName = COLLAPSED,
     threads: Threads = 1,
     write: Annotated[
-        bool, typer.Option("--write", help="Write each step to files as the durable sink does.")
+        bool, typer.Option("--write", help="Write each step to files, like the durable sink.")
     ] = False,
     state_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where; a new directory. A temporary one when not given.",
+            help="A new directory for these files; a temporary one by default.",
             metavar="DIR",
             show_default=False,
         ),
@@ -303,7 +326,7 @@ def bench(
         typer.Option(
             metavar="N",
             min=1,
-            help="Rows of a step; repeatable. 1, 100 and 10000 when not given.",
+            help="Number of rows of a step; repeatable. By default 1, 100 and 10000.",
             show_default=False,
         ),
     ] = None,
@@ -317,7 +340,7 @@ def bench(
         ),
     ] = None,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Steps that insert; as many delete.")
+        int, typer.Option(metavar="N", min=1, help="Number of steps that insert; as many delete.")
     ] = 20,
     precision: Annotated[
         float,
@@ -325,19 +348,19 @@ def bench(
             metavar="PERCENT",
             min=0.1,
             max=100,
-            help="Repeat the steps until the 95 % interval of their median is within so many "
-            "percent of it.",
+            help="Repeat the steps until the 95 % interval of their median is within this "
+            "percentage of it.",
         ),
     ] = 10,
     max_repetitions: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Repeat the steps at most so often.")
+        int, typer.Option(metavar="N", min=1, help="The maximum number of repetitions.")
     ] = 50,
     max_seconds: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="For all repetitions; each formula and size has an equal part of them, and is "
+            help="Time for all repetitions; each formula and size has an equal part of it, and is "
             "measured at least once.",
         ),
     ] = 60,

@@ -1,4 +1,4 @@
-"""Options: the words that several sub-commands share. Nothing heavy is imported here."""
+"""The options that several sub-commands share; this module imports nothing that is slow."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = [
     "Ui",
 ]
 
-#: As in `dbsp_wcoj.Formula`, and a choice among them; the tests compare.
+#: The values of `dbsp_wcoj.Formula`, and ``auto``; a test compares them.
 FORMULAS: Final = (
     *("auto", "expanded", "collapsed", "flipped"),
     *("recursive", "recursive_collapsed", "recursive_flipped"),
 )
-#: As in `streaming.ui.page`.
+#: The port in `streaming.ui.page`; a test compares them.
 PAGE_PORT: Final = 8765
 
 QueryText: TypeAlias = Annotated[
@@ -48,11 +48,13 @@ QueryText: TypeAlias = Annotated[
 FormulaName: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help=f"Delta formula: {', '.join(FORMULAS)}.")
 ]
-Threads: TypeAlias = Annotated[int, typer.Option(metavar="N", min=1, help="Threads of the joins.")]
-Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")]
-Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Threads: TypeAlias = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Number of threads of the joins.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option(metavar="N", help="Seed of the random numbers.")]
+Debug: TypeAlias = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Json: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="JSON for scripts, instead of tables.")
+    bool, typer.Option("--json", help="Print JSON for scripts, instead of tables.")
 ]
 
 PlainSources: TypeAlias = Annotated[
@@ -60,20 +62,18 @@ PlainSources: TypeAlias = Annotated[
     typer.Option(
         "--source",
         metavar="NAME=PATH",
-        help="A relation, from a Parquet, CSV or JSON file, an edge list (.txt, .txt.gz) or a "
-        "folder of them; also schema=. One for each relation. Without any, a generated graph "
-        "e(src, dst).",
+        help="A relation: a Parquet, CSV or JSON file, an edge list (.txt, .txt.gz), or a folder "
+        "of such files; also schema=. Repeat the option for each relation. Without any, a graph "
+        "e(src, dst) is generated.",
         show_default=False,
     ),
 ]
 Rows: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", min=10, help="Edges of the generated graph.")
+    int, typer.Option(metavar="N", min=10, help="Number of edges of the generated graph.")
 ]
 Skew: TypeAlias = Annotated[
     float,
-    typer.Option(
-        metavar="X", min=0.0, max=0.95, help="Of the generated graph's ends; 0 is uniform."
-    ),
+    typer.Option(metavar="X", min=0.0, max=0.95, help="Skew of the generated graph; 0 is uniform."),
 ]
 
 MaxStepRows: TypeAlias = Annotated[
@@ -81,7 +81,7 @@ MaxStepRows: TypeAlias = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="Rows that an operator may make in a step beyond those given; 0 for no limit. "
+        help="Rows that an operator may produce in a step beyond its input; 0 for no limit. "
         "Default: 50,000,000.",
         show_default=False,
     ),
@@ -90,7 +90,7 @@ MaxStepBytes: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
-        help="Bytes that a step may make, as in 4G; 0 for no limit. Default: a third of the "
+        help="Bytes that a step may produce, as in 4G; 0 for no limit. Default: a third of the "
         "memory.",
         show_default=False,
     ),
@@ -100,19 +100,28 @@ MaxSeconds: TypeAlias = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="That a step may take. Default: no limit.",
+        help="Duration that a step may take. Default: no limit.",
         show_default=False,
     ),
 ]
 
 Ui: TypeAlias = Annotated[bool, typer.Option("--ui", help="Serve a live page on this machine.")]
 PagePort: TypeAlias = Annotated[
-    int, typer.Option("--ui-port", metavar="PORT", min=0, max=65535, help="0: any that is free.")
+    int,
+    typer.Option(
+        "--ui-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port of the live page; 0 for any free port.",
+    ),
 ]
 Host: TypeAlias = Annotated[
     str,
     typer.Option(
-        "--ui-host", metavar="HOST", help="Where; visitors from other machines need a token."
+        "--ui-host",
+        metavar="HOST",
+        help="Address of the live page; visitors from other machines need a token.",
     ),
 ]
 TokenFile: TypeAlias = Annotated[
@@ -120,8 +129,8 @@ TokenFile: TypeAlias = Annotated[
     typer.Option(
         "--ui-token-file",
         metavar="FILE",
-        help="Holds the token that visitors sign in with; made with a random one if it does not "
-        "exist. Else the variable DBSP_WCOJ_UI_TOKEN.",
+        help="File with the token that visitors sign in with; created with a random token if it "
+        "does not exist. Default: the variable DBSP_WCOJ_UI_TOKEN.",
         show_default=False,
     ),
 ]
@@ -131,12 +140,12 @@ def _refuse_token(value: str | None) -> None:
     if value is not None:
         raise typer.BadParameter(
             "the arguments of a process can be read by every user of its machine; give "
-            "--ui-token-file FILE (it is made with a random token if it does not exist), or set "
+            "--ui-token-file FILE (it is created with a random token if it does not exist), or set "
             "the variable DBSP_WCOJ_UI_TOKEN, and choose another token"
         )
 
 
-#: As it was once; refused with what to do instead.
+#: A removed option; refused with a hint.
 OldToken: TypeAlias = Annotated[
     str | None,
     typer.Option("--ui-token", hidden=True, callback=_refuse_token),

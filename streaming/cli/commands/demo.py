@@ -1,4 +1,4 @@
-"""The sub-command ``demo``: ``dbsp-wcoj-demo``, whose packages are an extra of their own."""
+"""The sub-command ``demo``: ``dbsp-wcoj-demo``, which needs the packages of the extra ``demo``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streaming import extras
 __all__ = ["PASS_THROUGH", "demo"]
 
 EXTRA: Final = ("matplotlib", "rich", "typer")
-#: All words go to the demo as they are, ``--help`` among them.
+#: The demo parses all arguments itself, including ``--help``.
 PASS_THROUGH: Final = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,

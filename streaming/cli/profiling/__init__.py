@@ -1,10 +1,10 @@
-"""A profile of a query: the steps that are run, what is measured of them, and how it is shown.
+"""A profile of a query: run its steps, measure them, and show where their time goes.
 
 ::
 
-    rows      the data, from files or generated, cut into a load and steps there and back
+    rows      the data, from files or generated, cut into a load and steps that insert and delete
     measure   the steps with and without the profiler -> a profile
     tables    a profile as tables for a terminal, and as JSON
 
-No Spark: a micro-batch through the sink is the same steps, with reading before them.
+Profiling does not use Spark: a micro-batch of the sink runs the same steps, after reading its rows.
 """

@@ -1,9 +1,10 @@
-"""Measuring: the same steps three times, first to be warm, then plainly, then with the profiler.
+"""Measure the same steps three times: to warm up, without the profiler, and with it.
 
-The plain times are what a step costs; the profiled ones say where it goes, and are longer by what
-telling costs. Both are given. Steps are profiled again and again until a second is full, since
-levels of a join are sampled. With a state directory each step is written as the sink writes it:
-deltas, pieces of state, a manifest, with its syncs; Spark's own part of a micro-batch is not here.
+The plain times are the cost of a step. The profiled times show its parts, and are longer by the
+overhead of the profiler; the result has both. The profiled steps are repeated for at least
+`MIN_PROFILE_S`, because levels of a join are sampled. With a state directory each step is written
+like in the sink: deltas, segments, a manifest, with its syncs. Spark's own part of a micro-batch is
+not measured.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from streaming.state.store import Store
 
 __all__ = ["ArrangementProfile", "Part", "Profile", "TermTimes", "measure"]
 
-MIN_PROFILE_S: Final = 1.0  # seconds
+#: The least duration of the profiled steps.
+MIN_PROFILE_S: Final = 1.0
 MAX_PASSES: Final = 50
 
 
 @dataclass(frozen=True)
 class Part:
-    """A phase, means of a step: milliseconds, share of the whole, calls and rows."""
+    """A phase, per step: mean milliseconds, share of the whole, calls and rows."""
 
     phase: str
     ms: float
@@ -44,7 +46,7 @@ class Part:
 
 @dataclass(frozen=True)
 class TermTimes:
-    """A term of a join: its runs and milliseconds of a step, its levels in a run."""
+    """A term of a join: runs and milliseconds per step, and its levels in one run."""
 
     join: str
     term: str
@@ -55,7 +57,7 @@ class TermTimes:
 
 @dataclass(frozen=True)
 class ArrangementProfile:
-    """An arrangement as it is at the end."""
+    """An arrangement after the last step."""
 
     name: str
     columns: int
@@ -66,7 +68,7 @@ class ArrangementProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """All that is shown."""
+    """The results of a measurement."""
 
     loaded: int
     load_ms: float
@@ -85,7 +87,7 @@ class Profile:
 
 
 class _Steps:
-    """Steps of a circuit, written to a store if there is one."""
+    """Runs steps of a circuit, and writes them to a store if there is one."""
 
     def __init__(self, circuit: Circuit, store: Store | None) -> None:
         self.circuit, self.store = circuit, store
@@ -94,7 +96,7 @@ class _Steps:
         self.written = 0
 
     def __call__(self, tables: dict[str, Any]) -> float:
-        """Do one; its seconds."""
+        """Run a step; return its seconds."""
         begun = perf_counter()
         store = self.store
         if store is not None:
@@ -125,10 +127,10 @@ def measure(
 
     Args:
         circuit: The views.
-        stream: What is loaded, and the steps.
-        store: Where each step is written, if anywhere.
+        stream: The initial load, and the steps.
+        store: Receives each step; None to write nothing.
         parallel: Whether joins run on other threads, so that levels cannot be sampled.
-        say: Gets a line of progress.
+        say: Receives lines of progress.
     """
     say("compiling, once on a machine ...")
     warm_up()
@@ -169,7 +171,7 @@ def measure(
 
 
 def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
-    """The phases in the order of their first call, and what is left."""
+    """The phases in the order of their first call, and the remaining time."""
     parts = [
         Part(
             name,
@@ -186,7 +188,7 @@ def _parts(profiler: Profiler, total: float, steps: int) -> list[Part]:
 
 
 def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
-    """The terms that ran, by join; of those that were planned anew since, nothing but that."""
+    """The terms that ran, by join; terms that have been planned again since have no name."""
     known = {
         id(bound.physical): (name, str(bound.term))
         for name, view in joins_of(circuit).items()
@@ -194,7 +196,7 @@ def _terms(circuit: Circuit, profiler: Profiler, steps: int) -> list[TermTimes]:
     }
     found = []
     for key, term in profiler.terms.items():
-        name, text = known.get(key, ("", "planned anew since"))
+        name, text = known.get(key, ("", "planned again since"))
         levels = level_profiles(profiler, term)
         found.append(TermTimes(name, text, term.calls / steps, 1000 * term.seconds / steps, levels))
     return found

@@ -1,8 +1,8 @@
-"""The rows of a profile: what is loaded first, and the steps that insert and delete the rest.
+"""The rows of a profile: an initial load, and steps that insert and delete the remaining rows.
 
-A step has ``batch`` rows, of each relation as large a share as it has of all rows. Every step that
-inserts has one that deletes the same rows, so a profile ends with the state it began with, and can
-be run again over the same rows.
+A step has ``batch`` rows; each relation has the same share of them as of all rows. For every step
+that inserts there is one that deletes the same rows. Therefore a profile ends with the state that
+it began with, and can run again over the same rows.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from streaming.errors import EventsError
 
 __all__ = ["Stream", "generate_graph", "split_stream"]
 
-# Most rows of a relation that are streamed, as a share: something must be left to join with.
+#: At most this share of a relation is streamed, so that rows remain to join with.
 MAX_STREAMED_SHARE: Final = 0.5
 EDGES_PER_NODE: Final = 8
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A load, then steps by relation; those that insert come first."""
+    """The initial load, and the steps by relation; steps that insert come first."""
 
     load: dict[str, pa.Table]
     steps: list[dict[str, pa.Table]]
 
     @property
     def rows(self) -> int:
-        """Rows of the load."""
+        """The number of rows of the load."""
         rows: list[int] = [table.num_rows for table in self.load.values()]
         return sum(rows)
 
     @property
     def batch(self) -> float:
-        """Mean rows of a step."""
+        """The mean number of rows of a step."""
         rows: list[int] = [sum(t.num_rows for t in step.values()) for step in self.steps]
         return sum(rows) / len(rows)
 
 
 def generate_graph(rows: int, skew: float, seed: int) -> pa.Table:
-    """A graph of distinct edges (src, dst), 8 for a node; ends have ranks by a power law.
+    """Generate distinct edges (src, dst), 8 for each node; degrees follow a power law.
 
     >>> generate_graph(100, 0.5, 1).num_rows
     100
@@ -65,7 +65,7 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
     """Cut shuffled tables into a load and steps.
 
     Raises:
-        EventsError: There are too few rows for one step.
+        EventsError: There are too few rows for the steps.
     """
     total = sum(table.num_rows for table in tables.values())
     load: dict[str, pa.Table] = {}
@@ -82,7 +82,7 @@ def split_stream(tables: Mapping[str, pa.Table], *, batch: int, steps: int, seed
     if not any(streamed):
         raise EventsError(
             f"{total:,} rows are too few for {steps} steps of {batch:,}: "
-            "give more rows, a smaller --batch or fewer --steps"
+            "use more rows, a smaller --batch or fewer --steps"
         )
     back = [
         {name: _with_weight(table, -1) for name, table in step.items()}

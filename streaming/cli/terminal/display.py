@@ -1,9 +1,9 @@
-"""Terminal: how all sub-commands look, so that they look alike.
+"""The common look of all sub-commands: colours, tables, progress, numbers.
 
-Results go to standard output, everything else (progress, remarks, errors) to standard error, so
-that a pipe gets results only. Few colours, each with one meaning: green comes, red goes or is
-wrong, yellow waits, cyan is a name that the user gave; what explains is dim. Without a terminal, or
-with ``NO_COLOR``, the same words are there without them.
+Results go to standard output, everything else (progress, remarks, errors) to standard error, so a
+pipe receives results only. There are few colours, each with one meaning: green for inserted rows,
+red for deleted rows and errors, yellow for warnings, cyan for names that the user gave, dim for
+explanations. Without a terminal, or with ``NO_COLOR``, the same words appear without colours.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal; wide enough for tables when the output is none."""
+    """Return a console for the terminal, or one that is wide enough for tables."""
     found = Console(stderr=stderr, theme=THEME, highlight=False, emoji=False)
     if found.is_terminal:
         return found
@@ -74,7 +74,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def plain_table(title: str | None = None) -> Table:
-    """A table with a line below its head and none elsewhere."""
+    """Return an empty table with a line below its head."""
     return Table(
         title=title,
         title_justify="left",
@@ -86,14 +86,14 @@ def plain_table(title: str | None = None) -> Table:
 
 
 def prepare_kernels(remarks: Console) -> None:
-    """Compile or load all kernels, so that no step of a stream waits for one."""
+    """Compile or load all kernels, so that no step of a stream waits for the compiler."""
     with show_compilation(remarks):
         warm_up()
 
 
 @contextmanager
 def show_compilation(remarks: Console) -> Iterator[None]:
-    """Show the kernels that are compiled meanwhile: a line, and on a terminal a bar."""
+    """Show the compilation of kernels in the context: a line, and on a terminal a bar."""
     with Progress(
         TextColumn("[says]{task.description}[/]"),
         BarColumn(),
@@ -111,7 +111,7 @@ def show_compilation(remarks: Console) -> Iterator[None]:
 
 
 class _CompilationBar:
-    """A line that says that kernels are compiled, and on a terminal a bar of how many are."""
+    """Prints a line when compilation starts, and on a terminal a bar of its progress."""
 
     def __init__(self, remarks: Console, progress: Progress) -> None:
         self._remarks = remarks
@@ -132,12 +132,12 @@ class _CompilationBar:
 
 
 def print_json(value: Any) -> None:
-    """One JSON text on standard output."""
+    """Print a value as JSON to standard output."""
     console().file.write(json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n")
 
 
 def size(count: float) -> str:
-    """Bytes, by thousands.
+    """Format a number of bytes, in powers of 1,000.
 
     >>> size(0), size(999), size(12_345), size(9_999_999), size(10**13)
     ('0 B', '999 B', '12.3 kB', '10.0 MB', '10.0 TB')
@@ -149,7 +149,7 @@ def size(count: float) -> str:
 
 
 def amount(count: float) -> str:
-    """A number of things: whole, or three digits of it.
+    """Format a number: an integer in full, others with three digits.
 
     >>> amount(59835), amount(0.12345), amount(1234567.8)
     ('59,835', '0.123', '1,234,568')
@@ -160,7 +160,7 @@ def amount(count: float) -> str:
 
 
 def plural(count: int, word: str, end: str = "s") -> str:
-    """So many things.
+    """Format a count with its noun.
 
     >>> plural(1, "step"), plural(2000, "batch", "es")
     ('1 step', '2,000 batches')
@@ -169,7 +169,7 @@ def plural(count: int, word: str, end: str = "s") -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """A time as milliseconds.
+    """Format a time in milliseconds.
 
     >>> milliseconds(0.00012), milliseconds(0.0472), milliseconds(1.5)
     ('0.12', '47.2', '1,500')
@@ -179,7 +179,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it.
+    """Format a duration.
 
     >>> duration(0.25), duration(75), duration(4000)
     ('250 ms', '1 min 15 s', '1 h 6 min')

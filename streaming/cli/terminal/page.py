@@ -1,4 +1,4 @@
-"""Page: the live page of a command, and what the terminal says of it."""
+"""Announce the live page of a command on the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["announce"]
 
 
 def announce(console: Console, page: Page, token: Token | None) -> None:
-    """Say where a page is, and where its token is; never the token itself."""
+    """Print the address of a page and the place of its token, never the token itself."""
     console.print(Text.assemble("Live page: ", (page.address, "name")), soft_wrap=True)
     if token is not None:
         console.print(

@@ -1,7 +1,7 @@
-"""Usage: a word that a command does not know is one line of error, too, and no box.
+"""Report mistakes in the arguments of a command as one line, like all other errors.
 
-typer takes the classes that do its parsing; these differ from its own in the text of an error and
-in nothing else. The exit status is 2: nothing has happened.
+typer accepts classes that do its parsing. These classes differ from typer's own only in the text of
+an error. The exit status is 2: nothing has been done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RENAMED: Final = {
 
 
 class _Plain:
-    """Parses as typer does, and has errors of one line."""
+    """Parses like typer, and reports errors in one line."""
 
     def main(
         self,
@@ -41,7 +41,7 @@ class _Plain:
         standalone_mode: bool = True,
         **words: Any,
     ) -> Any:
-        """Parse and run; does not return if ``standalone_mode``."""
+        """Parse and run; exits the process if ``standalone_mode``."""
         main = super().main  # type: ignore[misc]
         parse = partial(main, args, prog_name, standalone_mode=False, **words)
         return _run(parse) if standalone_mode else parse()
@@ -62,14 +62,14 @@ def _message(error: TyperException) -> str:
     command = "" if context is None else context.info_name
     option = getattr(error, "option_name", None)
     renamed = RENAMED.get((command, option)) if option is not None else None
-    if renamed is not None:  # without other options that are spelled alike
+    if renamed is not None:  # without typer's suggestions of similar options
         text = f"No such option: {option}"
-    elif command == "replay" and _is_about_replays_file(text):
+    elif command == "replay" and _is_about_changes_file(text):
         renamed = "the file of changes is --source NAME=FILE, and QUERY the only argument"
     return f"{text}: {renamed}" if renamed else text
 
 
-def _is_about_replays_file(text: str) -> bool:
+def _is_about_changes_file(text: str) -> bool:
     return "unexpected extra argument" in text or text == "Missing option '--source'"
 
 

@@ -222,7 +222,7 @@ def test_a_java_that_does_not_run_spark_is_an_error_that_shows_what_it_wrote(tmp
     [
         (["--events", "gone.parquet"], "no file 'gone.parquet'"),
         (["--oracle", "gone.parquet"], "--oracle goes with --events"),
-        (["--window", "soon"], "'soon' is no length of time"),
+        (["--window", "soon"], "'soon' is not a length of time"),
         (["--formula", "fastest"], "fastest"),
         (["--names", "gone.parquet"], "--names: 'gone.parquet'"),
         (["--plot", "nowhere/plot.png"], "no directory"),

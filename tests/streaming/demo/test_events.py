@@ -156,7 +156,7 @@ def test_an_oracle_is_asked_by_time_by_transaction_or_by_number_of_changes(tmp_p
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"ts": [1, 2], "triangles": [0, 0]}, "it is no oracle"),
+        ({"ts": [1, 2], "triangles": [0, 0]}, "it is not an oracle"),
         ({"ts": [1, 3], "live_triangles": [0, 0]}, "row for ts 3"),
         ({"ts": [1], "live_triangles": [0]}, "does not end with the 2 changes"),
         ({"ts": [2, 1], "live_triangles": [0, 0]}, "goes back"),

@@ -304,7 +304,7 @@ def test_matches_of_a_view_with_further_columns_are_there_in_every_form(
             )
             sink(Frame(table), number)
             expected = {a for a, _ in there.values()}
-            drawn = Counter(match["nodes"][0] for match in found.shown())
+            drawn = Counter(match["nodes"][0] for match in found.to_json())
             if is_long:  # all are cut to the same text
                 assert bool(drawn) == bool(expected)
             elif len(there) <= 4 or not is_small:
