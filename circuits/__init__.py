@@ -2,28 +2,31 @@
 
 A step takes the changed rows of the inputs and returns the changed rows of the views. Views are
 written in SQL (`compile_sql`) or Datalog (`compile_datalog`). This layer knows Arrow and the
-relational core, and no Spark; it does no I/O.
+relational core, but not Spark, and does no I/O.
 
 ::
 
-    text  -> sql, datalog      the front ends: a text to plans, one per view
-          -> relational        plans as they are written: Cross, Filter, Semi, Outer, Aggregate, ...
-          -> lowering          plans as they run: one N-way join per SELECT or rule
-          -> graph, operators  the circuit: each operator in non-incremental and incremental form
-          -> fixpoint, loop    recursion: operators over rows with their iteration, in rounds
-    rows  -> tables            frames, RecordBatches and dicts become Arrow tables
-          -> inputs            upserts, strict deletes and retention become plain changes of rows
-          -> schema, codec     a row is int64 codes: encoded on the way in, decoded on the way out
+    text  -> sql, datalog     the front ends: a text to logical plans, one per view
+          -> plan             plan nodes, and the rewrite from logical to physical plans
+          -> runtime          the circuit graph and its operators, each with a non-incremental form
+                              Q and an incremental form; nested circuits for recursion
+    rows  -> inputs           rows to Arrow tables; upserts, strict deletes and retention
+          -> schema, types    a row is int64 codes: encoded on the way in, decoded on the way out
+    state -> state            everything that a circuit keeps: snapshots, import and export
 
-=================================  ===============================================================
-`circuit`                          ``step``, ``prepare`` and ``commit``: all or nothing
-`views`, `query`, `snapshot`       what is kept, asked once, and saved
-`definition`, `step`, `state`      a circuit without state; what a step adds to it; all of it
-`drawing`                          ``explain``
-`ddl`                              columns as text, names of types
-`expression`, `functions`          typed scalar expressions, what exists for them
-`evaluation`, `predicates`         ... on Arrow columns, ... on codes where those decide
-=================================  ===============================================================
+=================  ===============================================================================
+`compile`          the entry points
+`circuit`          `Circuit` and `CircuitStep`: prepare, commit, abandon; views; query; explain
+`circuit_spec`     a circuit without state: plans, schemas and options, with fingerprints
+`options`          `CircuitOptions`: the settings of a circuit
+`schema`           the columns of a relation
+`limits`           the errors of a step that exceeds its limits
+=================  ===============================================================================
+
+>>> from circuits import compile_sql
+>>> circuit = compile_sql("SELECT count(*) AS n FROM e", {"e": "src bigint, dst bigint"})
+>>> circuit.step({"e": [{"src": 1, "dst": 2}]})["view"].to_pylist()
+[{'n': 1, 'weight': 1}]
 """
 
 from circuits.circuit import Circuit, CircuitStep
@@ -52,12 +55,14 @@ from circuits.errors import (
     UpsertError,
 )
 from circuits.inputs import InputOptions, RejectedRows, Retention
+from circuits.options import CircuitOptions
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.views import Views
 from circuits.schema import Schema
 from circuits.state.circuit_state import State, StateStep
 from circuits.state.snapshot import Snapshot
 from dbsp_wcoj.limits import StepLimits
+from dbsp_wcoj.version import __version__
 
 #: The owner of this package; other distributions have a package of this name.
 __distribution__ = "dbsp-wcoj"
@@ -67,6 +72,7 @@ __all__ = [
     "BusyCircuitError",
     "Circuit",
     "CircuitError",
+    "CircuitOptions",
     "CircuitSpec",
     "CircuitStep",
     "DatalogError",
@@ -95,6 +101,7 @@ __all__ = [
     "UnsupportedSqlError",
     "UpsertError",
     "Views",
+    "__version__",
     "compile_datalog",
     "compile_sql",
     "incrementalize",

@@ -1,21 +1,25 @@
 """Circuit: views over changing relations, stepped together and all or nothing.
 
-A step takes a table of changed rows per input and gives one per view. Values are
-encoded at the edge, operators work on Z-sets of codes (`circuits.runtime.graph`), and what comes
-out is decoded again. By the chain rule the circuit of incremental operators is the incremental
-circuit::
+A step takes a table of changed rows per input and returns one per view. Values are encoded at the
+edge, operators work on Z-sets of codes (`circuits.runtime.graph`), and their output is decoded. By
+the chain rule, the circuit of the incremental operators is the incremental circuit::
 
     Σ outputs of step(d_t)  =  view(Σ d_t)
 
 Invariant: a step is all or nothing. ``prepare`` encodes and validates every table, then computes
-every delta without touching state; ``commit`` swaps the new state in. An error before ``commit``
-leaves the circuit as it was; one inside ``commit`` (out of memory, say) closes it for good.
-``prepare`` and ``commit`` are apart so that a durable sink can write the delta in between.
+every delta without changing state; ``commit`` installs the new state. An error before ``commit``
+leaves the circuit unchanged. An error inside ``commit``, such as running out of memory, breaks the
+circuit: it must be restored or built again.
 
-Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers, each of
-which sees the last committed version to the end of its read (`circuits.runtime.circuit_version`).
+``prepare`` and ``commit`` are separate so that a durable sink can write in between: the outputs,
+and the state that the step adds (`CircuitStep.state`, see `circuits.state.circuit_state`). If the
+write fails, the sink abandons the step. This removes the codes that its new values got, so that the
+same rows get the same codes when they come again.
 
-Make one with `circuits.compile_sql` or `circuits.compile_datalog`.
+Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A reader
+sees the last committed version until the end of its read (`circuits.runtime.circuit_version`).
+
+`circuits.compile_sql` and `circuits.compile_datalog` build circuits.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from circuits.errors import (
     TextError,
     UnknownViewError,
 )
-from circuits.inputs.checked_input import CheckedInput, unretained
+from circuits.inputs.checked_input import CheckedInput, no_retention_error
 from circuits.inputs.finality import group_functions
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
@@ -75,7 +79,7 @@ __all__ = ["PHASES", "Circuit", "CircuitStep", "StepObserver"]
 #: The phases of preparing a step: values to codes, the operators, codes to values.
 PHASES: Final = ("encode", "step", "output")
 
-#: Is told of an operator before it is evaluated: its name, its kind, the views it is a part of.
+#: Called before an operator is evaluated, with its name, its kind and the views it is part of.
 StepObserver = Callable[[str, str, tuple[str, ...]], object]
 
 
@@ -83,9 +87,9 @@ class Circuit:
     """Views over changing relations, maintained by deltas.
 
     All methods may be called from several threads. ``step``, ``prepare``, ``restore`` and ``load``
-    are writers: a thread waits for its turn while another one makes a step, from its ``prepare``
-    until that is committed, abandoned or dropped. All other methods are readers: they wait for
-    nobody, and see the state after the last commit.
+    are writers: a thread waits for its turn while another thread makes a step, from ``prepare``
+    until the step is committed, abandoned or dropped. All other methods are readers: they never
+    wait, and see the state after the last commit.
 
     Args:
         spec: The plans, inputs and options.
@@ -195,7 +199,7 @@ class Circuit:
         *,
         timeout: float | None = None,
     ) -> dict[str, pa.Table]:
-        """Apply the changes of one moment and return the change of every output.
+        """Apply one step of changes and return the delta of every output.
 
         Args:
             tables: The rows of each input relation, with an optional integer column ``weight``; a
@@ -206,18 +210,22 @@ class Circuit:
             timeout: As for `prepare`.
 
         Returns:
-            For every output a table of the changed rows, with ``weight``.
+            A table of the changed rows with their ``weight``, for every output.
 
         Raises:
-            UnknownInputError, SchemaError: A table is refused; nothing has changed.
+            UnknownInputError, SchemaError: A table does not fit its input; nothing has changed.
             EvaluationError: An expression has no value for a row; nothing has changed.
-            IterationError: A recursion does not end; nothing has changed.
+            IterationError: A recursion has not converged; nothing has changed.
             StepLimitError: The step uses more than ``limits`` allow; nothing has changed.
-            StepMemoryError: The step needs more memory than there is; nothing has changed.
+            StepMemoryError: The step runs out of memory; nothing has changed.
             WeightOverflowError: A weight would leave int64; nothing has changed.
-            MissingRowError: A strict input is to lose what it does not have; nothing has changed.
-                Other rows that rules refuse are left out; `prepare` says which.
+            MissingRowError: A strict input gets a deletion of a row that does not exist; nothing
+                has changed. Other rejected rows are left out; `prepare` returns them.
             BusyCircuitError: As `prepare`; nothing has changed.
+
+        Complexity:
+            That of the incremental operators: for joins, the AGM bound of the delta terms; for
+            linear operators, the size of the delta. Nothing is proportional to the state.
 
         >>> import pandas
         >>> from circuits import compile_sql
@@ -232,10 +240,10 @@ class Circuit:
 'nmae']: 'nmae'; it needs name, age and may have weight
         """
         prepared = self.prepare(tables, watermarks, timeout=timeout)
-        for refused in chain.from_iterable(prepared.refused.values()):
-            if refused.reason == MISSING:
+        for rejected in chain.from_iterable(prepared.rejected.values()):
+            if rejected.reason == MISSING:
                 prepared.abandon()
-                raise MissingRowError(refused.message)
+                raise MissingRowError(rejected.message)
         prepared.commit()
         return prepared.outputs
 
@@ -246,48 +254,48 @@ class Circuit:
         *,
         timeout: float | None = None,
     ) -> CircuitStep:
-        """Validate and compute a step; the state changes at ``commit`` and not before.
+        """Validate and compute a step; the state does not change before ``commit``.
 
-        The step has the turn to write until it is committed, abandoned, or nothing refers to it
-        any more; other threads wait for that. One thread may prepare several steps at one state:
-        the first that is committed counts, and the others are stale.
+        The step holds the turn to write until it is committed, abandoned, or no longer referred
+        to; other threads wait until then. One thread may prepare several steps at one state: the
+        first one that is committed takes effect, and the others become stale.
 
         Args:
             tables: As for `step`.
-            watermarks: For retained inputs, a time of the column's type: rows before it, less
-                the duration, are not expected any more and leave.
-            timeout: Seconds to wait for another thread's step; 0 for not at all, None for as long
-                as it takes.
+            watermarks: For inputs with retention, the watermark of the source, of the type of the
+                event time column. Rows before it, less the duration, expire.
+            timeout: Seconds to wait for the step of another thread; 0 does not wait, None waits
+                without a limit.
 
         Raises:
             InputOptionsError: A watermark is of another type, or of an input without retention.
-            BusyCircuitError: Another thread makes a step, and ``timeout`` is over; or this thread
-                is within one. Nothing has happened.
-            CircuitError: As `step`, but `MissingRowError`: rows are in ``refused`` instead.
+            BusyCircuitError: Another thread still makes a step when ``timeout`` is over, or this
+                thread is already in a step.
+            CircuitError: As `step`, except `MissingRowError`: these rows are in ``rejected``.
         """
-        self._check_whole()
+        self._check_readable()
         turn = self._turns.take(timeout)
         try:
             given = {} if watermarks is None else watermarks
-            return self._turns.exclusively(self._prepared, tables, given, turn)
+            return self._turns.exclusively(self._prepare, tables, given, turn)
         except BaseException:
             self._turns.end(turn)
             raise
 
-    def _prepared(
+    def _prepare(
         self, tables: Mapping[str, Rows], watermarks: Mapping[str, Any], turn: WriterTurn
     ) -> CircuitStep:
         self._check_writable()
-        known, marks = self._known(), self.graph.marks
+        known, marks = self._trim_dictionaries(), self.graph.marks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
         try:
             with bounded(self.graph, budget):
-                given, moved = self._encoded(
+                given, advanced = self._encode(
                     tables, watermarks, self.codecs, self.graph.checked_inputs
                 )
                 times.append(self._clock())
-                step = self.graph.prepare(given, moved, budget)
+                step = self.graph.prepare(given, advanced, budget)
                 times.append(self._clock())
                 outputs = {}
                 for name in self.outputs:
@@ -295,15 +303,17 @@ class Circuit:
                     budget.start_operator(number)
                     delta = step.deltas[number]
                     outputs[name] = self._schemas[name].to_table(delta, self.codecs)
-                refused = {
+                rejected = {
                     name: [
-                        self.graph.checked_inputs[name].told(rows, marks.get(watermark_of(name)))
+                        self.graph.checked_inputs[name].decode_rejected(
+                            rows, marks.get(watermark_of(name))
+                        )
                         for rows in many
                     ]
-                    for name, many in step.refused.items()
+                    for name, many in step.rejected.items()
                 }
         except BaseException:
-            self.graph.registry.truncate(known)  # a step that is refused leaves no codes behind
+            self.graph.registry.truncate(known)  # a step that fails leaves no codes behind
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -313,13 +323,13 @@ class Circuit:
             self._version,
             given,
             (known, self.graph.registry.lengths()),
-            refused,
+            rejected,
             {name: b - a for name, (a, b) in zip(PHASES, pairwise(times), strict=True)},
             turn,
         )
 
-    def _known(self) -> dict[str, int]:
-        """The lengths of the tables of codes; those of steps that were dropped are taken back."""
+    def _trim_dictionaries(self) -> dict[str, int]:
+        """The lengths of the dictionaries, after removing the codes of steps that were dropped."""
         registry = self.graph.registry
         lengths, committed = registry.lengths(), self._committed.lengths
         if lengths == committed or self._turns.taken > 1:
@@ -328,23 +338,23 @@ class Circuit:
         return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
-        """The checksums that a step of these rows has (`CircuitStep.digests`), without the step.
+        """Return the checksums of these rows (`CircuitStep.digests`) without computing a step.
 
         Raises:
-            As `prepare`, for what is wrong with the tables.
+            As `prepare`, for faults of the tables.
         """
         codecs = self.committed.codecs()
-        rules = {
-            name: CheckedInput(self.inputs[name], rules, codecs, Relations())
-            for name, rules in self.input_options.items()
+        checked = {
+            name: CheckedInput(self.inputs[name], options, codecs, Relations())
+            for name, options in self.input_options.items()
         }
-        return digests_of(self._encoded(tables, {}, codecs, rules)[0])
+        return digests_of(self._encode(tables, {}, codecs, checked)[0])
 
     def schema(self, name: str) -> Schema:
         """The columns of an input or a view.
 
         Raises:
-            UnknownViewError: There is none of that name.
+            UnknownViewError: There is no input or view of that name.
         """
         check_type("name", name, str, "the name of an input or a view")
         found = self._schemas.get(name) or self.inputs.get(name)
@@ -357,7 +367,7 @@ class Circuit:
 
     @property
     def fingerprints(self) -> Mapping[str, str]:
-        """What state depends on, per input, view and for what is kept; see `CircuitSpec`."""
+        """The fingerprints of everything that state depends on; see `CircuitSpec`."""
         return self.definition.fingerprints
 
     @property
@@ -367,15 +377,15 @@ class Circuit:
 
     @property
     def views(self) -> Views:
-        """The materialized views and inputs as they are now: a mapping from names to tables.
+        """The materialized views and inputs: a mapping from names to tables.
 
-        All are of the version that is the last one when ``views`` is asked for, and stay so. Each
-        is put together when it is asked for, in O(rows).
+        All tables are of the version that is committed when this property is read. A table is
+        built when its name is looked up, in O(rows).
 
         Raises:
             BrokenCircuitError: An earlier commit failed half-way.
         """
-        return self._views(self.committed)
+        return self._views_of(self.committed)
 
     @property
     def committed(self) -> CircuitVersion:
@@ -384,35 +394,35 @@ class Circuit:
         Raises:
             BrokenCircuitError: An earlier commit failed half-way.
         """
-        self._check_whole()
+        self._check_readable()
         return self._committed
 
     def query(self, text: str, *, dialect: str = "duckdb") -> pa.Table:
         """Answer a query from the state as it is, without registering a view.
 
-        It reads the last committed version and leaves nothing behind: no codes, no arrangements.
+        The query reads the last committed version. It adds no codes and no arrangements.
 
         Args:
-            text: A SELECT, or Datalog rules, of which the last head is the answer; over the
-                materialized views and inputs, and the inputs that a join reads whole.
+            text: A SELECT, or Datalog rules, whose last head is the answer. The text may read the
+                materialized views and inputs, and the inputs that a join keeps whole.
             dialect: The dialect of a SELECT.
 
         Returns:
             A table of the rows, with ``weight``.
 
         Raises:
-            SqlError, DatalogError: The text, or what it asks for, is not there or not supported.
-            CircuitError: A recursion does not end.
+            SqlError, DatalogError: The text is invalid, unsupported or names an unknown relation.
+            CircuitError: A recursion has not converged.
             StepLimitError: The query uses more than ``limits`` of the circuit allow a step.
             BrokenCircuitError: An earlier commit failed half-way.
 
         Complexity:
-            That of the query: joins are worst-case optimal, and read arrangements where there are.
+            That of the query: joins are worst-case optimal, and use existing arrangements.
         """
         check_type("text", text, str, "a SELECT or Datalog rules as a text")
         check_type("dialect", dialect, str, "the name of a dialect of sqlglot")
         state = self.committed
-        kept = self._kept(state)
+        kept = self._stored_relations(state)
         try:
             return answered(
                 text,
@@ -432,11 +442,11 @@ class Circuit:
             raise
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Have a function told of each operator before a step evaluates it, or of none any more.
+        """Call a function before each operator that a step evaluates; None stops the calls.
 
-        It is called in the thread of the step, as ``observer(name, kind, views)``: the operator's
-        name as in `explain`, what it does, and the views that it is a part of. It must not raise.
-        Complexity: O(1) for each operator of a step, O(operators · views) once.
+        The call is ``observer(name, kind, views)``, in the thread of the step: the name of the
+        operator as in `explain`, its kind, and the views that it is part of. It must not raise an
+        error. Complexity: O(1) per operator of a step, and O(operators * views) once.
         """
         if observer is None:
             self.graph.observer = None
@@ -451,13 +461,13 @@ class Circuit:
         self.graph.observer = lambda number: observer(*operators[number])
 
     def explain(self, format: str = "text") -> str:
-        """The operators that run, with the rows and the time that each has taken so far.
+        """Return the operators that run, with the rows and the seconds of each so far.
 
         Args:
             format: "text" for a tree per view, "mermaid" for a drawing.
 
         Raises:
-            CircuitError: There is no such format.
+            CircuitError: The format does not exist.
         """
         check_type("format", format, str, "'text' or 'mermaid'")
         drawings = {"text": tree, "mermaid": mermaid}
@@ -466,16 +476,16 @@ class Circuit:
         return drawings[format](self._committed)
 
     def snapshot(self) -> Snapshot:
-        """All state after the last commit, as a value that can be pickled: O(state)."""
+        """Return all state after the last commit as a value that can be pickled; O(state)."""
         return taken(self.committed, self.fingerprint)
 
     def restore(self, snapshot: Snapshot, *, timeout: float | None = None) -> None:
-        """Go back, or on, to the state of a snapshot of a circuit with the same views.
+        """Replace the state by that of a snapshot of a circuit with the same views.
 
         The formula and the number of threads may differ.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: A value that `snapshot` returned.
             timeout: As for `prepare`.
 
         Raises:
@@ -485,14 +495,14 @@ class Circuit:
         self.load(restored(snapshot, self.fingerprint), timeout=timeout)
 
     def load(self, state: State, *, timeout: float | None = None) -> None:
-        """Replace all state, also that of a circuit that broke.
+        """Replace all state; this also repairs a broken circuit.
 
-        The state may be of a circuit with another formula, other parts and outputs. Whether it
-        is of the same views and inputs is for the caller to know (`fingerprint`); it is refused if
-        it does not have the traces that these need. Steps that are prepared become stale.
+        The state may come from a circuit with another formula, other parts and outputs. The caller
+        makes sure that it belongs to the same views and inputs (`fingerprint`); a state without the
+        traces that these need raises an error. Prepared steps become stale.
 
         Args:
-            state: What to go on from.
+            state: The new state.
             timeout: As for `prepare`.
 
         Raises:
@@ -500,12 +510,12 @@ class Circuit:
             BusyCircuitError: As `prepare`; nothing has changed.
 
         Complexity:
-            O(runs + bytes of the tables), and planning the joins. With another formula also O(rows)
-            for each arrangement that is not in the state.
+            O(runs + bytes of the dictionaries), and planning the joins. With another formula also
+            O(rows) for each arrangement that is not in the state.
         """
         check_type("state", state, State, "a State")
         if self._broken:
-            self._turns.exclusively(self._void)
+            self._turns.exclusively(self._end_broken_turns)
         turn = self._turns.take(timeout)
         try:
             codecs = codecs_of(state)
@@ -517,8 +527,8 @@ class Circuit:
             self._turns.end(turn)
         self._turns.end_all()
 
-    def _void(self) -> None:
-        """End the turns of a circuit that broke: what was prepared in them is lost."""
+    def _end_broken_turns(self) -> None:
+        """End the turns of a broken circuit: the steps prepared in them are lost."""
         if self._broken:
             self._turns.end_all()
 
@@ -535,16 +545,16 @@ class Circuit:
         self._broken = self._lost = False
 
     def _build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
-        """The operators, without state, and those that keep what is materialized."""
+        """Build the operators without state, and return those that keep materialized relations."""
         fields = {name: schema.fields for name, schema in self.inputs.items()}
         graph = incrementalize(
             self.plans, fields, codecs=codecs, joining=self._join_options, clock=self._clock
         )
         inputs = {name: graph.add_input(name, columns) for name, columns in fields.items()}
-        for name, rules in self.input_options.items():
+        for name, options in self.input_options.items():
             groups = self._groups.get(name, ())
             graph.add_checked_input(
-                name, CheckedInput(self.inputs[name], rules, codecs, graph.relations, groups)
+                name, CheckedInput(self.inputs[name], options, codecs, graph.relations, groups)
             )
         numbers = {**inputs, **graph.views}
         return graph, {
@@ -552,13 +562,13 @@ class Circuit:
             for name in self.materialized
         }
 
-    def _views(self, state: CircuitVersion) -> Views:
+    def _views_of(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
 
-    def _kept(self, state: CircuitVersion) -> dict[str, tuple[Fields, Trace]]:
-        """The relations whose rows are in the state, with all their columns."""
+    def _stored_relations(self, state: CircuitVersion) -> dict[str, tuple[Fields, Trace]]:
+        """Return the relations whose rows are in the state with all their columns."""
         kept: dict[str, tuple[Fields, Trace]] = {}
-        views = self._views(state)
+        views = self._views_of(state)
         joined = state.graph.relations.traces
         for name, schema in {**self.inputs, **self._schemas}.items():
             if name in views:
@@ -567,8 +577,8 @@ class Circuit:
                 kept[name] = (schema.fields, state.trace(relation_trace(name)))
         return kept
 
-    def _check_whole(self) -> None:
-        """Refuse to read, or to wait for a turn, if a commit failed half-way."""
+    def _check_readable(self) -> None:
+        """Raise an error for readers, and before waiting for a turn, if a commit failed."""
         if self._lost:
             self._check_writable()
 
@@ -579,23 +589,23 @@ class Circuit:
                 "feed it again"
             )
 
-    def _encoded(
+    def _encode(
         self,
         tables: Mapping[str, Rows],
         watermarks: Mapping[str, Any],
         codecs: Codecs,
-        rules: Mapping[str, CheckedInput],
+        checked: Mapping[str, CheckedInput],
     ) -> tuple[dict[str, ZSet], dict[str, int]]:
-        """The rows given, and the horizons that they and the watermarks move to.
+        """Encode the rows of a step, and compute the watermarks of the inputs after them.
 
         Args:
-            tables: By input.
-            watermarks: By input.
-            codecs: They give the codes.
-            rules: Of inputs, with these codecs.
+            tables: Rows, by input.
+            watermarks: Watermarks of the sources, by input.
+            codecs: The codes of values.
+            checked: The inputs with options, with these codecs.
         """
         given: dict[str, ZSet] = {}
-        moved: dict[str, int] = {}
+        advanced: dict[str, int] = {}
         if not isinstance(watermarks, Mapping):
             raise InputOptionsError(
                 f"watermarks are a mapping from inputs to times, not {type(watermarks).__name__}: "
@@ -603,34 +613,34 @@ class Circuit:
             )
         for name, value in watermarks.items():
             check_input(name, self.inputs)
-            if name not in rules:
-                raise unretained(name)
-            moved[name] = rules[name].watermark(value)
+            if name not in checked:
+                raise no_retention_error(name)
+            advanced[name] = checked[name].decode_watermark(value)
         schemas = self.definition.schemas
         for name, table in tables_of(tables, schemas).items():
-            if name not in rules:
+            if name not in checked:
                 given[name] = self.inputs[name].to_zset(table, codecs)
                 continue
-            given[name], horizon = rules[name].read(table)
-            if horizon is not None:
-                moved[name] = max(horizon, moved.get(name, horizon))
-        return given, moved
+            given[name], watermark = checked[name].read(table)
+            if watermark is not None:
+                advanced[name] = max(watermark, advanced.get(name, watermark))
+        return given, advanced
 
 
 @dataclass
 class CircuitStep:
-    """A computed step: the ``outputs`` it will have, and ``commit`` to make it the state.
+    """A computed step: its ``outputs``, and ``commit`` to make it the state.
 
     Attributes:
         outputs: The delta of every output.
         step: The deltas of all operators.
-        circuit: What the step is of.
-        version: The version of the circuit that it is for.
-        given: The rows given per input, as encoded, before any rule of the input.
-        lengths: The lengths of all tables of codes before and after preparing.
-        refused: By input, the rows that its rules did not take; an input without any is not there.
-        seconds: How long preparing took, by `PHASES`.
-        turn: What keeps other threads from preparing a step until this one is over.
+        circuit: The circuit of the step.
+        version: The version of the circuit at which the step was prepared.
+        given: The encoded rows of each input, before its options apply.
+        lengths: The lengths of all dictionaries before and after preparing.
+        rejected: Per input, the rows that its options reject; inputs without any are left out.
+        seconds: The seconds that preparing took, by `PHASES`.
+        turn: The turn that keeps other threads from preparing a step until this one ends.
     """
 
     outputs: dict[str, pa.Table]
@@ -639,15 +649,15 @@ class CircuitStep:
     version: int
     given: Mapping[str, ZSet] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
-    refused: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
+    rejected: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     turn: WriterTurn | None = None
     _abandoned: bool = field(default=False, init=False)
 
     def commit(self) -> None:
-        """Make the step the state of the circuit; any thread may, also one that did not prepare it.
+        """Make the step the state of the circuit; any thread may call this.
 
-        Other threads read the state before the step until the moment in which this returns.
+        Other threads read the state before the step until this returns.
 
         Raises:
             StaleStepError: Another step was committed since, or this one already was, or it was
@@ -668,35 +678,35 @@ class CircuitStep:
             circuit._committed = circuit._committed.after(self.step)
         except BaseException:
             circuit._lost = True
-            circuit._turns.end_all()  # nothing that was prepared can be committed any more
+            circuit._turns.end_all()  # no prepared step can be committed any more
             raise
         circuit._version += 1  # from here on the step cannot be abandoned
         circuit._broken = False
 
     def state(self, stored: Mapping[str, int]) -> StateStep:
-        """What the step adds to the state, to be written before the step is committed.
+        """Return the part that the step adds to the state, to be written before the commit.
 
         Args:
-            stored: How many values of each table are written already, by its name; 0 of others.
+            stored: The number of values of each dictionary that are written already, by name; 0
+                for other dictionaries.
 
         Raises:
             StaleStepError: As `commit`.
-            SnapshotError: A table is shorter than that.
+            SnapshotError: A dictionary has fewer values than that.
 
         Complexity:
-            O(arrangements of the circuit), and the values that are new to the tables.
+            O(arrangements of the circuit + values that are new to the dictionaries).
         """
         self._check()
         check_type("stored", stored, Mapping, "a mapping from names of tables to lengths")
         return staged(self.step, stored)
 
     def abandon(self) -> None:
-        """Take back the codes that preparing gave; the step cannot be committed any more.
+        """Give up the step, and remove the codes that preparing added.
 
-        The turn of the thread that prepared the step ends, so that another one can prepare its own.
-
-        Codes are kept, which does no harm, if something else has got codes since. A step that
-        is the state already stays so.
+        The turn of the thread that prepared the step ends, so that another thread can prepare one.
+        If another step has added codes since, the codes stay, which does no harm. A step that was
+        committed stays the state.
         """
         self.circuit._turns.exclusively(self._abandon)
 
@@ -712,19 +722,19 @@ class CircuitStep:
 
     @property
     def missing_deletions(self) -> Mapping[str, int]:
-        """By input, how many rows the step deletes more often than they are there.
+        """Per input, the number of rows that the step deletes more often than they exist.
 
-        An input without ``strict`` keeps their negative weights, each of which swallows a later
-        insert. The count is exact for an input that is materialized; of one that joins read it is
-        a lower bound; inputs with keys, and inputs that no join reads, are not in it.
+        An input without ``strict`` keeps their negative weights, each of which cancels a later
+        insertion. The count is exact for a materialized input and a lower bound for an input that
+        joins read. Inputs with keys, and inputs that no join reads, are left out.
         """
         return self.step.missing
 
     def after(self, view: str) -> PostStepView:
-        """A materialized view as it will be after the step.
+        """Return a materialized view as it will be after the step.
 
         Raises:
-            UnknownViewError: It is not there, or not materialized.
+            UnknownViewError: The view does not exist, or is not materialized.
             StaleStepError: As `commit`.
         """
         self._check()
@@ -736,16 +746,16 @@ class CircuitStep:
 
     @cached_property
     def digests(self) -> dict[str, int]:
-        """A checksum per input of the rows given, the same for any order and chunks of them.
+        """A checksum of the rows of each input, independent of their order and chunks.
 
-        Codes are part of it: it is for comparing with rows that were committed (a replay), not
-        between circuits.
+        The checksum covers codes, so it can be compared with that of committed rows (a replay) of
+        the same circuit, not of another circuit.
         """
         return digests_of(self.given)
 
     def _check(self) -> None:
         circuit = self.circuit
-        circuit._check_whole()
+        circuit._check_readable()
         if self._abandoned:
             raise StaleStepError("this step was abandoned: prepare it again")
         if circuit._version != self.version:
@@ -756,11 +766,11 @@ class CircuitStep:
 
 
 def digests_of(given: Mapping[str, ZSet]) -> dict[str, int]:
-    """A checksum of each Z-set of codes."""
+    """Return a checksum of each Z-set of codes."""
     return {name: _checksum(zset) for name, zset in given.items()}
 
 
 def _checksum(zset: ZSet) -> int:
     if not len(zset):
         return 0
-    return crc32(zset._weights.data, crc32(np.ascontiguousarray(zset._rows).data))
+    return crc32(zset.weight_array.data, crc32(np.ascontiguousarray(zset.row_array).data))

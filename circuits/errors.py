@@ -5,26 +5,26 @@
     DbspWcojError
     └── CircuitError
         ├── SchemaError                a table does not fit the schema of its relation
-        ├── UnknownInputError          a table for what is no input (UnknownRelationError)
-        ├── UnknownViewError           a view that is not there, or not materialized (KeyError)
-        ├── InputOptionsError          options that do not fit their input, or no watermark of it
+        ├── UnknownInputError          a table for an unknown input (UnknownRelationError)
+        ├── UnknownViewError           a view that does not exist or is not materialized (KeyError)
+        ├── InputOptionsError          options, or a watermark, that do not fit their input
         ├── UpsertError                a key changes twice in a step, and nothing orders that
-        ├── MissingRowError            a strict input is to lose a row that is not there
+        ├── MissingRowError            a strict input gets a deletion of a row that does not exist
         ├── SnapshotError              a snapshot of other views or of another format
-        ├── FunctionError              no such function, or not for arguments of these types
-        ├── IterationError             a recursion does not end within the iterations allowed
-        ├── StepLimitError (LimitError)    a step uses more than its limits allow
-        │   └── StepMemoryError (MemoryError)  ... or more memory than there is
+        ├── FunctionError              an unknown function, or arguments of the wrong types
+        ├── IterationError             a recursion has not converged within max_iterations
+        ├── StepLimitError (LimitError)    a step exceeds its limits
+        │   └── StepMemoryError (MemoryError)  a step runs out of memory
         ├── EvaluationError            an expression has no value for a row: overflow, bad cast
-        ├── TextError (ValueError)     a text that makes no circuit; has a line and a column
+        ├── TextError (ValueError)     a text that does not compile; has a line and a column
         │   ├── SqlError               ... in SQL
-        │   │   └── UnsupportedSqlError    SQL that is right but not supported
+        │   │   └── UnsupportedSqlError    valid SQL that is not supported
         │   └── DatalogError           ... in Datalog: syntax, unsafe variable, negative cycle
         ├── StaleStepError             a prepared step is committed late or twice
-        ├── BusyCircuitError           another thread makes a step, and is not waited for longer
-        └── BrokenCircuitError         a commit failed half-way; the state cannot be trusted
+        ├── BusyCircuitError           another thread makes a step, and the timeout is over
+        └── BrokenCircuitError         a commit failed half-way; the state is unusable
 
-Catch ``CircuitError`` for what this layer refuses, ``DbspWcojError`` for all.
+Catch ``CircuitError`` for all errors of this layer, ``DbspWcojError`` for those of all layers.
 """
 
 from __future__ import annotations
@@ -60,21 +60,23 @@ class CircuitError(DbspWcojError):
 
 
 class SchemaError(CircuitError):
-    """A table lacks a column or has one too many, or a type or a value that has no code."""
+    """A table lacks a column or has a surplus one, or a type or value is not supported."""
 
 
 class UnknownInputError(CircuitError, UnknownRelationError):
-    """A table is given for a relation that is not an input of the circuit."""
+    """A step has a table for a relation that is not an input of the circuit."""
 
 
 class UnknownViewError(CircuitError, KeyError):
-    """A view that the circuit does not have, or does not keep whole."""
+    """A view that the circuit does not have, or does not materialize."""
 
     __str__ = Exception.__str__  # KeyError would show its message in quotes
 
 
 class InputOptionsError(CircuitError):
-    """A rule does not fit its input: no such column, no such duration, no watermark of its type."""
+    """An option does not fit its input: an unknown column, or a duration or watermark of a wrong
+    type.
+    """
 
 
 class UpsertError(CircuitError):
@@ -82,19 +84,19 @@ class UpsertError(CircuitError):
 
 
 class MissingRowError(CircuitError):
-    """A strict input is given a deletion of a row, or of a key, that is not there."""
+    """A strict input gets a deletion of a row, or of a key, that does not exist."""
 
 
 class SnapshotError(CircuitError):
-    """A snapshot is of other views or inputs, or of a format that is not known here."""
+    """A snapshot is of other views or inputs, or has an unknown format."""
 
 
 class FunctionError(CircuitError):
-    """A function does not exist, or does not take arguments of these types or this number."""
+    """A function does not exist, or does not take these types or this number of arguments."""
 
 
 class IterationError(CircuitError):
-    """A recursion still changes after the largest number of iterations; the step is refused."""
+    """A recursion has not converged after the limit of iterations; nothing was changed."""
 
 
 class StepLimitError(CircuitError, LimitError):
@@ -103,12 +105,12 @@ class StepLimitError(CircuitError, LimitError):
     The state is as it was before the step.
 
     Args:
-        message: The view, the operator, what was used and what is allowed, and how to fix it.
+        message: The view, the operator, the value, the limit and how to fix it.
         view: The name of the view that the operator is part of.
         operator: The operator, as `Circuit.explain` shows it.
         limit: The name of the limit.
-        allowed: Its value.
-        reached: What was reached.
+        allowed: The value of the limit.
+        reached: The value that the step reached.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class StepLimitError(CircuitError, LimitError):
         self.operator = operator
 
     def renamed(self, view: str | None, where: str = "") -> StepLimitError:
-        """The same error of another view, as a part of a circuit that runs elsewhere has it."""
+        """Return the same error for another view, for a part of a circuit that runs elsewhere."""
         message = str(self).removeprefix(f"view {self.view!r}: ")
         message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
         found = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
@@ -135,20 +137,20 @@ class StepLimitError(CircuitError, LimitError):
 
 
 class StepMemoryError(StepLimitError, MemoryError):
-    """A step, or a query, needs more memory than there is; the state is as it was before."""
+    """A step, or a query, runs out of memory; the state is as it was before."""
 
 
 class EvaluationError(CircuitError):
-    """An expression has no value for some row: a number overflows, a text is no date."""
+    """An expression has no value for some row: a number overflows, a text is not a date."""
 
 
 class TextError(CircuitError, ValueError):
-    """A text that does not make a circuit.
+    """A text that does not compile to a circuit.
 
     Args:
-        message: What was found, what is possible, and an excerpt with a caret.
-        line: Line of the fault, from 1.
-        column: Column of the fault, from 1.
+        message: The fault, the alternatives, and an excerpt with a caret.
+        line: The line of the fault, from 1.
+        column: The column of the fault, from 1.
     """
 
     def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
@@ -161,15 +163,15 @@ class TextError(CircuitError, ValueError):
 
 
 class SqlError(TextError):
-    """The text is no SQL, or names what is not there."""
+    """The text is not valid SQL, or names an unknown relation, column or function."""
 
 
 class UnsupportedSqlError(SqlError):
-    """The text is SQL of a kind that is not supported; never a wrong answer instead."""
+    """The text uses unsupported SQL; the engine raises this rather than give a wrong answer."""
 
 
 class DatalogError(TextError):
-    """The text is no Datalog program, or one that is unsafe or not stratified."""
+    """The text is not a Datalog program, or the program is unsafe or not stratified."""
 
 
 class StaleStepError(CircuitError):
@@ -177,7 +179,7 @@ class StaleStepError(CircuitError):
 
 
 class BusyCircuitError(CircuitError):
-    """Another thread is making a step and was waited for long enough, or this one is within one."""
+    """Another thread still makes a step after the timeout, or this thread is already in one."""
 
 
 class BrokenCircuitError(CircuitError):

@@ -1,7 +1,7 @@
-"""Limits of a step of a circuit: the error that says which view, which operator and what to do.
+"""Limits of a step: the error names the view, the operator and how to fix it.
 
-Counting is in `dbsp_wcoj.limits`; the operators of a graph share one budget per step. Whatever they
-run into, a limit or the end of memory, comes here and gets the names that the user knows: the view,
+`dbsp_wcoj.limits` counts; the operators of a graph share one budget per step. This module converts
+an exceeded limit, or the end of memory, to an error with the names that the user knows: the view,
 and the operator as `Circuit.explain` shows it.
 """
 
@@ -28,11 +28,11 @@ _HOW_TO_FIX: Final = (
 
 @contextmanager
 def bounded(graph: Graph, budget: Budget) -> Iterator[None]:
-    """Run a step, or a part of it; a limit that it passes is raised with the view's name.
+    """Run a step, or a part of it; an exceeded limit raises an error that names the view.
 
     Raises:
-        StepLimitError: A limit was passed.
-        StepMemoryError: There was no memory left, whatever the limits.
+        StepLimitError: A limit was exceeded.
+        StepMemoryError: The process ran out of memory, whatever the limits.
     """
     try:
         yield

@@ -95,7 +95,7 @@ name, age and may have weight
             try:
                 codecs.codec(field.type)
             except SchemaError as error:
-                raise self._refused(field.name, error) from error
+                raise self._column_error(field.name, error) from error
 
     @classmethod
     def of(cls, relation: str, schema: SchemaLike) -> Schema:
@@ -180,7 +180,7 @@ name, age and may have weight
             named = ", ".join(map(repr, dict.fromkeys(surplus + repeated)))
             raise SchemaError(
                 f"relation {self.relation!r}: surplus or repeated columns in {names}: {named}; "
-                f"{self._needs}"
+                f"{self._requirements}"
             )
 
     def to_table(self, zset: ZSet, codecs: Codecs) -> pa.Table:
@@ -197,11 +197,11 @@ name, age and may have weight
             try:
                 arrays.append(codecs.codec(field.type).decode(codes))
             except SchemaError as error:
-                raise self._refused(field.name, error) from error
+                raise self._column_error(field.name, error) from error
         return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
 
     @property
-    def _needs(self) -> str:
+    def _requirements(self) -> str:
         return f"it needs {', '.join(self.columns) or 'no column'} and may have {WEIGHT}"
 
     def _column(self, table: pa.Table, field: Field) -> pa.ChunkedArray:
@@ -210,12 +210,12 @@ name, age and may have weight
         if name not in table.column_names:
             raise SchemaError(
                 f"relation {self.relation!r}: no column {name!r} among {table.column_names}; "
-                f"{self._needs}"
+                f"{self._requirements}"
             )
         try:
             column = lossless(table.column(name), field.type)
         except SchemaError as error:
-            raise self._refused(name, error) from error
+            raise self._column_error(name, error) from error
         if not field.nullable and _null_count(column):
             raise SchemaError(
                 f"relation {self.relation!r}: column {name!r} holds {_null_count(column)} NULL of "
@@ -238,7 +238,7 @@ name, age and may have weight
             try:
                 codes[place] = codec.encode(array)
             except SchemaError as error:
-                raise self._refused(self.columns[place], error) from error
+                raise self._column_error(self.columns[place], error) from error
         return codes
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
@@ -268,7 +268,7 @@ name, age and may have weight
             ) from error
         return weights
 
-    def _refused(self, column: str, error: SchemaError) -> SchemaError:
+    def _column_error(self, column: str, error: SchemaError) -> SchemaError:
         return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
 
 

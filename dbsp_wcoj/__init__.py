@@ -30,6 +30,7 @@ from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.trace import Trace
+from dbsp_wcoj.version import __version__
 from dbsp_wcoj.warm_up import warm_up
 from dbsp_wcoj.zset import ZSet
 
@@ -59,6 +60,7 @@ __all__ = [
     "WeightError",
     "WeightOverflowError",
     "ZSet",
+    "__version__",
     "generic_join",
     "generic_join_chunks",
     "warm_up",

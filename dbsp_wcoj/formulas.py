@@ -80,9 +80,9 @@ class Formula(StrEnum):
     recursive_collapsed, _flipped           2   5   9  14  20  27   35
     ===================================== === === === === === === ====
 
-    ``collapsed`` is the default: each of its terms is one generic join with an own variable order
+    ``collapsed`` is the default: each of its terms is one generic join with its own variable order
     that starts at the delta, hence worst-case optimal. The recursions do fewer joins from n = 5,
-    but hold a binary intermediate ``D_i`` in a fixed left-deep order.
+    but materialize a binary intermediate result ``D_i`` in a fixed left-deep order.
 
     >>> Formula.of("flipped")
     <Formula.flipped: 'flipped'>
@@ -119,7 +119,7 @@ flipped, recursive, recursive_collapsed, recursive_flipped
 
     @property
     def is_recursive(self) -> bool:
-        """Whether the formula goes through partial deltas ``D_1 … D_n``.
+        """Whether the formula computes partial deltas ``D_1 … D_n``.
 
         >>> [str(f) for f in Formula if f.is_recursive]
         ['recursive', 'recursive_collapsed', 'recursive_flipped']
@@ -308,7 +308,7 @@ def terms(
 
     Args:
         formula: One of the six, or a formula of the user.
-        n: How many atoms the join has, from 1.
+        n: The number of atoms of the join, from 1.
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Returns:
@@ -361,7 +361,7 @@ def joins(
 
     Args:
         formula: One of the six, or a formula of the user.
-        n: How many atoms the join has, from 1.
+        n: The number of atoms of the join, from 1.
         changed: Atoms (from 0) whose delta may be non-empty; by default all.
 
     Raises:

@@ -260,7 +260,9 @@ def view_to_zset(view: View, arity: int) -> ZSet:
     if isinstance(view, ZSet):
         return view
     zset = ZSet.empty(view.arity) if view.is_empty else view.to_zset()
-    return zset if arity else consolidated_rows(np.empty((0, len(zset)), np.int64), zset._weights)
+    return (
+        zset if arity else consolidated_rows(np.empty((0, len(zset)), np.int64), zset.weight_array)
+    )
 
 
 def _is_arranged(view: View, order: ColumnOrder) -> bool:

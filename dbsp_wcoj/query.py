@@ -1,21 +1,22 @@
-"""Conjunctive queries: the values, and the text that they are read from.
+"""Conjunctive queries: the syntax tree and its parser.
 
 ::
 
     tri(a, b, c) :- e(a, b), e(b, c), e(a, c), a < b.
 
-A head, then atoms and comparisons in any order. A term of an atom is a variable (``a``, ``?a``,
-``?last-name``), ``_`` for a variable of its own, an integer or a quoted string. The dot at the end
-is optional, and ``=`` is read as ``==``. A query with an empty head counts: its delta is the weight
-of the empty row.
+A query has a head, then atoms and comparisons in any order. A term of an atom is a variable (``a``,
+``?a``, ``?last-name``), ``_`` for an anonymous variable, an integer or a quoted string. The dot at
+the end is optional, and ``=`` means ``==``. A query with an empty head counts: its delta is the
+weight of the empty row.
 
-The values below can also be built without text. Their invariant, checked once when a ``Query`` is
-built: at least one atom; each variable of the head and of a comparison occurs in an atom; each
-relation has one arity. The text is LALR(1), read by lark; its parser is built on first use, so
-that importing this module stays cheap.
+Queries can also be built without text. A ``Query`` checks its invariant when it is built: at least
+one atom; each term is a variable or a constant; each variable of the head and of a comparison
+occurs in an atom; each relation has one arity. lark parses the text (LALR(1)); the parser is built
+on first use, so that importing this module stays cheap. Datalog extends these nodes and this
+grammar (`circuits.datalog.program`, `dbsp_wcoj.grammar`).
 
-The way not taken: equality with a constant is not folded into the atoms. ``e(a, b), a = 3`` keeps
-its comparison, so that ``str`` gives back what was written.
+Alternatives considered: folding equality with a constant into the atoms. ``e(a, b), a = 3`` keeps
+its comparison, so that ``str`` returns the query as written.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class SyntaxNode:
 class Term(SyntaxNode):
     """A term of an atom or a comparison.
 
-    A `Query` has variables and constants only. Datalog adds kinds of its own.
+    A `Query` has variables and constants only. Datalog adds other kinds.
     """
 
 
@@ -151,7 +152,7 @@ class Atom(SyntaxNode):
 
     @property
     def arity(self) -> int:
-        """How many columns the relation has."""
+        """The number of columns of the relation."""
         return len(self.terms)
 
     @property
@@ -196,7 +197,7 @@ class Comparison(SyntaxNode):
         return tuple(dict.fromkeys(s.name for s in sides if isinstance(s, Variable)))
 
     def holds(self, left: object, right: object) -> bool:
-        """Whether the comparison is true of two values.
+        """Return whether the comparison is true of two values.
 
         Raises:
             TypeError: The values have no order, as in ``1 < "a"``.
@@ -212,8 +213,8 @@ class Query:
     """A conjunctive query with comparisons.
 
     Args:
-        name: What the result is called.
-        head: Variables of the result's columns; a variable may stand there more than once.
+        name: The name of the result.
+        head: The variables of the columns of the result; a variable may occur more than once.
         body: The atoms that are joined, at least one. One relation may occur several times.
         comparisons: Conditions on the bound variables.
 
@@ -265,7 +266,7 @@ class Query:
 
     @staticmethod
     def parse(text: str) -> Query:
-        """Read a query.
+        """Parse a query.
 
         Args:
             text: ``head(vars) :- atom(terms), …, a < b, …`` with an optional dot at the end.

@@ -53,6 +53,12 @@ class ZSet:
 
     Build one with `from_rows`, `from_columns` or `empty`.
 
+    Attributes:
+        row_array: The columns as one array of shape ``(arity, n)``, for kernels. Nobody may write
+            to it; `rows` is a read-only view.
+        weight_array: The weights, for kernels. Nobody may write to them; `weights` is a read-only
+            view.
+
     >>> edges = ZSet.from_rows([(1, 2), (2, 3), (1, 2)])
     >>> edges
     ZSet({(1, 2): 2, (2, 3): 1})
@@ -60,18 +66,18 @@ class ZSet:
     {(1, 2): 1, (2, 3): 1}
     """
 
-    __slots__ = ("_rows", "_weights")
+    __slots__ = ("row_array", "weight_array")
 
-    _rows: Int64Array
-    _weights: Int64Array
+    row_array: Int64Array
+    weight_array: Int64Array
 
     def __init__(self, rows: Int64Array, weights: Int64Array) -> None:
         """Store consolidated arrays without checks: ``(arity, n)`` rows, ``(n,)`` weights.
 
         For the engine; users call `from_columns`, which checks and consolidates.
         """
-        self._rows = rows
-        self._weights = weights
+        self.row_array = rows
+        self.weight_array = weights
 
     @staticmethod
     def from_rows(
@@ -199,22 +205,22 @@ class ZSet:
     @property
     def arity(self) -> int:
         """Number of columns."""
-        return len(self._rows)
+        return len(self.row_array)
 
     @property
     def columns(self) -> tuple[Int64Array, ...]:
         """One read-only int64 array per column, rows in ascending order."""
-        return tuple(_read_only(column) for column in self._rows)
+        return tuple(_read_only(column) for column in self.row_array)
 
     @property
     def weights(self) -> Int64Array:
         """Read-only int64 weights, none zero, one per row."""
-        return _read_only(self._weights)
+        return _read_only(self.weight_array)
 
     @property
     def rows(self) -> Int64Array:
         """The columns as one read-only array of shape ``(arity, n)``."""
-        return _read_only(self._rows)
+        return _read_only(self.row_array)
 
     def to_dict(self) -> dict[tuple[int, ...], int]:
         """The Z-set as a dict from row to weight, for tests and for small results.
@@ -222,16 +228,16 @@ class ZSet:
         >>> ZSet.from_rows([(2, 1)]).to_dict()
         {(2, 1): 1}
         """
-        if not len(self._rows):
-            return {(): int(self._weights[0])} if len(self) else {}
+        if not len(self.row_array):
+            return {(): int(self.weight_array[0])} if len(self) else {}
         return dict(self)
 
     def __len__(self) -> int:
-        return len(self._weights)
+        return len(self.weight_array)
 
     def __iter__(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        rows = self._rows.T.tolist()
-        return zip(map(tuple, rows), self._weights.tolist(), strict=True)
+        rows = self.row_array.T.tolist()
+        return zip(map(tuple, rows), self.weight_array.tolist(), strict=True)
 
     def __add__(self, other: ZSet) -> ZSet:
         if not isinstance(other, ZSet):
@@ -244,11 +250,11 @@ class ZSet:
             return self
         if not len(self):
             return other
-        rows = np.concatenate((self._rows, other._rows), axis=1)
-        return consolidated_rows(rows, np.concatenate((self._weights, other._weights)))
+        rows = np.concatenate((self.row_array, other.row_array), axis=1)
+        return consolidated_rows(rows, np.concatenate((self.weight_array, other.weight_array)))
 
     def __neg__(self) -> ZSet:
-        return ZSet(self._rows, -self._weights)
+        return ZSet(self.row_array, -self.weight_array)
 
     def __sub__(self, other: ZSet) -> ZSet:
         if not isinstance(other, ZSet):
@@ -258,12 +264,12 @@ class ZSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ZSet):
             return NotImplemented
-        return np.array_equal(self._rows, other._rows) and np.array_equal(
-            self._weights, other._weights
+        return np.array_equal(self.row_array, other.row_array) and np.array_equal(
+            self.weight_array, other.weight_array
         )
 
     def __hash__(self) -> int:
-        return hash((self._rows.tobytes(), self._weights.tobytes()))
+        return hash((self.row_array.tobytes(), self.weight_array.tobytes()))
 
     def __repr__(self) -> str:
         if len(self) <= 8:
@@ -272,11 +278,11 @@ class ZSet:
 
     def _check(self) -> None:
         """Assert the invariant: sorted rows, each once, weights non-zero and in range."""
-        assert self._rows.dtype == self._weights.dtype == np.int64
-        assert self._rows.ndim == 2 and self._rows.shape[1] == len(self._weights)
+        assert self.row_array.dtype == self.weight_array.dtype == np.int64
+        assert self.row_array.ndim == 2 and self.row_array.shape[1] == len(self.weight_array)
         rows = [row for row, _ in self]
         assert all(x < y for x, y in pairwise(rows))
-        assert all(w != 0 and abs(w) <= LIMIT for w in self._weights.tolist())
+        assert all(w != 0 and abs(w) <= LIMIT for w in self.weight_array.tolist())
 
 
 def accumulate(pieces: Iterable[ZSet], arity: int) -> ZSet:
@@ -297,7 +303,7 @@ def to_storable(zset: ZSet) -> ZSet:
     """The Z-set as runs store it: rows without columns get one column that is always 0."""
     if zset.arity:
         return zset
-    return ZSet(np.zeros((1, len(zset)), np.int64), zset._weights)
+    return ZSet(np.zeros((1, len(zset)), np.int64), zset.weight_array)
 
 
 def _ones(rows: int) -> Int64Array:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         compile_datalog,
         compile_sql,
     )
-    from dbsp_wcoj import DbspWcojError, warm_up
+    from dbsp_wcoj import DbspWcojError, __version__, warm_up
     from streaming.errors import (
         BatchOrderError,
         EventsError,
@@ -164,6 +164,7 @@ __all__ = [
     "ViewDelta",
     "ViewSink",
     "WeightedFeed",
+    "__version__",
     "compile_datalog",
     "compile_sql",
     "find_feed",
@@ -207,6 +208,7 @@ _NAMES_OF_MODULES: Final = {
     ),
     "dbsp_wcoj": (
         "DbspWcojError",
+        "__version__",
         "warm_up",
     ),
     "streaming.errors": (

@@ -4,23 +4,23 @@
 
     DbspWcojError
     └── StreamingError
-        ├── JavaMissingError          no Java 17 or newer, neither installed nor as a wheel
-        ├── EventsError               a file of changes, names or counts that cannot be replayed
-        ├── FeedError                 a change feed that is declared or shaped in a way it cannot be
-        ├── TargetError               a target cannot take the deltas of a view
+        ├── JavaMissingError          no Java 17 or newer is installed or bundled
+        ├── EventsError               a file of changes, names or counts is invalid
+        ├── FeedError                 a change feed is declared wrongly or lacks a column
+        ├── TargetError               a target cannot write the deltas of a view
         ├── PageError                 a live page cannot be served
-        ├── FailedError               a command began its work and could not end it
+        ├── FailedError               a command failed during its work
         ├── StateError                the state directory
-        │   ├── StateMismatchError    it belongs to other views, or to another version
-        │   ├── StateDamagedError     a file of it is missing or is not as it was written
+        │   ├── StateMismatchError    it belongs to other views or to another version
+        │   ├── StateDamagedError     a file is missing, cut short or changed
         │   └── StateLockedError      another sink is writing to it
-        └── MicroBatchError           a micro-batch that is refused; the state has not changed
-            ├── BatchOrderError       its id does not follow the state's
-            ├── ReplayError           it came again with other rows
-            ├── RowError              rows that cannot be taken, where the policy is to fail
-            └── UntaggedBatchError    its rows do not say to which relation they belong
+        └── MicroBatchError           a micro-batch is rejected; the state has not changed
+            ├── BatchOrderError       its id does not follow that of the state
+            ├── ReplayError           it was replayed with different rows
+            ├── RowError              rows are not accepted, and the policy is to fail
+            └── UntaggedBatchError    its rows do not name their relation
 
-Inside ``foreachBatch`` Spark wraps them in its own ``StreamingQueryException``, with the message.
+Inside ``foreachBatch`` Spark wraps these errors in a ``StreamingQueryException`` with the message.
 """
 
 from __future__ import annotations
@@ -52,31 +52,31 @@ class StreamingError(DbspWcojError):
 
 
 class JavaMissingError(StreamingError):
-    """Spark needs a Java runtime and there is none that it can use."""
+    """Spark needs a Java runtime, and no usable one is installed."""
 
 
 class EventsError(StreamingError):
-    """A file is missing, or lacks columns, or holds values that make no change stream."""
+    """A file of changes is missing, lacks columns or holds invalid values."""
 
 
 class FeedError(StreamingError):
-    """A change feed is unknown, or lacks what it is decoded from."""
+    """A change feed is unknown, or the stream lacks a column that it reads."""
 
 
 class TargetError(StreamingError):
-    """A target cannot take the deltas of a view."""
+    """A target cannot write the deltas of a view."""
 
 
 class PageError(StreamingError):
-    """A live page cannot be served where or how it is asked for."""
+    """A live page cannot be served at the given address or with the given options."""
 
 
 class FailedError(StreamingError):
-    """A command began its work and could not end it."""
+    """A command failed during its work."""
 
 
 class StateError(StreamingError):
-    """The state directory cannot be used as it is."""
+    """The state directory cannot be used."""
 
 
 class StateMismatchError(StateError):
@@ -92,7 +92,7 @@ class StateLockedError(StateError):
 
 
 class MicroBatchError(StreamingError):
-    """A micro-batch is refused; the state is as it was before."""
+    """A micro-batch is rejected; the state has not changed."""
 
 
 class BatchOrderError(MicroBatchError):
@@ -100,11 +100,11 @@ class BatchOrderError(MicroBatchError):
 
 
 class ReplayError(MicroBatchError):
-    """A micro-batch came again with other rows: the source cannot be replayed."""
+    """A micro-batch was replayed with different rows: the source is not repeatable."""
 
 
 class RowError(MicroBatchError):
-    """Rows cannot be taken, and the policy is to fail."""
+    """Rows are not accepted, and the policy is to fail."""
 
 
 class UntaggedBatchError(MicroBatchError):

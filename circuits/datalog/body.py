@@ -1,21 +1,21 @@
-"""Bodies as plans.
+"""Rule bodies as logical plans.
 
 ::
 
     e(x, y), f(y, 3), x < y, not g(x)  =  Semi anti (Filter (Cross e f), g, #0 = #4)
 
-A conjunction is a Cross of its atoms and one Filter: equal variables, constants, comparisons;
-`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` is no column but an expression
-that stands wherever ``x`` is used, so ``x`` may be NULL as any computed column may. An ``or`` that
-is a relation of its own is a Union among the atoms.
+A conjunction is a CrossJoin of its atoms and one Filter: equal variables, constants, comparisons.
+`circuits.plan.rewrite` makes one N-way join of them. ``x = term`` is not a column but an expression
+that replaces ``x`` wherever it is used, so ``x`` may be NULL like any computed column. An ``or``
+that is a relation is a Union among the atoms.
 
-A negation is an anti semijoin of the conjunction so far; ``not (a, or(b ; c))`` is one per
-alternative, ``not not a`` a semijoin. What the negation asks of outer variables goes into the
-predicate. Where an inner negation asks for them, no predicate reaches: then the outer bindings
-themselves are joined into the negation (``context``), matched by "is not distinct from", so that a
-NULL meets itself.
+A negation is an antijoin of the conjunction so far. ``not (a, or(b ; c))`` is one antijoin per
+alternative; ``not not a`` is a semijoin. The conditions of a negation on outer variables are part
+of the predicate. A predicate cannot reach an inner negation: then the outer bindings themselves are
+joined into the negation (``context``), matched by "is not distinct from", so that NULL matches
+NULL.
 
-A negation holds unless its items are true, so ``not (x < y)`` holds when one of them is NULL.
+A negation holds unless its items are true, so ``not (x < y)`` holds if one of them is NULL.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Bindings:
 
 @dataclass(frozen=True, slots=True)
 class _JoinInput:
-    """A factor of a Cross: a plan, and a term per column; ``context`` if of outer bindings."""
+    """An input of a cross join: a plan and a term per column; ``context``: outer bindings."""
 
     plan: Plan
     terms: tuple[Term, ...]
@@ -92,7 +92,7 @@ class BodyPlanner:
     Args:
         relations: The columns of each relation and of each head that is planned already.
         source: For errors.
-        recursive: The heads among them that are planned together with this body.
+        recursive: The heads that are planned together with this body.
     """
 
     relations: Mapping[str, tuple[Field, ...]]
@@ -100,7 +100,9 @@ class BodyPlanner:
     recursive: Collection[str] = ()
 
     def plan_alternatives(self, items: Items, needed: Collection[str]) -> list[Bindings]:
-        """Plans whose union binds the ``needed`` variables of a hygienic body.
+        """Return plans whose union binds the ``needed`` variables of a body.
+
+        Local variables have unique names; see `circuits.datalog.scope`.
 
         Raises:
             DatalogError: Types do not fit, or there are too many alternatives.
@@ -113,7 +115,8 @@ class BodyPlanner:
     def _plan_conjunction(
         self, items: Items, outer: Scope, left: Plan | None
     ) -> tuple[Bindings, list[Expression]]:
-        """A conjunction without distributed ors, and what it asks of the outer variables.
+        """Plan a conjunction without distributed ors; return its conditions on outer variables,
+        too.
 
         ``outer`` are expressions over the columns of ``left``; all expressions here are over those
         columns and then the conjunction's own, until the plan is made.
@@ -146,7 +149,7 @@ class BodyPlanner:
         return Bindings(plan, local), asked
 
     def _join_inputs(self, items: Items, outer: Scope) -> tuple[list[_JoinInput], list[Item]]:
-        """What is joined, and the other items."""
+        """Return the inputs of the join, and the other items."""
         parts: list[_JoinInput] = []
         rest: list[Item] = []
         for item in items:
@@ -163,20 +166,18 @@ class BodyPlanner:
         return parts, rest
 
     def _plan_disjunction(self, item: Or) -> _JoinInput:
-        """An or as a relation of the variables that all its alternatives bind."""
+        """Plan an or as a relation of the variables that all its alternatives bind."""
         every = frozenset.intersection(*(bound_variables(branch) for branch in item.alternatives))
         names = [name for name in variables_of(item) if name in every]
-        plan_alternatives = [
-            p for branch in item.alternatives for p in self.plan_alternatives(branch, names)
-        ]
-        maps = [(p.plan, [p.variables[name] for name in names]) for p in plan_alternatives]
+        plans = [p for branch in item.alternatives for p in self.plan_alternatives(branch, names)]
+        maps = [(p.plan, [p.variables[name] for name in names]) for p in plans]
         union = plan_union(maps, names, self.source, item.at)
         return _JoinInput(union, tuple(Variable(name, at=item.at) for name in names), item.at)
 
     def _outer_bindings(
         self, items: Items, parts: Sequence[_JoinInput], outer: Scope, left: Plan
     ) -> list[_JoinInput]:
-        """The outer bindings, if an inner negation uses one that the conjunction does not bind."""
+        """Return the outer bindings if an inner negation uses a variable that is not bound here."""
         local = bound_variables(items)
         known = {*outer, *bound_variables(items, outer)}
         inner = [i for i in items if isinstance(i, Not) and not is_condition(i, known)]
@@ -191,7 +192,7 @@ class BodyPlanner:
     def _bind_variables(
         self, parts: Sequence[_JoinInput], items: Sequence[Item], outer: Scope, width: int
     ) -> tuple[dict[str, Expression], list[Expression], list[Item]]:
-        """Variables of the parts and assignments; equalities; the items that are left."""
+        """Return the variables of inputs and assignments, the equalities, and the other items."""
         own: dict[str, Expression] = {}
         conditions: list[Expression] = []
         computed: list[tuple[Column, Apply, int]] = []
@@ -223,7 +224,7 @@ class BodyPlanner:
     def _bind_assignments(
         self, items: Sequence[Item], own: dict[str, Expression], outer: Scope
     ) -> list[Item]:
-        """Bind what ``x = term`` binds, whatever the order; the items that bind nothing."""
+        """Bind the variables of ``x = term``, in any order; return the items that bind nothing."""
         rest = list(items)
         size = -1
         while size < len(own):
@@ -239,7 +240,7 @@ class BodyPlanner:
         return compare("==", left, right, self.source, at)
 
     def _condition(self, item: Item, scope: Scope) -> Expression:
-        """An item without atoms as a boolean expression."""
+        """Return the boolean expression of an item without atoms."""
         match item:
             case Comparison() | Equation():
                 left = expression(item.left, scope, self.source)
@@ -266,7 +267,7 @@ class BodyPlanner:
         raise AssertionError(item)
 
     def _semijoin(self, left: Plan, scope: Scope, items: Items, *, anti: bool) -> Plan:
-        """The rows of ``left`` for which the items hold together (``anti``: do not)."""
+        """Return the rows of ``left`` for which the items hold together (``anti``: do not)."""
         conjunctions = split_alternatives(items, (), scope, self.source)
         assert anti or len(conjunctions) == 1
         for conjunction in conjunctions:
@@ -279,7 +280,7 @@ class BodyPlanner:
         return left
 
     def _can_invert(self, inner: Not, scope: Scope, anti: bool) -> bool:
-        """Whether a negation in a semijoin is the other semijoin: always but for an or in two."""
+        """Return whether a negation inverts the semijoin; not if an or splits it in two."""
         return not anti or len(split_alternatives(inner.items, (), scope, self.source)) == 1
 
 
@@ -289,7 +290,7 @@ def plan_union(
     source: DatalogSource,
     at: int,
 ) -> Plan:
-    """The union of expressions over several plans, each column in the type common to all.
+    """Return the union of expressions over several plans; columns get their common type.
 
     Raises:
         DatalogError: A column has types without a common one.
@@ -300,15 +301,15 @@ def plan_union(
             types.append(common_type([expressions[place].type for _, expressions in maps]))
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", at) from None
-    plan_alternatives = [
+    plans = [
         _map_columns(plan, tuple(map(_cast_to, expressions, types)), tuple(names))
         for plan, expressions in maps
     ]
-    return plan_alternatives[0] if len(plan_alternatives) == 1 else Union(tuple(plan_alternatives))
+    return plans[0] if len(plans) == 1 else Union(tuple(plans))
 
 
 def _map_columns(plan: Plan, expressions: tuple[Expression, ...], names: tuple[str, ...]) -> Plan:
-    """A Map, or the plan itself where it would change nothing."""
+    """Return a Map, or the plan itself if the Map would change nothing."""
     same = expressions == columns(plan) and names == tuple(field.name for field in plan.fields)
     return plan if same else Map(plan, expressions, names)
 
@@ -317,12 +318,10 @@ def _cast_to(value: Expression, to: pa.DataType) -> Expression:
     return value if value.type == to else call("cast", value, type=to)
 
 
-def _cross_join(plan_alternatives: Sequence[Plan]) -> Plan:
-    if not plan_alternatives:
+def _cross_join(plans: Sequence[Plan]) -> Plan:
+    if not plans:
         return Values((), ((),))
-    return (
-        plan_alternatives[0] if len(plan_alternatives) == 1 else CrossJoin(tuple(plan_alternatives))
-    )
+    return plans[0] if len(plans) == 1 else CrossJoin(tuple(plans))
 
 
 def _reads_own_columns(value: Expression, width: int) -> bool:

@@ -1,12 +1,12 @@
-"""Bodies as alternatives: disjunctive normal form, but only where an or is no relation by itself.
+"""Disjunctive normal form of bodies, but only for an ``or`` that is not a relation by itself.
 
-An ``or`` whose every alternative binds all variables that it shares with the rest is a relation:
-the union of its alternatives, joined as one atom. One of comparisons only is a condition. Any other
-one is distributed over the rest of its conjunction, ``a, or(b ; c)`` = ``a, b`` or ``a, c``; an
-alternative may then use what the rest binds. Two alternatives may derive the same row, so weights
-grow; they stay positive, and every head is distinct.
+An ``or`` is a relation if every alternative binds all variables that it shares with the rest: the
+union of its alternatives, joined as one atom. An ``or`` of comparisons only is a condition. Any
+other ``or`` is distributed over the rest of its conjunction, ``a, or(b ; c)`` = ``a, b`` or ``a,
+c``; an alternative can then use the variables that the rest binds. Two alternatives may derive the
+same row, so weights grow; they stay positive, and every head is distinct.
 
-Distribution is exponential in the number of such ors, hence ``MAX_ALTERNATIVES``.
+Distribution is exponential in the number of such ors, so ``MAX_ALTERNATIVES`` limits it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MAX_ALTERNATIVES: Final = 256
 def split_alternatives(
     items: Items, needed: Collection[str], outer: Collection[str], source: DatalogSource
 ) -> list[Items]:
-    """Conjunctions whose disjunction is the conjunction ``items``.
+    """Return conjunctions whose disjunction is the conjunction ``items``.
 
     Args:
-        items: Flat and hygienic, see `circuits.datalog.scope`.
-        needed: Variables whose values are asked for.
+        items: Flat items whose local variables have unique names, see `circuits.datalog.scope`.
+        needed: Variables whose values the caller needs.
         outer: Variables that are bound outside, around a negation.
         source: For errors.
 
@@ -68,7 +68,7 @@ def split_alternatives(
         if len(done) + len(pending) > MAX_ALTERNATIVES:
             raise source.error(
                 f"the ors of this rule multiply to more than {MAX_ALTERNATIVES} alternatives; "
-                f"give this one a rule of its own",
+                f"give this one a separate rule",
                 disjunction.at,
             )
     return done
@@ -91,9 +91,9 @@ def _find_distributed_or(
 
 
 def variables_bound_by_atoms(items: Items, outer: Collection[str]) -> frozenset[str]:
-    """The variables that a conjunction binds without those ors that have no atoms.
+    """Return the variables that a conjunction binds without ors that have no atoms.
 
-    Such an or may be a condition, ``or(x = 1 ; x = 2)``, but only if something else binds ``x``.
+    Such an or may be a condition, ``or(x = 1 ; x = 2)``, but only if another item binds ``x``.
     """
     firm = (i for i in items if not isinstance(i, Or) or _has_atoms(i))
     return bound_variables(tuple(firm), outer).union(outer)
@@ -104,7 +104,7 @@ def _has_atoms(item: Item) -> bool:
 
 
 def is_condition(item: Item, known: Collection[str]) -> bool:
-    """Whether an item only tests variables that are ``known``, by comparisons and functions."""
+    """Return whether an item only tests ``known`` variables, by comparisons and functions."""
     if not isinstance(item, Comparison | Equation | Condition | Not | Or):
         return False
     if _has_atoms(item):

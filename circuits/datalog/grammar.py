@@ -1,20 +1,21 @@
 """The grammar of Datalog texts, LALR(1), read by lark with its contextual lexer.
 
-A superset of the texts of `dbsp_wcoj.query`, but that ``not``, ``or`` and ``and`` name no relation
-and ``true``, ``false``, ``null`` no variable here (``?true`` does).
+It extends the grammar of `dbsp_wcoj.query` and shares its terminals (`dbsp_wcoj.grammar`). Every
+query is Datalog, except that ``not``, ``or`` and ``and`` are no relation names here, and ``true``,
+``false`` and ``null`` are no variables (``?true`` is).
 
-- A rule ends with a dot; the last one may go without.
+- A rule ends with a dot; the dot of the last rule is optional.
 - ``%`` and ``//`` start a comment to the end of the line, ``/* */`` encloses one. So modulo is the
   function ``mod``.
-- A name may contain ``-``, ``.`` and ``/`` where a relation can stand (``last-name(``, ``r/to(``),
+- A name may contain ``-``, ``.`` and ``/`` where a relation is allowed (``last-name(``, ``r/to(``),
   so ``x - f(y)`` at the start of a comparison needs its blanks; so does ``?x - 1``, because
   ``?x-1`` is a variable.
-- An operator may stand before its operands as in the seeds' Datalog: ``<(a, 3)``, ``*(x, 2)``.
-- ``or`` separates its alternatives by all commas or all semicolons, never by both, since readers
-  disagree about what binds more tightly; ``and(...)`` says it.
+- An operator may precede its operands: ``<(a, 3)``, ``*(x, 2)``.
+- ``or`` separates its alternatives by commas only or by semicolons only, because readers disagree
+  about their precedence; ``and(...)`` groups a conjunction.
 
-The three rules of sums stand there twice: what starts a body item may turn out an atom, so its
-name is read as a relation's there (NAME), and as a function's elsewhere (FUNCTION).
+The three rules of sums exist twice: the start of a body item may be an atom, so its name is read as
+a relation name there (NAME), and as a function name elsewhere (FUNCTION).
 """
 
 from __future__ import annotations

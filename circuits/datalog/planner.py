@@ -1,18 +1,19 @@
-"""Datalog programs as relational plans, one per head.
+"""Datalog programs as logical plans, one per head.
 
-``plan_datalog`` is parse, resolve, check, order, then for each head the Distinct of the Union of
-its rules. A head that uses another scans it by name, so its plan stays as small as its own rules.
-Heads that use each other are one fixpoint (`circuits.datalog.recursion`).
+``plan_datalog`` parses the text, resolves names, checks safety and orders the heads. The plan of a
+head is the Distinct of the Union of its rules. A head that uses another head scans it by name, so
+its plan is only as large as its own rules. Heads that use each other are one fixpoint
+(`circuits.datalog.recursion`).
 
 Aggregates range over a set [1]: the distinct bindings of all variables that the body binds by name
-(not ``_``, not the variables local to an or or a not). Per value of the other head terms there is
-one row; ``count()`` counts the bindings, ``count(x)`` those in which ``x`` is not NULL,
-``count_distinct(x)`` its values, ``sum(x)`` adds ``x`` once per binding. Without other terms there
-is always one row, as in SQL, with count 0 and the others NULL where nothing is bound. Each rule
-aggregates by itself.
+(not ``_``, not the variables local to an or or a not). Each value of the other head terms has one
+row. ``count()`` counts the bindings, ``count(x)`` the bindings in which ``x`` is not NULL,
+``count_distinct(x)`` its values; ``sum(x)`` adds ``x`` once per binding. Without other terms there
+is always one row, as in SQL; without bindings it has count 0 and NULL for other aggregates. Each
+rule aggregates separately.
 
-A column is called as its alias, else as the variable of the first rule, else as its aggregate, else
-``c`` and its position; names are made unique and are never ``weight``, which is the Z-set's.
+The name of a column is its alias, else the variable of the first rule, else the aggregate, else
+``c`` and its position. Names are made unique and are never ``weight``, the column of the weights.
 
 References:
     [1] Jordan, Scholz, Subotić. Soufflé: On Synthesis of Program Analyzers. CAV 2016 (aggregates
@@ -66,14 +67,14 @@ WEIGHT_COLUMN: Final = "weight"
 
 
 def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[str, Plan]:
-    """Translate a Datalog program.
+    """Return the plans of a Datalog program.
 
     Args:
         text: Rules ``head(terms) :- body.``; see `circuits.datalog.grammar`.
         relations: The columns of each input relation.
 
     Returns:
-        A plan per head, each after all that it scans. Rows have weight 1.
+        A plan per head, each after the heads that it scans. Rows have weight 1.
 
     Raises:
         DatalogError: The text is no program; a name is unknown or has another arity; a variable
@@ -81,7 +82,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
             say where.
 
     Complexity:
-        O(len(text)) but for ors that must be distributed, see `circuits.datalog.disjunctions`.
+        O(len(text)), except for ors that are distributed, see `circuits.datalog.disjunctions`.
 
     >>> e = {"e": (Field("src", pa.int64()), Field("dst", pa.int64()))}
     >>> plans = plan_datalog("hop(a, c) :- e(a, b), e(b, c). far(a, count()) :- hop(a, _).", e)
@@ -106,7 +107,7 @@ def plan_datalog(text: str, relations: Mapping[str, tuple[Field, ...]]) -> dict[
 
 
 def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> Plan:
-    """All rules of one head."""
+    """Return the plan of one head."""
     plan = _plan_rules(rules, bodies, rules[0])
     if len(rules) == 1 and _is_aggregation(rules[0]):
         return plan  # one row per group is distinct already
@@ -114,11 +115,11 @@ def _plan_head(rules: Sequence[Rule], bodies: BodyPlanner) -> Plan:
 
 
 def _plan_rules(rules: Sequence[Rule], bodies: BodyPlanner, first: Rule) -> Plan:
-    """What rules of one head derive, a row as often as it is derived.
+    """Return the plan of rows that rules of one head derive, with their multiplicity.
 
     Args:
         rules: Some of the head's rules.
-        bodies: What they read.
+        bodies: The planner of their bodies.
         first: The first of all rules of the head, which names the columns.
     """
     source = bodies.source
@@ -144,7 +145,7 @@ def _is_fact(rule: Rule) -> bool:
 
 
 def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSource) -> Values:
-    """Facts as constant rows, each column in the type common to all."""
+    """Return facts as constant rows, each column in its common type."""
     rows = [[cast(TypedConstant, term.term) for term in rule.terms] for rule in rules]
     fields, lists = [], []
     for place, name in enumerate(names):
@@ -160,7 +161,7 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
 
 
 def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
-    """A rule without aggregates: the head's terms over each alternative of the body."""
+    """Plan a rule without aggregates: the terms of the head over each alternative of the body."""
     terms = [term.term for term in rule.terms]
     return [
         (found.plan, [expression(term, found.variables, bodies.source) for term in terms])
@@ -171,7 +172,7 @@ def _plan_projection(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequen
 
 
 def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Sequence[Expression]]]:
-    """A rule with aggregates: distinct bindings, keys and arguments, groups, the head's terms."""
+    """Plan a rule with aggregates: distinct bindings, keys and arguments, groups, head terms."""
     source = bodies.source
     named = bound_variables(rule.body)
     names = [name for name in variables_of(*rule.body) if name in named]
@@ -205,7 +206,7 @@ def _plan_aggregation(rule: Rule, bodies: BodyPlanner) -> list[tuple[Plan, Seque
 
 
 def _aggregate_argument(call: Apply, source: DatalogSource) -> Term | None:
-    """The term that is aggregated; None where bindings are counted."""
+    """Return the term to aggregate; None if bindings are counted."""
     match call.arguments:
         case () | (Apply(function="*"),) if call.function == "count":
             return None
@@ -231,7 +232,7 @@ def _aggregate_call(
 def _rewrite_over_groups(
     term: Term, known: Mapping[Term, Expression], rule: Rule, source: DatalogSource
 ) -> Expression:
-    """A head's term over the columns of the groups: keys, aggregates, and functions of them."""
+    """Return a head term over the columns of the groups: keys, aggregates, functions of them."""
     if (column := known.get(term)) is not None:
         return column
     match term:
@@ -242,12 +243,12 @@ def _rewrite_over_groups(
             return apply(term.function, arguments, source, term.at)
         case Variable():
             raise source.error(
-                f"variable {term.name!r} in a rule of {rule.head!r} stands beside an aggregate, "
-                f"but is no column of its own to group by; make it one, or aggregate it",
+                f"variable {term.name!r} in a rule of {rule.head!r} is beside an aggregate, "
+                f"but is not a separate column to group by; make it one, or aggregate it",
                 term.at,
             )
         case _:
-            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
 
 
 def _is_aggregation(rule: Rule) -> bool:
@@ -259,7 +260,7 @@ def _has_aggregate(term: Term) -> bool:
 
 
 def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
-    """The names of a head's columns."""
+    """Return the names of the columns of a head."""
     aliases = [term.alias for term in rule.terms if term.alias is not None]
     for term in rule.terms:
         if term.alias == WEIGHT_COLUMN:
@@ -268,16 +269,16 @@ def _column_names(rule: Rule, source: DatalogSource) -> list[str]:
         if term.alias is not None and aliases.count(term.alias) > 1:
             message = f"two columns of {rule.head!r} are called {term.alias!r}; rename one"
             raise source.error(message, term.at)
-    taken = {WEIGHT_COLUMN, *aliases}
+    used = {WEIGHT_COLUMN, *aliases}
     names: list[str] = []
     for place, term in enumerate(rule.terms):
         name = term.alias
         if name is None:
-            wanted = _default_name(term, place)
-            name, number = wanted, 2
-            while name in taken:
-                name, number = f"{wanted}_{number}", number + 1
-            taken.add(name)
+            default = _default_name(term, place)
+            name, number = default, 2
+            while name in used:
+                name, number = f"{default}_{number}", number + 1
+            used.add(name)
         names.append(name)
     return names
 

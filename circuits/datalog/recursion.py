@@ -1,17 +1,17 @@
-"""Recursive rules: the heads of a component as the fixpoint of all their rules.
+"""Recursive rules: the heads of a strongly connected component are the fixpoint of their rules.
 
 ::
 
     tc(x, z) :- e(x, z).
     tc(x, z) :- e(x, y), tc(y, z).      =  Fixpoint tc = set(e ∪ π(e ⋈ Recur tc))
 
-Each iteration applies all rules of all heads of the component to what the one before has given. It
-ends because only rows are added, of values that are there, or it is refused when it has gone round
-too often (rules that compute new values, as ``n(x + 1) :- n(x)``, need a bound of their own).
+Each iteration applies all rules of all heads of the component to the result of the previous one. It
+terminates because iterations only add rows, of existing values. Rules that compute new values, as
+``n(x + 1) :- n(x)``, need a bound of their own; without it, the limit on iterations stops them.
 
-The types of a head's columns are common to all of its rules, which may read that head: they are
-found by beginning with the rules whose types are known and going round until nothing changes; and
-so is which columns have no NULL.
+The types of the columns of a head are common to all of its rules, which may read that head. They
+are found by iteration, starting from the rules whose types are known, until nothing changes. The
+columns without NULL are found in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from circuits.types.codecs.codec import Codecs
 
 __all__ = ["plan_recursion"]
 
-# Integers and floats settle within a few rounds; decimals grow for ever.
+# Integers and floats are stable after a few iterations; decimals may grow in each.
 MAX_TYPE_ITERATIONS: Final = 12
 
 Derive = Callable[[Sequence[Rule], BodyPlanner, Rule], Plan]
@@ -41,18 +41,18 @@ def plan_recursion(
     modes: Mapping[str, DistinctMode],
     derive: Derive,
 ) -> dict[str, Fixpoint]:
-    """The plans of heads that use each other.
+    """Return the plans of heads that use each other.
 
     Args:
         heads: A component.
         program: All rules.
         known: The columns of all other relations that the rules use.
         modes: Which rows of each head are kept.
-        derive: The plan of what some rules of a head derive, by these, what they read, and the
-            first of all rules of the head.
+        derive: Returns the plan of some rules of a head, from the rules, the planner of their
+            bodies, and the first of all rules of the head.
 
     Raises:
-        DatalogError: No rule begins, or the types of the columns do not settle.
+        DatalogError: No base rule, or the types of the columns are never stable.
     """
     source = program.source
     rules = program.heads
@@ -73,13 +73,14 @@ def plan_recursion(
     else:
         head = heads[0]
         raise source.error(
-            f"the types of the columns of {head!r} grow with every round; cast them to one type",
+            f"the types of the columns of {head!r} grow with every iteration; "
+            "cast them to one type",
             rules[head][0].at,
         )
     for head in heads:
         if head not in fields:
             raise source.error(
-                f"no rule of {head!r} begins: each needs rows of "
+                f"{head!r} has no base rule: each of its rules needs rows of "
                 f"{', '.join(map(repr, heads))} first, so there are none; add one that does not",
                 rules[head][0].at,
             )

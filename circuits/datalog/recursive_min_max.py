@@ -6,22 +6,22 @@
     dist(y, min(d + w)) :- dist(x, d), e(x, y, w).
 
 In a recursion a head with ``min(x)`` keeps, per value of its other columns, the least value that
-any of its rules derives: all rules give candidates, also those without an aggregate, and where
-there is no candidate there is no row, not even of a head that has no other column. (Elsewhere
-each rule aggregates by itself; and so does a rule with another aggregate, as ``count()``, which can
-read nothing of the recursion.)
+any of its rules derives. All rules derive candidates, also those without an aggregate. Without a
+candidate there is no row, not even in a head that has no other column. (Outside of a recursion each
+rule aggregates separately, and so does a rule with another aggregate, as ``count()``, which cannot
+read the recursion.)
 
-It has a least solution if a better value can only lead to better ones, where smaller is better for
-a minimum. So what a rule reads from the column of a minimum may
+A least solution exists if a better value only leads to better ones, where smaller is better for a
+minimum. So a value that a rule reads from the column of a minimum may
 
-- be passed to such a column, as it is or in a function that gets better with it: ``d + w``,
-  ``least(d, w)``, ``2 * d``; or, to that of a maximum, in one that falls: ``10 - d``;
-- be asked to be on its better side: ``d < 10``, ``d + w <= k``;
-- be left out: ``_``.
+- be passed to such a column, unchanged or in a monotone function: ``d + w``, ``least(d, w)``,
+  ``2 * d``; or to the column of a maximum in an antitone function: ``10 - d``;
+- be compared with a bound on its better side: ``d < 10``, ``d + w <= k``;
+- be ignored: ``_``.
 
-Anything else (another column, a join, ``d > 10``, a negation) would let a row go again when a
-better value comes, and is refused. It ends if no cycle improves on itself: one of negative weight
-goes on until the bound on iterations refuses the step.
+Anything else (another column, a join, ``d > 10``, a negation) would delete a derived row when a
+better value arrives, and is refused. The recursion terminates if no cycle improves its own value. A
+cycle of negative weight iterates until the limit on iterations refuses the step.
 
 Reference: Ross, Sagiv. Monotonic aggregation in deductive databases. PODS 1992.
 """
@@ -57,7 +57,7 @@ from circuits.plan.fixpoint import SET, DistinctMode
 
 __all__ = ["candidate_rule", "distinct_modes"]
 
-#: Where a value goes when those that it depends on get better: down, up, nowhere; None: unknown.
+#: Direction of a value as its inputs get better: down (-1), up (1), constant (0); None: unknown.
 Direction = int | None
 BETTER_DIRECTION: Final = {"min": -1, "max": 1}
 RISING_FUNCTIONS: Final = frozenset({"add", "least", "greatest"})
@@ -65,7 +65,7 @@ SCALING_FUNCTIONS: Final = frozenset({"multiply", "divide", "quot", "int_divide"
 
 
 def distinct_modes(program: Program, component: Sequence[str]) -> dict[str, DistinctMode]:
-    """What is kept of each head of a recursive component.
+    """Return the rows that each head of a recursive component keeps.
 
     Raises:
         DatalogError: A minimum or maximum is not monotone, or not alone in its head.
@@ -79,14 +79,14 @@ def distinct_modes(program: Program, component: Sequence[str]) -> dict[str, Dist
 
 
 def candidate_rule(rule: Rule) -> Rule:
-    """The rule of what a minimum or maximum is taken of; one with other aggregates stays."""
+    """Return the rule of the candidates of a minimum or maximum; with other aggregates, itself."""
     if _has_other_aggregate(rule):
         return rule
     return replace(rule, terms=tuple(replace(t, term=_candidate(t.term)) for t in rule.terms))
 
 
 def _has_other_aggregate(rule: Rule) -> bool:
-    """Whether a rule has an aggregate that cannot recur, so that it reads what is below only."""
+    """Return whether a rule has an aggregate that cannot be recursive."""
     aggregates = {n.function for n in walk(*rule.terms) if isinstance(n, Apply)} & AGGREGATES
     return not aggregates <= MIN_MAX
 
@@ -112,14 +112,14 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
                 case _:
                     raise source.error(
                         f"an aggregate within a term in the recursive rules of {rule.head!r}; "
-                        "let min or max stand alone, and compute with it in a rule outside",
+                        "let the whole term be min or max, and compute with it in another rule",
                         term.at,
                     )
             if mode not in (SET, found):
                 raise source.error(
                     f"the recursive head {rule.head!r} has {mode.kind} of column "
                     f"{cast(int, mode.column) + 1} and {found.kind} of column {place + 1}; a row "
-                    "that is best by one may not be by the other: give each a head of its own",
+                    "that is best by one may not be by the other: give each a separate head",
                     term.at,
                 )
             mode = found
@@ -127,7 +127,7 @@ def _distinct_mode(rules: Sequence[Rule], source: DatalogSource) -> DistinctMode
 
 
 class _MonotonicityCheck:
-    """How a rule of a recursion uses values that may get better."""
+    """Checks that a rule of a recursion uses values that may get better monotonically."""
 
     def __init__(
         self, rule: Rule, modes: Mapping[str, DistinctMode], source: DatalogSource
@@ -138,7 +138,7 @@ class _MonotonicityCheck:
         self._directions: dict[str, int] = {}
 
     def check(self) -> None:
-        """Refuse what is not monotone."""
+        """Refuse a rule that is not monotone."""
         rule = self._rule
         for atom in walk(*rule.body):
             if isinstance(atom, Atom) and (column := self._column(atom)) is not None:
@@ -159,7 +159,7 @@ class _MonotonicityCheck:
         return None if mode is None else mode.column
 
     def _bind_column(self, atom: Atom, column: int) -> None:
-        """The variable that an atom binds to a value that may get better."""
+        """Record the variable that an atom binds to a value that may get better."""
         mode = self._modes[atom.relation]
         term = atom.terms[column]
         if isinstance(term, Wildcard):
@@ -169,14 +169,14 @@ class _MonotonicityCheck:
         if not isinstance(term, Variable) or len(uses) > 1:
             raise self._source.error(
                 f"the {mode.kind} of {atom.relation!r} is compared for equality within its own "
-                "recursion, and would not be equal any more when a better value comes; join with "
-                f"it outside of the recursion of {self._rule.head!r}",
+                "recursion, and a better value would not be equal any more; join with it outside "
+                f"of the recursion of {self._rule.head!r}",
                 term.at,
             )
         self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
     def _assigned_variables(self, items: Items) -> frozenset[str]:
-        """Variables that only assignments bind."""
+        """Return the variables that only assignments bind."""
         atoms = {v for n in walk(*items) if isinstance(n, Atom) for v in variables_of(n)}
         return bound_variables(items) - atoms
 
@@ -243,9 +243,9 @@ class _MonotonicityCheck:
         kinds = {c.kind for c in self._modes.values() if c.column is not None}
         better = "smaller" if kinds == {"min"} else "larger" if kinds == {"max"} else "better"
         return self._source.error(
-            f"{where} does not only get better with {names} in the recursion of "
-            f"{self._rule.head!r}: when a {better} value comes, a row that was derived would have "
-            f"to go again; pass it on by +, least, greatest or times a constant, bound it on its "
+            f"{where} is not monotone in {names} in the recursion of "
+            f"{self._rule.head!r}: a {better} value would delete a row that has been derived "
+            f"already; pass it on by +, least, greatest or times a constant, bound it on its "
             f"better side, or use it outside of the recursion",
             node.at,
         )
@@ -261,7 +261,7 @@ def _combine(directions: Sequence[Direction]) -> Direction:
 
 
 def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direction]) -> Direction:
-    """A value times, or divided by, a constant."""
+    """Return the direction of a value times, or divided by, a constant."""
     for place in (1, 0) if function == "multiply" else (1,):
         sign = _sign(arguments[place])
         if sign is not None and (sign or function == "multiply"):

@@ -1,12 +1,12 @@
-"""What names mean and whether every variable is bound: a program that passes has a plan.
+"""Name resolution and safety: every name is known and every variable is bound.
 
 ``resolve_names`` finds the relation or function of every name and checks arities; ``check_safety``
 checks that each variable is bound where it is used [1]:
 
 - a variable of a head, a comparison, a condition or a computed term is bound by the body;
-- a variable of a negation is bound outside of it, or is joined within it: one that stands alone
-  there would only say "some value", and is more often a slip of the pen, so that is written ``_``;
-- aggregates stand in heads only and not within each other.
+- a variable of a negation is bound outside of it, or is joined within it: a variable that occurs
+  once there would mean "some value", but is more often a mistake; ``_`` means "some value";
+- aggregates are in heads only and not within each other.
 
 References:
     [1] Abiteboul, Hull, Vianu. Foundations of Databases, 1995, section 12.2 (range restriction).
@@ -48,10 +48,10 @@ __all__ = ["check_safety", "resolve_items", "resolve_names"]
 
 
 def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
-    """The program with every name known; an atom that names a function becomes a condition.
+    """Resolve every name; an atom that names a function becomes a condition.
 
     Args:
-        program: As parsed.
+        program: The result of the parser.
         arities: The arity of each input relation.
 
     Raises:
@@ -77,7 +77,7 @@ def resolve_names(program: Program, arities: Mapping[str, int]) -> Program:
 
 
 def resolve_items(items: Items, arities: Mapping[str, int], source: DatalogSource) -> Items:
-    """Body items with every name known, see `resolve_names`."""
+    """Resolve the names of body items; see `resolve_names`."""
 
     def resolve(item: Item) -> Item:
         match item:
@@ -106,8 +106,8 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
         )
     if atom.relation in AGGREGATES:
         raise source.error(
-            f"the aggregate {atom.relation!r} stands in a body; aggregates stand in heads, so "
-            f"give it a rule of its own and use that",
+            f"the aggregate {atom.relation!r} is in a body; aggregates are allowed in heads "
+            f"only, so give it a separate rule and use its head",
             atom.at,
         )
     if is_function(atom.relation):
@@ -120,10 +120,10 @@ def _resolve_atom(atom: Atom, arities: Mapping[str, int], source: DatalogSource)
 
 
 def check_safety(program: Program) -> None:
-    """See the module.
+    """Check that every variable is bound where it is used; see the module.
 
     Raises:
-        DatalogError: A variable is not bound, an aggregate or ``_`` stands where it cannot.
+        DatalogError: A variable is not bound; an aggregate or ``_`` is in a wrong place.
     """
     for rule in program.rules:
         _check_places(rule, program.source)
@@ -161,7 +161,7 @@ def _check_negation(
     for name, variable in variables_of(negation).items():
         if name not in known and places[name] == 1:
             raise source.error(
-                f"variable {name!r} in a rule of {rule.head!r} stands only in this negation, "
+                f"variable {name!r} in a rule of {rule.head!r} occurs only in this negation, "
                 f"once; bind it outside of the not, or write _ for any value",
                 variable.at,
             )
@@ -175,7 +175,7 @@ def _unbound_error(
     ors = [node for node in walk(*rule.body) if isinstance(node, Or)]
     why = "is not bound"
     if not rule.body:
-        why = "stands in a fact"
+        why = "is in a fact"
     elif any(
         name in bound_variables(alternative) for node in ors for alternative in node.alternatives
     ):
@@ -188,20 +188,20 @@ def _unbound_error(
 
 
 def _check_places(rule: Rule, source: DatalogSource) -> None:
-    """Wildcards stand in atoms, patterns in re-find, aggregates in heads."""
+    """Check that wildcards are in atoms, patterns in re-find, and aggregates in heads."""
 
     def check_node(
         node: SyntaxNode, parent: SyntaxNode | None, head: bool, aggregate: str | None
     ) -> None:
         if isinstance(node, Wildcard) and not isinstance(parent, Atom):
             message = (
-                f"_ in a rule of {rule.head!r} has no value here; it stands in body atoms only"
+                f"_ in a rule of {rule.head!r} has no value here; it is allowed in body atoms only"
             )
             raise source.error(message, node.at)
         if isinstance(node, Pattern) and not (
             isinstance(parent, Apply) and parent.function == "re-find"
         ):
-            raise source.error("a pattern stands only in re-find(/.../, x)", node.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", node.at)
         if isinstance(node, Apply):
             one_of_many = node.function in ("min", "max") and len(node.arguments) > 1
             if node.function in AGGREGATES:
@@ -211,14 +211,14 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
                     raise source.error(message, node.at)
                 if not head or not rule.body:
                     raise source.error(
-                        f"the aggregate {node.function!r} stands in a "
-                        f"{'fact' if head else 'body'}; aggregates stand in heads of rules",
+                        f"the aggregate {node.function!r} is in a {'fact' if head else 'body'}; "
+                        "aggregates are allowed in heads of rules only",
                         node.at,
                     )
                 if aggregate is not None:
                     raise source.error(
-                        f"{node.function} stands within {aggregate}; give the inner aggregate "
-                        f"a rule of its own",
+                        f"{node.function} is within {aggregate}; give the inner aggregate "
+                        f"a separate rule",
                         node.at,
                     )
                 aggregate = node.function
@@ -227,7 +227,7 @@ def _check_places(rule: Rule, source: DatalogSource) -> None:
             elif node.function == "*" and not (
                 isinstance(parent, Apply) and parent.function == "count"
             ):
-                raise source.error("* stands alone only in count(*)", node.at)
+                raise source.error("* alone is an argument of count(*) only", node.at)
         for part in parts(node):
             check_node(part, node, head, aggregate)
 

@@ -1,10 +1,10 @@
-"""Which variables a body binds, and hygiene: locals get names of their own.
+"""The variables that a body binds, and unique names for local variables.
 
-An atom binds its variables; an or those that every alternative binds; ``x = term`` binds ``x`` once
-the term's variables are bound, whatever the order of the text; a not, a condition and any other
-comparison bind nothing. A variable of an alternative or of a negation that the enclosing
-conjunction does not bind is local to it: some value makes it true. The same name elsewhere is
-another variable.
+An atom binds its variables. An or binds the variables that every alternative binds. ``x = term``
+binds ``x`` if the variables of the term are bound, in any order of the text. A not, a condition and
+any other comparison bind nothing. A variable of an alternative or of a negation that the enclosing
+conjunction does not bind is local to it: it means "some value". The same name elsewhere is another
+variable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["bound_variables", "find_assignment", "flatten", "rename_local_variab
 
 
 def flatten(items: Items) -> Items:
-    """The items with every ``and`` dissolved, and every ``or`` of one alternative."""
+    """Replace every ``and``, and every ``or`` of one alternative, by its items."""
     return tuple(part for item in items for part in _flatten_item(item))
 
 
@@ -53,7 +53,7 @@ def _flatten_item(item: Item) -> Items:
 
 
 def find_assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term] | None:
-    """The variable that ``x = term`` binds, and the term, when all others are ``known``.
+    """Return the variable that ``x = term`` binds, and the term, if all others are ``known``.
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(y) :- q(x), y = x + 1.").rules
@@ -70,7 +70,7 @@ def find_assignment(item: Item, known: Collection[str]) -> tuple[Variable, Term]
 
 
 def bound_variables(items: Items, known: Collection[str] = ()) -> frozenset[str]:
-    """The variables that a conjunction binds itself, beside those ``known`` from outside.
+    """Return the variables that a conjunction binds, given those ``known`` from outside.
 
     Complexity:
         O(items squared), for chains of assignments that are written backwards.
@@ -95,7 +95,7 @@ def bound_variables(items: Items, known: Collection[str] = ()) -> frozenset[str]
 
 
 def rename_local_variables(items: Items, known: Collection[str] = ()) -> Items:
-    """The items, flat, with every local variable under a name of its own (``z#1``).
+    """Flatten the items and give every local variable a unique name (``z#1``).
 
     >>> from circuits.datalog.parser import parse
     >>> [rule] = parse("p(x) :- d(x), not (e(x, z), f(z)), not (g(x, z), h(z)).").rules

@@ -1,9 +1,9 @@
-"""The order of heads: strongly connected components of "uses", lowest first.
+"""Stratification: the strongly connected components of heads, each after those that it uses.
 
-A component of one head that does not use itself is evaluated once; any other is a recursion, all of
-its heads together (`circuits.datalog.recursion`). A recursion through a negation or an aggregate
-has no stratified meaning and is refused here, but for ``min`` and ``max``, which may be monotone
-(`circuits.datalog.recursive_min_max`).
+A component of one head that does not use itself is evaluated once. Any other component is a
+recursion, and its heads are evaluated together (`circuits.datalog.recursion`). A recursion through
+a negation or an aggregate is not stratified and is refused here, except for ``min`` and ``max``,
+which may be monotone (`circuits.datalog.recursive_min_max`).
 
 References:
     Tarjan. Depth-first search and linear graph algorithms. SIAM J. Computing 1(2), 1972.
@@ -23,8 +23,9 @@ __all__ = ["Stratum", "Use", "connected_components", "find_uses", "stratify"]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A head that a rule uses; ``negative`` if below a not, or in the rule of an aggregate that is
-    neither min nor max.
+    """A head that a rule uses.
+
+    It is ``negative`` below a not, and in a rule with an aggregate other than min and max.
     """
 
     head: str
@@ -41,7 +42,7 @@ class Stratum:
 
 
 def find_uses(program: Program) -> dict[str, list[Use]]:
-    """What the rules of each head use of the program's heads."""
+    """Return the heads of the program that the rules of each head use."""
     heads = program.heads
     return {
         head: [use for rule in rules for use in _uses_of_rule(rule) if use.head in heads]
@@ -69,7 +70,7 @@ def _uses_of_items(items: Items, negative: bool) -> Iterator[Use]:
 
 
 def connected_components(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]]:
-    """The strongly connected components of the heads, each after all that it uses.
+    """Return the strongly connected components of the heads, each after all that it uses.
 
     >>> from circuits.datalog.parser import parse
     >>> program = parse("a(x) :- b(x). b(x) :- c(x). b(x) :- e(x, y), b(y). c(x) :- d(x).")
@@ -117,7 +118,7 @@ def connected_components(edges: Mapping[str, list[Use]]) -> list[tuple[str, ...]
 
 
 def stratify(program: Program) -> list[Stratum]:
-    """The strata, each after all that it uses.
+    """Return the strata, each after all that it uses.
 
     Raises:
         DatalogError: A cycle goes through a negation or an aggregate; the message names it.
@@ -141,7 +142,7 @@ def stratify(program: Program) -> list[Stratum]:
 def _shortest_path(
     edges: Mapping[str, list[Use]], start: str, goal: str, component: tuple[str, ...]
 ) -> list[str]:
-    """The shortest way by uses from ``start`` to ``goal`` within a component."""
+    """Return the shortest path of uses from ``start`` to ``goal`` within a component."""
     before: dict[str, str] = {start: ""}
     queue = [start]
     for head in queue:

@@ -1,9 +1,9 @@
 """Terms as typed expressions over columns.
 
-The functions are those of `circuits.types.functions`; the seeds' names for some of them are read as
-well (``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A test of types is decided by the
-type of the column, so it is a constant but for NULL. ``re-find`` takes patterns without special
-characters but ``^`` at the start and ``$`` at the end; any other is an error, never a wrong answer.
+The functions are those of `circuits.types.functions`. Some have a second name, as in Clojure
+(``quot``, ``rem``, ``number?``, ``string?``, ``re-find``). A type test depends on the type of the
+column, so it is constant except for NULL. ``re-find`` takes patterns without special characters,
+except ``^`` at the start and ``$`` at the end; any other pattern is an error, never a wrong answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 AGGREGATES: Final = frozenset(
     {"count", "count_distinct", "count-distinct", "sum", "avg", "min", "max"}
 )
-#: The aggregates that may recur.
+#: The aggregates that may be recursive.
 MIN_MAX: Final = frozenset({"min", "max"})
 ALIASES: Final[Mapping[str, str]] = {
     "quot": "int_divide",
@@ -58,7 +58,7 @@ PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\^$.|?*+()\[\]{}]|\\[^A-Za-z0-9]
 
 
 def is_function(name: str) -> bool:
-    """Whether a name can be applied to terms.
+    """Return whether a name is a function of terms.
 
     >>> is_function("add"), is_function("quot"), is_function("nothing")
     (True, True, False)
@@ -69,7 +69,7 @@ def is_function(name: str) -> bool:
 def expression(
     term: Term, variables: Mapping[str, Expression], source: DatalogSource
 ) -> Expression:
-    """The expression of a term whose variables are all bound.
+    """Return the expression of a term whose variables are all bound.
 
     Raises:
         DatalogError: A function does not take these arguments.
@@ -85,11 +85,11 @@ def expression(
             arguments = [expression(argument, variables, source) for argument in term.arguments]
             return apply(term.function, arguments, source, term.at)
         case _:
-            raise source.error("a pattern stands only in re-find(/.../, x)", term.at)
+            raise source.error("a pattern is an argument of re-find(/.../, x) only", term.at)
 
 
 def apply(function: str, arguments: list[Expression], source: DatalogSource, at: int) -> Expression:
-    """A function of expressions.
+    """Return a call of a function.
 
     Raises:
         DatalogError: The function does not exist or does not take these arguments.
@@ -102,7 +102,7 @@ def apply(function: str, arguments: list[Expression], source: DatalogSource, at:
                 return Literal(False, pa.bool_())
             return call("not", call("is_null", arguments[0]))
         return call(ALIASES.get(function, function), *arguments)
-    # Constants are folded while a call is built, so it can fail as an evaluation does.
+    # Building a call folds constants, so it can fail like an evaluation.
     except (FunctionError, EvaluationError, pa.ArrowException) as error:
         raise source.error(str(error), at) from None
 
@@ -110,7 +110,7 @@ def apply(function: str, arguments: list[Expression], source: DatalogSource, at:
 def compare(
     op: str, left: Expression, right: Expression, source: DatalogSource, at: int
 ) -> Expression:
-    """``left op right``.
+    """Return ``left op right``.
 
     Raises:
         DatalogError: Values of these types do not compare, or one side is NULL.
@@ -122,7 +122,7 @@ def compare(
 
 
 def conjoin(predicates: list[Expression]) -> Expression:
-    """The conjunction of predicates; true if there are none."""
+    """Return the conjunction of predicates; true if there are none."""
     if not predicates:
         return Literal(True, pa.bool_())
     return predicates[0] if len(predicates) == 1 else call("and", *predicates)

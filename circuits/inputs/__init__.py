@@ -1,12 +1,15 @@
-"""Rules of inputs: what a relation makes of the rows that it is given, before any view sees them.
+"""Inputs: from the rows that a user passes to the delta of a relation, before any view reads it.
 
 ::
 
-    rows given  ->  keyed or weighted  ->  strict  ->  retained  ->  delta of the relation
+    rows  ->  tables  ->  upserts or weights  ->  strict deletes  ->  retention  ->  delta
 
-`rules` is what a user writes, `ruled` the chain. What the rules need to know is the relation as it
-was; so they keep no state of their own but the horizon of `retain`: they read arrangements of the
-relation's one trace, which joins share.
+`tables` and `python_rows` convert rows to Arrow tables. `input_options` declares the options of an
+input, and `checked_input` applies them. `finality` checks which views allow results that outlive
+their rows. The options need the relation as it was before the step. They read arrangements of its
+one trace, which joins share, so their only state of their own is the watermark.
+
+Not here: the types of columns (`circuits.schema`, `circuits.types`).
 """
 
 from circuits.inputs.input_options import InputOptions, Retention

@@ -68,7 +68,7 @@ __all__ = ["group_functions"]
 
 #: A node with more branches gets one branch instead: all their inputs, without event times.
 MAX_BRANCHES: Final = 64
-_AGAIN: Final = "take on_expiry='retract' for a view of the retained rows only"
+_USE_RETRACT: Final = "take on_expiry='retract' for a view of the retained rows only"
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,18 @@ class _Occurrence:
 Branch = tuple[_Occurrence, ...]
 Branches = tuple[Branch, ...]
 #: (new column, old column, function), for each new column that is a function of one old column.
-Moves = Iterable[tuple[int, int, Expression]]
+ColumnMoves = Iterable[tuple[int, int, Expression]]
 
 
 def group_functions(
-    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions]
+    plans: Mapping[str, Plan], inputs: Mapping[str, Schema], options: Mapping[str, InputOptions]
 ) -> dict[str, tuple[Expression, ...]]:
     """Check every view that reads a kept input.
 
     Args:
         plans: The plans of the views before any rewrite, each view after the views that it reads.
         inputs: The columns of the inputs.
-        rules: The rules of the inputs, by name.
+        options: The options of the inputs, by name.
 
     Returns:
         For each kept input, the functions of its event time (column 0) that views group by.
@@ -105,8 +105,8 @@ def group_functions(
         InputOptionsError: The results of a view could change after a row has expired. The error
             names the view, the operator and the input, and says how to fix it.
     """
-    retained = {name: one.retain for name, one in rules.items() if one.retain is not None}
-    kept = {name for name, retain in retained.items() if retain.keeps}
+    retained = {name: one.retain for name, one in options.items() if one.retain is not None}
+    kept = {name for name, retain in retained.items() if retain.keeps_results}
     if not kept:
         return {}
     known: dict[str, Branches] = {}
@@ -123,7 +123,7 @@ def group_functions(
                 f"input {mixed[0]!r} with on_expiry='retract', so which results stay would depend "
                 "on the row that expires first: give both the same on_expiry"
             )
-        walk = _Walk(view, plan, inputs, rules, known)
+        walk = _Walk(view, plan, inputs, options, known)
         known[view] = walk.branches(plan)
         for name, function in walk.used:
             found[name].setdefault(function)
@@ -138,44 +138,44 @@ class _Walk:
         view: str,
         plan: Plan,
         inputs: Mapping[str, Schema],
-        rules: Mapping[str, InputOptions],
+        options: Mapping[str, InputOptions],
         views: Mapping[str, Branches],
     ) -> None:
         self.used: dict[tuple[str, Expression], None] = {}
         self._view = view
         self._plan = plan  # keeps all nodes alive, so that their ids stay unique
         self._inputs = inputs
-        self._rules = rules
+        self._options = options
         self._views = views
         self._known: dict[int, Branches] = {}
 
     def branches(self, plan: Plan) -> Branches:
         """The branches of a node."""
         if id(plan) not in self._known:
-            found = tuple(dict.fromkeys(self._found(plan)))
+            found = tuple(dict.fromkeys(self._compute(plan)))
             if len(found) > MAX_BRANCHES:
-                found = (tuple(_Occurrence(name, frozenset()) for name in _inputs_of(found)),)
+                found = (tuple(_Occurrence(name, frozenset()) for name in _input_names(found)),)
             self._known[id(plan)] = found
         return self._known[id(plan)]
 
-    def _found(self, plan: Plan) -> Branches:
+    def _compute(self, plan: Plan) -> Branches:
         match plan:
             case Scan(relation):
                 return self._views[relation] if relation in self._views else self._input(relation)
             case Values():
                 return ((),)
             case Filter(below, predicate):
-                return _filtered(self.branches(below), predicate)
+                return _filter(self.branches(below), predicate)
             case Map(below, expressions):
-                steps = [(new, _step(e)) for new, e in enumerate(expressions)]
+                steps = [(new, _monotone_step(e)) for new, e in enumerate(expressions)]
                 moves = [(new, *step) for new, step in steps if step is not None]
-                return _moved(self.branches(below), moves)
+                return _project(self.branches(below), moves)
             case Negate(below):
                 return self.branches(below)
             case Union(inputs):
                 return tuple(branch for below in inputs for branch in self.branches(below))
             case CrossJoin(inputs):
-                return self._crossed(inputs)
+                return self._cross(inputs)
             case Semijoin(left, right, predicate, anti):
                 self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")
                 return self.branches(left)
@@ -185,58 +185,58 @@ class _Walk:
                     self._check_right(left, "a FULL JOIN")
                 return self.branches(left)
             case Aggregate(below, keys):
-                return self._grouped(
-                    below, keys, "GROUP BY" if keys else "an aggregate of all rows"
-                )
+                return self._group(below, keys, "GROUP BY" if keys else "an aggregate of all rows")
             case TopK(below, keys):
-                found = self._grouped(below, keys, "ORDER BY with LIMIT, or row_number()")
-                return _placed_back(found, keys)
+                found = self._group(below, keys, "ORDER BY with LIMIT, or row_number()")
+                return _renumber_columns(found, keys)
             case Distinct(below):
                 everything = range(len(below.fields))
-                return self._grouped(
-                    below, everything, "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)"
+                return self._group(
+                    below,
+                    everything,
+                    "DISTINCT (also of UNION, INTERSECT, EXCEPT, Datalog rules)",
                 )
             case Positive(below):
-                return self._grouped(below, range(len(below.fields)), "EXCEPT or INTERSECT")
+                return self._group(below, range(len(below.fields)), "EXCEPT or INTERSECT")
             case Fixpoint():
-                return self._recursive(plan)
+                return self._refuse_recursion(plan)
             case _:
                 raise AssertionError(f"{type(plan).__name__} is of lowered plans only")
 
     def _input(self, name: str) -> Branches:
-        rules = self._rules.get(name)
-        if rules is None or rules.retain is None or not rules.retain.keeps:
+        options = self._options.get(name)
+        if options is None or options.retain is None or not options.retain.keeps_results:
             return ((),)
         schema = self._inputs[name]
-        if rules.retain.column not in schema.columns:
+        if options.retain.column not in schema.columns:
             return ((),)  # `circuits.inputs.retention` raises an error for this
-        place = schema.columns.index(rules.retain.column)
+        place = schema.columns.index(options.retain.column)
         time = Column(0, schema.fields[place].type)
         return ((_Occurrence(name, frozenset([(place, time)])),),)
 
-    def _crossed(self, inputs: Sequence[Plan]) -> Branches:
+    def _cross(self, inputs: Sequence[Plan]) -> Branches:
         found: Branches = ((),)
         offset = 0
         for below in inputs:
-            moves = [(offset + c, c, _time_of(f.type)) for c, f in enumerate(below.fields)]
-            moved = _moved(self.branches(below), moves)
-            found = tuple(dict.fromkeys(a + b for a, b in product(found, moved)))
+            moves = [(offset + c, c, _event_time(f.type)) for c, f in enumerate(below.fields)]
+            projected = _project(self.branches(below), moves)
+            found = tuple(dict.fromkeys(a + b for a, b in product(found, projected)))
             if len(found) > MAX_BRANCHES:
-                found = (tuple(_Occurrence(name, frozenset()) for name in _inputs_of(found)),)
+                found = (tuple(_Occurrence(name, frozenset()) for name in _input_names(found)),)
             offset += len(below.fields)
         return found
 
     def _check_right(self, right: Plan, what: str) -> None:
-        inputs = _inputs_of(self.branches(right))
+        inputs = _input_names(self.branches(right))
         if inputs:
             why = "a row of it that expires would change results of rows that stay"
-            self._refuse(what, inputs, why, f"join it with JOIN, or {_AGAIN}")
+            self._refuse(what, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
-    def _recursive(self, plan: Fixpoint) -> Branches:
+    def _refuse_recursion(self, plan: Fixpoint) -> Branches:
         inputs = sorted(
             name
             for scan in _scans(plan)
-            for name in _inputs_of(
+            for name in _input_names(
                 self._views[scan.relation]
                 if scan.relation in self._views
                 else self._input(scan.relation)
@@ -244,47 +244,47 @@ class _Walk:
         )
         if inputs:
             why = "a row that expires may leave results that other rows derive as well"
-            self._refuse("a recursion", inputs, why, _AGAIN)
+            self._refuse("a recursion", inputs, why, _USE_RETRACT)
         return ((),)
 
-    def _grouped(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
+    def _group(self, below: Plan, keys: Iterable[int], what: str) -> Branches:
         """The branch of an operator that groups rows: the event times that are among its keys."""
         keys = tuple(keys)
-        moves = [(new, old, _time_of(below.fields[old].type)) for new, old in enumerate(keys)]
-        branches = _moved(self.branches(below), moves)
-        inputs = _inputs_of(branches)
+        moves = [(new, old, _event_time(below.fields[old].type)) for new, old in enumerate(keys)]
+        branches = _project(self.branches(below), moves)
+        inputs = _input_names(branches)
         if not inputs:
             return ((),)
         without = [one.input for branch in branches for one in branch if not one.times]
         if without:
-            column = self._rules[without[0]].retain.column  # type: ignore[union-attr]
+            column = self._options[without[0]].retain.column  # type: ignore[union-attr]
             why = "a group that has lost a row to expiry would get another result"
-            way_out = (
+            fix = (
                 f"add {column!r} of each row of {without[0]!r} to the group or the selected "
                 "columns, or a function of it that never falls, as date_trunc or a cast to a date"
             )
-            self._refuse(what, without, why, f"{way_out}, or {_AGAIN}")
+            self._refuse(what, without, why, f"{fix}, or {_USE_RETRACT}")
         if len(set(map(frozenset, branches))) > 1:
             why = "rows of one group come by several ways and would not expire together"
-            self._refuse(what, inputs, why, f"group each part of the UNION ALL, or {_AGAIN}")
+            self._refuse(what, inputs, why, f"group each part of the UNION ALL, or {_USE_RETRACT}")
         for one in branches[0]:
             _, function = min(one.times, key=lambda time: (len(str(time[1])), str(time[1])))
             if not isinstance(function, Column):
                 self.used.setdefault((one.input, function))
         return branches[:1]
 
-    def _refuse(self, what: str, inputs: Sequence[str], why: str, way_out: str) -> NoReturn:
+    def _refuse(self, what: str, inputs: Sequence[str], why: str, fix: str) -> NoReturn:
         raise InputOptionsError(
             f"view {self._view!r}: {what} over input {inputs[0]!r}, whose published results are "
-            f"kept when rows expire (on_expiry='keep'): {why}: {way_out}"
+            f"kept when rows expire (on_expiry='keep'): {why}: {fix}"
         )
 
 
-def _inputs_of(branches: Branches) -> list[str]:
+def _input_names(branches: Branches) -> list[str]:
     return list(dict.fromkeys(one.input for branch in branches for one in branch))
 
 
-def _moved(branches: Branches, moves: Moves) -> Branches:
+def _project(branches: Branches, moves: ColumnMoves) -> Branches:
     """The branches after a projection: columns in another order, or functions of one column."""
     made = list(moves)
     return tuple(
@@ -304,7 +304,7 @@ def _moved(branches: Branches, moves: Moves) -> Branches:
     )
 
 
-def _placed_back(branches: Branches, keys: Sequence[int]) -> Branches:
+def _renumber_columns(branches: Branches, keys: Sequence[int]) -> Branches:
     """Number the columns of branches by the columns of the rows again, not by the group keys."""
     return tuple(
         tuple(
@@ -315,7 +315,7 @@ def _placed_back(branches: Branches, keys: Sequence[int]) -> Branches:
     )
 
 
-def _filtered(branches: Branches, predicate: Expression) -> Branches:
+def _filter(branches: Branches, predicate: Expression) -> Branches:
     """The branches after a filter: columns that it sets equal hold the same function of a time."""
     for part in conjuncts([predicate]):
         match part:
@@ -335,29 +335,29 @@ def _filtered(branches: Branches, predicate: Expression) -> Branches:
     return branches
 
 
-def _time_of(type: pa.DataType) -> Expression:
+def _event_time(type: pa.DataType) -> Expression:
     return Column(0, type)
 
 
-def _step(expression: Expression) -> tuple[int, Expression] | None:
+def _monotone_step(expression: Expression) -> tuple[int, Expression] | None:
     """The one column that an expression reads, and the expression over column 0 instead.
 
     None if it reads several columns, or is not known to be a non-decreasing function of one.
     """
     if isinstance(expression, Column):
-        return expression.index, _time_of(expression.type)
+        return expression.index, _event_time(expression.type)
     if not isinstance(expression, Call):
         return None
     for never_falls in _MONOTONE.get(expression.function, ()):
         inner = never_falls(expression)
-        step = None if inner is None else _step(inner)
+        step = None if inner is None else _monotone_step(inner)
         if step is not None:
             index = step[0]
             return index, substitute(expression, lambda column: Column(0, column.type))
     return None
 
 
-def _constant(expression: Expression, *, least: float | None = None) -> bool:
+def _is_constant(expression: Expression, *, least: float | None = None) -> bool:
     """True for a constant other than NULL that is greater than ``least``, if that is given."""
     if not isinstance(expression, Literal) or expression.value is None:
         return False
@@ -383,9 +383,9 @@ def _cast(call: Call) -> Expression | None:
     return inner if ordered and not (_is_local(inner.type) or _is_local(call.type)) else None
 
 
-def _trunc(call: Call) -> Expression | None:
+def _truncated(call: Call) -> Expression | None:
     unit, inner = call.arguments
-    return inner if _constant(unit) and not _is_local(inner.type) else None
+    return inner if _is_constant(unit) and not _is_local(inner.type) else None
 
 
 def _year(call: Call) -> Expression | None:
@@ -396,42 +396,42 @@ def _year(call: Call) -> Expression | None:
 def _shifted(call: Call) -> Expression | None:
     """A date or timestamp plus a constant duration."""
     inner, *amounts = call.arguments
-    return inner if all(map(_constant, amounts)) and not _is_local(inner.type) else None
+    return inner if all(map(_is_constant, amounts)) and not _is_local(inner.type) else None
 
 
 def _sum(call: Call) -> Expression | None:
     one, other = call.arguments
-    return one if _constant(other) else other if _constant(one) else None
+    return one if _is_constant(other) else other if _is_constant(one) else None
 
 
 def _less(call: Call) -> Expression | None:
     one, other = call.arguments
-    return one if _constant(other) else None
+    return one if _is_constant(other) else None
 
 
 def _rounded_down(call: Call) -> Expression | None:
     """``t - t % 60``, where both ``t`` are the same expression."""
     match call.arguments:
-        case inner, Call("modulo", (again, size)) if again == inner and _constant(size, least=0):
+        case inner, Call("modulo", (again, size)) if again == inner and _is_constant(size, least=0):
             return inner if types.is_integer(inner.type) and types.is_integer(call.type) else None
     return None
 
 
 def _scaled(call: Call) -> Expression | None:
     one, other = call.arguments
-    return one if _constant(other, least=0) else None
+    return one if _is_constant(other, least=0) else None
 
 
 def _rounded(call: Call) -> Expression | None:
     inner, *digits = call.arguments
-    return inner if all(map(_constant, digits)) else None
+    return inner if all(map(_is_constant, digits)) else None
 
 
 #: Non-decreasing functions by name. Each entry returns the argument in which a call is
 #: non-decreasing, or None.
 _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] = {
     "cast": (_cast,),
-    "date_trunc": (_trunc,),
+    "date_trunc": (_truncated,),
     "year": (_year,),
     "date_add": (_shifted,),
     "add": (_sum,),

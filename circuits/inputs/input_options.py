@@ -1,17 +1,17 @@
-"""Rules: what an input takes for a row, and for how long it keeps it.
+"""InputOptions: how an input interprets its rows, and how long it keeps them.
 
-Without rules an input is a Z-set: rows with weights, of any sign, for ever. Real streams of changes
-are otherwise, and say so here::
+Without options an input is a Z-set: rows with weights of any sign, kept without a limit. Many
+streams of changes differ from that, and declare it here::
 
-    InputOptions(keys=("nr",))                        rows are upserts: the last row of a key is it
-    InputOptions(strict=True)                         an absent row cannot be deleted
+    InputOptions(keys=("nr",))                        rows are upserts: the last row of a key counts
+    InputOptions(strict=True)                         a row that does not exist cannot be deleted
     InputOptions(retain=Retention("ts", "7 days"))    a row expires 7 days after its event time
     Retention("ts", "7 days", on_expiry="keep")       and its published results stay
 
-They can be combined. What each means is in `circuits.inputs.upserts`,
-`circuits.inputs.strict_deletes`, `circuits.inputs.retention`; here is only what a user writes,
-checked as far as it can be without the schema. Values, to be compared, printed and pickled: they
-are part of what a state depends on.
+Options can be combined. `circuits.inputs.upserts`, `circuits.inputs.strict_deletes` and
+`circuits.inputs.retention` define and implement them. This module has the declarations, checked as
+far as possible without the schema. They are values that can be compared, printed and pickled,
+because the fingerprint of a state covers them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dbsp_wcoj.arguments import check_type
 
 __all__ = ["InputOptions", "OnExpiry", "Retention", "check_options"]
 
-#: What becomes of published results when a row they are made of expires.
+#: The effect on published results when a row that they derive from expires.
 OnExpiry = Literal["retract", "keep"]
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-_UNITS: Final = {
+_UNIT_DURATIONS: Final = {
     "ms": timedelta(milliseconds=1),
     "millisecond": timedelta(milliseconds=1),
     "s": timedelta(seconds=1),
@@ -48,18 +48,18 @@ _UNITS: Final = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-# Microseconds, or parts of one, that a unit of a time column is.
-_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86_400_000_000}
+# Microseconds per unit of a time column.
+_MICROSECONDS_PER_UNIT: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "day": 86_400_000_000}
 
 
 @dataclass(frozen=True, init=False)
 class Retention:
-    """For how long rows are kept, by a column of theirs with the time of the event.
+    """How long rows are kept, by a column with their event time.
 
-    A row is there as long as its time is not before the horizon, which is the greatest time seen
-    less the duration. It only moves on: one row with a time far in the future (a clock that is
-    wrong, 9999-12-31 for "open") expires all rows before it, and makes later ones late. Filter
-    such rows before the input, or put them aside.
+    A row is kept until its event time is before the watermark, which is the greatest event time
+    seen, less the duration. The watermark never goes back. So one row with a time far in the future
+    (a wrong clock, or 9999-12-31 for "open") expires all rows before it, and makes later rows late.
+    Filter such rows before the input, or send them to the dead letters.
 
     ``on_expiry`` decides what happens to published results when a row that they are made of
     expires. "retract": they are deleted with it, so a view is always the query over the rows that
@@ -68,21 +68,21 @@ class Retention:
     are accepted (`circuits.inputs.finality`).
 
     Args:
-        column: The column: a timestamp, a date or an integer.
-        duration: A text as "7 days" or "1 day 12 hours", a timedelta; for a column of integers
-            an integer.
-        days: Added to the duration, as the next three.
+        column: The column of event times: a timestamp, a date or an integer.
+        duration: A text such as "7 days" or "1 day 12 hours", or a timedelta; for a column of
+            integers an integer.
+        days: Days; these and the next three are added up.
         hours: Hours.
         minutes: Minutes.
         seconds: Seconds.
         on_expiry: "retract" or "keep"; "retract" when not given.
 
     Attributes:
-        chosen: Whether ``on_expiry`` was given; not part of the value.
+        has_explicit_on_expiry: Whether ``on_expiry`` was given; not compared.
 
     Raises:
-        InputOptionsError: The duration is not there, below zero, or cannot be read; or there is no
-            such ``on_expiry``.
+        InputOptionsError: The duration is missing, negative or cannot be parsed; or ``on_expiry``
+            is neither of the two.
 
     >>> Retention("ts", "7 days") == Retention("ts", days=7)
     True
@@ -95,7 +95,7 @@ class Retention:
     column: str
     duration: timedelta | int
     on_expiry: OnExpiry = "retract"
-    chosen: bool = field(default=True, compare=False)
+    has_explicit_on_expiry: bool = field(default=True, compare=False)
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class Retention:
         on_expiry: OnExpiry | None = None,
     ) -> None:
         check_type("column", column, str, "the name of a column")
-        named = _sum_of(days, hours, minutes, seconds)
-        found = _read(duration) if isinstance(duration, str) else duration
+        named = _sum_durations(days, hours, minutes, seconds)
+        found = _parse_duration(duration) if isinstance(duration, str) else duration
         if found is None:
             found = named
         elif named:
@@ -139,32 +139,32 @@ class Retention:
         object.__setattr__(self, "column", column)
         object.__setattr__(self, "duration", found)
         object.__setattr__(self, "on_expiry", on_expiry or "retract")
-        object.__setattr__(self, "chosen", on_expiry is not None)
+        object.__setattr__(self, "has_explicit_on_expiry", on_expiry is not None)
 
     def __repr__(self) -> str:
-        # Fingerprints of states are made of this text, and "retract" had none of its own.
-        kept = f", on_expiry={self.on_expiry!r}" if self.keeps else ""
+        # Fingerprints of states cover this text; the default is not part of it.
+        kept = f", on_expiry={self.on_expiry!r}" if self.keeps_results else ""
         return f"Retention(column={self.column!r}, duration={self.duration!r}{kept})"
 
     def __str__(self) -> str:
-        kept = ", results are kept" if self.keeps else ""
-        return f"{self.column} for {self.shown}{kept}"
+        kept = ", results are kept" if self.keeps_results else ""
+        return f"{self.column} for {self.duration_text}{kept}"
 
     @property
-    def keeps(self) -> bool:
-        """True if published results stay when their rows expire."""
+    def keeps_results(self) -> bool:
+        """Whether published results stay when their rows expire."""
         return self.on_expiry == "keep"
 
     @property
-    def shown(self) -> str:
-        """The duration, for people."""
+    def duration_text(self) -> str:
+        """The duration as a text for messages."""
         return str(self.duration).removesuffix(", 0:00:00")
 
     def units(self, type: pa.DataType) -> int:
         """The duration in the units of a column of a type.
 
         Raises:
-            InputOptionsError: The type has no such time, or units too coarse for the duration.
+            InputOptionsError: The type is not a time, or its unit is too coarse for the duration.
 
         >>> [Retention("t", "7 days").units(type) for type in (pa.timestamp("ms"), pa.date32())]
         [604800000, 7]
@@ -190,7 +190,7 @@ class Retention:
         unit = "day" if types.is_date32(type) else "ms" if types.is_date64(type) else type.unit
         if unit == "ns":
             return microseconds * 1000
-        units, rest = divmod(microseconds, _PER_UNIT[unit])
+        units, rest = divmod(microseconds, _MICROSECONDS_PER_UNIT[unit])
         if rest:
             raise InputOptionsError(
                 f"retain {self.column!r}: {self.duration} is no whole number of units of {type} "
@@ -201,19 +201,22 @@ class Retention:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """The rules of one input.
+    """The options of one input.
 
     Args:
-        keys: Columns that identify a row: the rows given are upserts, or deletes by key where their
+        keys: Columns that identify a row. Rows are then upserts, or deletes by key where their
             weight is negative.
-        strict: Refuse to delete what is not there, instead of negative weights.
-        retain: For how long rows are kept; None for ever.
-        sequence: With keys, the column whose greatest value is the last change of a key in a step:
-            one of the schema, or one that the tables have besides. None for a column ``sequence``
-            besides, if the schema has none of that name. Between steps the later step wins.
+        strict: Reject the deletion of a row that does not exist, instead of keeping a negative
+            weight.
+        retain: How long rows are kept; None keeps them without a limit.
+        sequence: With keys, the column that orders the changes of a key within a step: the greatest
+            value is the last change. It is a column of the schema, or an extra column of the
+            tables. None means an extra column ``sequence``, unless the schema has a column of that
+            name. Between steps, the later step wins.
 
     Raises:
-        InputOptionsError: A key twice, a text for the keys, or a sequence without keys.
+        InputOptionsError: A key occurs twice, the keys are one text, or there is a sequence
+            without keys.
 
     >>> InputOptions(keys=["nr"], retain=Retention("ts", hours=1)).keys
     ('nr',)
@@ -241,7 +244,7 @@ class InputOptions:
             raise InputOptionsError(
                 f"retain={self.retain!r}: of which column? Give Retention(column, '7 days')"
             )
-        kept = self.retain if self.retain is not None and self.retain.keeps else None
+        kept = self.retain if self.retain is not None and self.retain.keeps_results else None
         if kept is not None and self.keys and kept.column not in self.keys:
             raise InputOptionsError(
                 f"keys {self.keys} with on_expiry='keep': a key whose row has expired could get "
@@ -254,7 +257,7 @@ class InputOptions:
             )
 
     def __bool__(self) -> bool:
-        """Whether there is any rule."""
+        """Whether any option is set; a sequence alone is not."""
         return bool(self.keys or self.strict or self.retain is not None)
 
     def __str__(self) -> str:
@@ -267,24 +270,26 @@ class InputOptions:
 def check_options(
     input_options: Mapping[str, InputOptions], inputs: Collection[str]
 ) -> dict[str, InputOptions]:
-    """The rules of the inputs that have any, in the order of the inputs.
+    """Return the options of the inputs that have any, in the order of the inputs.
 
     Raises:
-        InputOptionsError: Rules of what is no input, or what are no rules.
+        InputOptionsError: A name is not an input, or a value is not an `InputOptions`.
     """
     check_type("input_options", input_options, Mapping, '{"name of the input": InputOptions(...)}')
     for name, given in input_options.items():
         if name not in inputs:
             raise InputOptionsError(
-                f"rules of {name!r}, which is no input; inputs are {', '.join(inputs)}: rename "
-                "them, or drop them"
+                f"input options of {name!r}, which is no input; inputs are {', '.join(inputs)}: "
+                "rename it, or drop the options"
             )
         if not isinstance(given, InputOptions):
-            raise InputOptionsError(f"rules of {name!r} are {given!r}: give InputOptions(...)")
+            raise InputOptionsError(
+                f"input options of {name!r} are {given!r}: give InputOptions(...)"
+            )
     return {name: input_options[name] for name in inputs if input_options.get(name)}
 
 
-def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+def _sum_durations(days: float, hours: float, minutes: float, seconds: float) -> timedelta:
     try:
         return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError) as error:
@@ -294,17 +299,17 @@ def _sum_of(days: float, hours: float, minutes: float, seconds: float) -> timede
         ) from None
 
 
-def _read(text: str) -> timedelta:
+def _parse_duration(text: str) -> timedelta:
     """Read pairs of a number and a unit.
 
-    >>> _read("1 day 12 hours")
+    >>> _parse_duration("1 day 12 hours")
     datetime.timedelta(days=1, seconds=43200)
     """
     pairs = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.lower())
     whole = re.fullmatch(r"\s*(?:\d+(?:\.\d+)?\s*[a-z]+[\s,]*)+", text.lower())
     total = timedelta()
     for number, word in pairs if whole else ():
-        unit = _UNITS.get(word, _UNITS.get(word.removesuffix("s")))
+        unit = _UNIT_DURATIONS.get(word, _UNIT_DURATIONS.get(word.removesuffix("s")))
         if unit is None:
             whole = None
             break
@@ -318,6 +323,6 @@ def _read(text: str) -> timedelta:
     if whole is None:
         raise InputOptionsError(
             f"{excerpt(text)} is no duration; give numbers with units, as '7 days' or "
-            f"'1 hour 30 minutes' (units are {', '.join(_UNITS)})"
+            f"'1 hour 30 minutes' (units are {', '.join(_UNIT_DURATIONS)})"
         )
     return total

@@ -1,12 +1,12 @@
-"""Missing rows: how many rows of an input are deleted more often than they are there.
+"""Missing deletions: count the rows of an input that are deleted more often than they exist.
 
 ::
 
     missing = |{x : d[x] < 0 and Z[x] + d[x] < 0}|
 
-An input without rules is a Z-set, in which a weight may be negative: the deletion of a row that was
-never inserted waits for its insert, and swallows it. That is right where deltas come out of order,
-and otherwise a fault of the source that nobody sees. So such rows are counted.
+An input without options is a Z-set, in which a weight may be negative: the deletion of a row that
+was never inserted cancels a later insertion of that row. This is right if deltas arrive out of
+order. Otherwise it is an error of the source that would stay unnoticed, so such rows are counted.
 
 An example stream, one row ``x``::
 
@@ -14,11 +14,12 @@ An example stream, one row ``x``::
     relation     0   -1    0    1
     missing      1    0    0    1
 
-Weights are looked up in traces that are there already, of the input itself (a join reads it as it
-is, or it is materialized), else of what is filtered or projected from it, as most joins read it. A
-projected row has the sum of the weights of its rows, so if that becomes negative, so does one of
-theirs: the count is exact for an input that is held itself, and otherwise a lower bound. Of an
-input that only feeds an aggregate or a DISTINCT, say, no trace exists, and nothing is counted.
+Weights are looked up in existing traces: in the trace of the input itself, if a join reads it
+unchanged or it is materialized, else in traces of its filters and projections, which most joins
+read. The weight of a projected row is the sum of the weights of its rows. If the sum becomes
+negative, so does at least one of them. So the count is exact for an input with a trace of its own,
+and a lower bound otherwise. For an input that feeds only an aggregate or a DISTINCT, for example,
+there is no trace and no count.
 
 Cost: O(log N) for each row of negative weight and trace. Nothing is arranged for this.
 """
@@ -53,11 +54,11 @@ class Node(Protocol):
 
 @dataclass(frozen=True)
 class DeletionWitnesses:
-    """Traces that show rows of inputs that are deleted and not there.
+    """The traces in which deletions of rows that do not exist can be seen.
 
     Attributes:
-        size: How many nodes the graph had.
-        traces: By input, the nodes whose deltas are looked up, and in which trace.
+        size: The number of nodes of the graph.
+        traces: Per input, the nodes whose deltas are looked up, each with the trace.
     """
 
     size: int
@@ -72,7 +73,7 @@ class DeletionWitnesses:
         Args:
             nodes: Its nodes, in order.
             relations: The traces of the nodes that are arranged, by name.
-            keyed: The inputs with keys, to which this does not apply.
+            keyed: The inputs with keys; they are left out.
         """
         sources: dict[int, str] = {}
         whole: dict[str, list[tuple[int, Trace]]] = {}
@@ -102,7 +103,7 @@ class DeletionWitnesses:
     def missing(self, deltas: Sequence[ZSet]) -> dict[str, int]:
         """Count the missing rows of each input by the deltas of all nodes, before they are applied.
 
-        An input that nothing holds is not in it.
+        An input without a trace is not in the result.
         """
         return {
             name: max(missing_rows(deltas[number], trace) for number, trace in found)
@@ -120,11 +121,11 @@ def missing_rows(delta: ZSet, trace: Trace) -> int:
     """
     if not len(delta):
         return 0
-    deleted = np.flatnonzero(delta._weights < 0)
+    deleted = np.flatnonzero(delta.weight_array < 0)
     if not len(deleted) or not trace.orders:
         return 0
-    rows = ZSet(np.ascontiguousarray(delta._rows[:, deleted]), delta._weights[deleted])
-    had = trace.weights_of(to_storable(rows))
+    rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
+    existing = trace.weights_of(to_storable(rows))
     # Only a weight that is not negative is added to, so that the sum cannot leave int64.
-    left = np.maximum(had, 0) + rows._weights
-    return int(np.count_nonzero((had < 0) | (left < 0)))
+    left = np.maximum(existing, 0) + rows.weight_array
+    return int(np.count_nonzero((existing < 0) | (left < 0)))

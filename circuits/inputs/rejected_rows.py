@@ -1,9 +1,11 @@
-"""Refused: rows that an input's rules did not take, and why; the rest of the step goes on.
+"""RejectedRows: rows that the options of an input reject, and the reason.
+
+The rest of the step is computed as if they had not been given.
 
 =============  =====================================================================================
-``late``       the time is before the horizon that there was before the step
-``untimed``    the time is NULL, so that it is not known how long to keep the row
-``missing``    strict: the row, or the key, to be deleted is not there
+``late``       the event time is before the watermark that the input had before the step
+``untimed``    the event time is NULL, so it is unknown how long to keep the row
+``missing``    with ``strict``: the row, or the key, to delete does not exist
 =============  =====================================================================================
 """
 
@@ -26,13 +28,13 @@ UNTIMED = "untimed"
 
 @dataclass(frozen=True)
 class RejectedRows:
-    """Rows of one input that were refused for one reason.
+    """Rows of one input that were rejected for one reason.
 
     Attributes:
         reason: "late", "untimed" or "missing".
-        message: How many, the first of them, and what to do.
-        table: The rows, with ``weight``: what was given of them and not applied. Of the deletion of
-            a key the other columns are NULL (but for a time that was looked at).
+        message: The number of rows, the first of them, and how to fix it.
+        table: The rows with the ``weight`` that was not applied. In the deletion of a key the
+            columns other than the key are NULL, except an event time that was read.
     """
 
     reason: str
@@ -42,23 +44,29 @@ class RejectedRows:
 
 @dataclass(frozen=True)
 class RejectedCodes:
-    """As `RejectedRows`, in codes: rows in the columns of the schema, and their weights."""
+    """As `RejectedRows`, in codes: rows in the columns of the schema, and their weights.
+
+    Attributes:
+        reason: "late", "untimed" or "missing".
+        rows: The rows.
+        existing: With ``strict``, the weight that each row has in the relation.
+    """
 
     reason: str
     rows: ZSet
-    had: Int64Array | None = None
+    existing: Int64Array | None = None
 
 
 def first_row(rows: pa.Table) -> dict[str, object]:
-    """The first row, for a message; a time as a text, as Python has none after the year 9999.
+    """Return the first row for a message; a time as a text, because Python has no year 10000.
 
     >>> first_row(pa.table({"n": [1], "t": pa.array([3 * 10**17], pa.timestamp("us"))}))
     {'n': 1, 't': '11476-08-15 05:20:00.000000'}
     """
-    return {name: _shown(rows.column(name).slice(0, 1)) for name in rows.column_names}
+    return {name: _message_value(rows.column(name).slice(0, 1)) for name in rows.column_names}
 
 
-def _shown(value: pa.ChunkedArray) -> object:
+def _message_value(value: pa.ChunkedArray) -> object:
     type = value.type.value_type if types.is_dictionary(value.type) else value.type
     if not types.is_temporal(type):
         return value[0].as_py()

@@ -1,29 +1,29 @@
-"""Retain: a relation of the rows whose time is not before a horizon, which only moves on.
+"""Retention: keep the rows whose event time is not before the watermark, which never goes back.
 
-With the horizon h before a step, h' after it, and d the change that is not late::
+With the watermark h before a step, h' after it, and d the delta without late rows::
 
-    h'  =  max(h, greatest time of the rows inserted - duration, watermark - duration)
+    h'  =  max(h, greatest time of the inserted rows - duration, source watermark - duration)
     R'  =  (R + d)[time >= h']
     R^Δ =  d[time >= h'] - R[h <= time < h']
 
-So rows may come and expire in one step, and a step costs what expires: the relation is arranged by
-time, and only the slice between the two horizons is read (`dbsp_wcoj.storage.range_scan`). Late are
-rows with a time before h; they change nothing, be they inserted or deleted. A row without a time is
-refused as well.
+So a row may be inserted and expire in one step. A step costs time in proportion to the rows that
+expire: the relation is arranged by time, and only the range between the two watermarks is read
+(`dbsp_wcoj.storage.range_scan`). A row with a time before h is late: it changes nothing, whether it
+is an insertion or a deletion. A row without a time is rejected as well.
 
 An example stream, a duration of 10, rows ``time``::
 
     inserted     3        12         5          25         9
-    horizon      -7       2          2          15         15
+    watermark    -7       2          2          15         15
     out          +3       +12        +5         +25 -3     (late)
                                                 -12 -5
 
-Only insertions move the horizon: a deletion speaks of the past. They count before weights are added
-up, so that steps can be taken together: the sum of the output is the same. A row with a time far in
-the future expires all others; who cannot exclude that filters before.
+Only insertions advance the watermark: a deletion refers to the past. They count before weights are
+added up, so that several steps can be taken as one: the sum of the output is the same. A row with a
+time far in the future expires all others; filter such rows before the input if they can occur.
 
-The horizon is a mark of the circuit, a code of the column. The way not taken: a watermark per
-source, as Spark has it. A caller who has one gives it to ``prepare``.
+The watermark is a scalar of the circuit's state, a code of the column. Alternative considered: one
+watermark per source, as in Spark. A caller that has one passes it to ``prepare``.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["RetentionBound"]
 
-_LEAST: Final = NULL + 1
-_NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
-_DAY: Final = 86_400 * 10**9
+_MIN_CODE: Final = NULL + 1
+_NANOSECONDS_PER_UNIT: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_NANOSECONDS_PER_DAY: Final = 86_400 * 10**9
 
 
 class RetentionBound:
-    """The column of times of an input, and how long its rows are kept.
+    """The event time column of an input, and how long its rows are kept.
 
     Args:
         schema: The input's columns.
         retain: The column and the duration.
         codecs: The codes of values.
-        groups: Functions of the time, which is their column 0, that never fall as it grows; rows
-            for which one of them has the same value expire together.
+        groups: Non-decreasing functions of the time, which is their column 0. Rows for which one of
+            them has the same value expire together.
 
     Raises:
-        InputOptionsError: There is no such column, or it does not go with the duration.
+        InputOptionsError: The column does not exist, or its type does not fit the duration.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class RetentionBound:
             )
         self.place = schema.columns.index(retain.column)
         self.type = schema.fields[self.place].type
-        self.keeps = retain.keeps
+        self.keeps_results = retain.keeps_results
         self._relation = schema.relation
         self._units = retain.units(self.type)
         self._codecs = codecs
@@ -91,20 +91,20 @@ class RetentionBound:
         """The time, then the other columns."""
         return self.place, *(c for c in range(arity) if c != self.place)
 
-    def bound(self, time: int) -> int:
-        """The horizon that a time moves to, if it is not there yet."""
-        return max(time - self._units, _LEAST)
+    def watermark_after(self, time: int) -> int:
+        """Return the watermark after a row with this event time, unless it is later already."""
+        return max(time - self._units, _MIN_CODE)
 
-    def bound_of(self, times: Int64Array) -> int | None:
-        """The horizon that the greatest of some times moves to; None without a time."""
+    def watermark_after_all(self, times: Int64Array) -> int | None:
+        """Return the watermark after rows with these event times; None if all are NULL."""
         latest = int(times.max(initial=NULL))
-        return None if latest == NULL else self.bound(latest)
+        return None if latest == NULL else self.watermark_after(latest)
 
-    def watermark(self, value: Any) -> int:
-        """The horizon that a watermark moves to.
+    def decode_watermark(self, value: Any) -> int:
+        """Return the watermark of the input, in codes, for a watermark of its source.
 
         Raises:
-            InputOptionsError: It is not of the column's type.
+            InputOptionsError: The value is not of the type of the column.
         """
         code = self._code(value)
         if code is None:
@@ -113,71 +113,74 @@ class RetentionBound:
                 f"input {self._relation!r}: the watermark {value!r} is of {type(value).__name__}, "
                 f"not a value of {self.type}: give one{zone}"
             )
-        return self.bound(code)
+        return self.watermark_after(code)
 
-    def expired(self, trace: Trace, before: int | None, horizon: int) -> ZSet:
-        """The rows of the trace from the horizon before on that are before this one."""
-        low = _LEAST if before is None else before
-        if horizon <= low:
+    def expired(self, trace: Trace, before: int | None, watermark: int) -> ZSet:
+        """Return the rows of the trace between the watermark before and this one."""
+        low = _MIN_CODE if before is None else before
+        if watermark <= low:
             return ZSet.empty(trace.arity)
-        return range_scan(trace, self.order(trace.arity), low, horizon - 1)
+        return range_scan(trace, self.order(trace.arity), low, watermark - 1)
 
-    def _expired_before(self, horizon: int) -> int:
-        """The time before which rows leave the state: the horizon, or the start of its groups.
+    def _expired_before(self, watermark: int) -> int:
+        """Return the time before which rows are deleted: the watermark, or where its groups start.
 
         Complexity:
             About ten evaluations of each function, on at most 64 times each.
         """
         while True:
-            found = horizon
+            found = watermark
             for function in self._groups:
                 found = self._first_of_group(function, found)
-            if found == horizon:
+            if found == watermark:
                 return found
-            horizon = found
+            watermark = found
 
     def _first_of_group(self, function: Expression, time: int) -> int:
-        """The least time of which a function has the value that it has of this one."""
+        """Return the least time for which a function has the same value as for ``time``."""
         last, step = time, 1
-        while last > _LEAST:  # gallop down until the value is another one
-            times = [max(last - (step << k), _LEAST) for k in range(16)]
-            same = self._same(function, time, times)
+        while last > _MIN_CODE:  # gallop down until the value is another one
+            times = [max(last - (step << k), _MIN_CODE) for k in range(16)]
+            same = self._has_same_value(function, time, times)
             if not all(same):
                 first = same.index(False)
                 low, last = times[first], times[first - 1] if first else last
                 break
             last, step = times[-1], step << 16
         else:
-            return _LEAST
+            return _MIN_CODE
         while last - low > 1:  # the value at ``low`` differs, that at ``last`` does not
             times = sorted({low + (last - low) * k // 64 for k in range(1, 64)} - {low, last})
-            same = self._same(function, time, times)
+            same = self._has_same_value(function, time, times)
             first = same.index(True) if True in same else len(times)
             low = times[first - 1] if first else low
             last = times[first] if first < len(times) else last
         return last
 
-    def _same(self, function: Expression, time: int, times: Sequence[int]) -> list[bool]:
-        """For which times a function has the value that it has of one; where it has none: not."""
+    def _has_same_value(self, function: Expression, time: int, times: Sequence[int]) -> list[bool]:
+        """Return for each time whether a function has the same value as for ``time``.
+
+        A time for which the function has no value gets False.
+        """
         codes = np.array([time, *times])
         try:
             values = evaluate(function, [self._codecs.codec(self.type).decode(codes)], len(codes))
         except EvaluationError:
             if len(times) <= 1:
                 return [False] * len(times)
-            return [same for one in times for same in self._same(function, time, [one])]
+            return [same for one in times for same in self._has_same_value(function, time, [one])]
         found = self._codecs.codec(function.type).encode(values)
         return [bool(same) for same in found[1:] == found[0]]
 
-    def shown(self, horizon: int) -> Any:
-        """A horizon as a value."""
-        array = self._codecs.codec(self.type).decode(np.array([horizon]))
+    def format_time(self, watermark: int) -> Any:
+        """Return a watermark as a text for messages."""
+        array = self._codecs.codec(self.type).decode(np.array([watermark]))
         return array.cast(pa.string())[0].as_py()
 
     def _code(self, value: Any) -> int | None:
-        """The code of a value, that of the last time not after it; None if it is of another type.
+        """Return the code of the last time that is not after a value; None for another type.
 
-        So a watermark in microseconds does for a column of days.
+        So a watermark in microseconds can be used for a column of days.
         """
         if isinstance(value, pa.Scalar) and not value.is_valid:
             return None
@@ -187,37 +190,39 @@ class RetentionBound:
         nanoseconds = _nanoseconds(value, self.type)
         if nanoseconds is None:
             return None
-        unit = _DAY if types.is_date32(self.type) else _NANOSECONDS["ms"]
+        unit = _NANOSECONDS_PER_DAY if types.is_date32(self.type) else _NANOSECONDS_PER_UNIT["ms"]
         if types.is_timestamp(self.type):
-            unit = _NANOSECONDS[self.type.unit]
+            unit = _NANOSECONDS_PER_UNIT[self.type.unit]
         return nanoseconds // unit
 
 
-def late(times: Int64Array, horizon: int | None) -> BoolArray:
-    """Which times are before a horizon, NULL not among them."""
-    if horizon is None:
+def late_mask(times: Int64Array, watermark: int | None) -> BoolArray:
+    """Return a mask of the times before a watermark; NULL is not among them."""
+    if watermark is None:
         return np.zeros(len(times), np.bool_)
-    found: BoolArray = (times < horizon) & (times != NULL)
+    found: BoolArray = (times < watermark) & (times != NULL)
     return found
 
 
 def _nanoseconds(value: Any, type: pa.DataType) -> int | None:
-    """Nanoseconds since 1970 of a datetime, date or Arrow scalar that goes with a type of times."""
+    """Return the nanoseconds since 1970 of a datetime, date or Arrow scalar; None if it does not
+    fit a type of times.
+    """
     zoned = types.is_timestamp(type) and type.tz is not None
     if isinstance(value, pa.TimestampScalar):
         if (value.type.tz is not None) != zoned:
             return None
-        return int(value.value) * _NANOSECONDS[value.type.unit]
+        return int(value.value) * _NANOSECONDS_PER_UNIT[value.type.unit]
     if isinstance(value, datetime):
         if (value.tzinfo is not None) != zoned:
             return None
         scalar = pa.scalar(value, pa.timestamp("us", tz="UTC" if zoned else None))
-        return int(scalar.value) * _NANOSECONDS["us"]
+        return int(scalar.value) * _NANOSECONDS_PER_UNIT["us"]
     if types.is_date(type):
         if isinstance(value, pa.Date32Scalar):
-            return int(value.value) * _DAY
+            return int(value.value) * _NANOSECONDS_PER_DAY
         if isinstance(value, pa.Date64Scalar):
-            return int(value.value) * _NANOSECONDS["ms"]
+            return int(value.value) * _NANOSECONDS_PER_UNIT["ms"]
         if isinstance(value, date):
-            return int(pa.scalar(value, pa.date32()).value) * _DAY
+            return int(pa.scalar(value, pa.date32()).value) * _NANOSECONDS_PER_DAY
     return None

@@ -1,4 +1,4 @@
-"""Strict: a row that is not there cannot be deleted.
+"""Strict deletes: a row that does not exist cannot be deleted.
 
 ::
 
@@ -12,8 +12,8 @@ An example stream, one row ``x``::
     relation     1    0    0    2    1
     shortage     0   -1   -1    0    0
 
-Cost: O(log N) for each row that is to lose weight. Weights of one step are added up before: a row
-may be deleted and inserted in one step, in any order.
+Cost: O(log N) for each row with a negative weight. The weights of one step are added up before, so
+a row may be deleted and inserted in one step, in any order.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["shortage"]
 
 
 def shortage(delta: ZSet, trace: Trace) -> tuple[ZSet, Int64Array]:
-    """What a delta takes beyond what is there, as negative weights, and what these rows have.
+    """Return the part of a delta that would make weights negative, and the existing weights.
 
     >>> trace = Trace(1)
     >>> trace.update(ZSet.from_rows([(7,), (8,)]))
     >>> shortage(ZSet.from_rows([(7,), (8,), (9,)], [-3, -1, 1]), trace)
     (ZSet({(7,): -2}), array([1]))
     """
-    taken = np.flatnonzero(delta._weights < 0)
-    if not len(taken):
+    deleted = np.flatnonzero(delta.weight_array < 0)
+    if not len(deleted):
         return ZSet.empty(delta.arity), np.empty(0, np.int64)
-    rows = ZSet(np.ascontiguousarray(delta._rows[:, taken]), delta._weights[taken])
-    had = trace.weights_of(to_storable(rows))
+    rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
+    existing = trace.weights_of(to_storable(rows))
     # No weight of a strict relation is below zero, so this sum cannot leave int64.
-    left = had + rows._weights
+    left = existing + rows.weight_array
     short = np.flatnonzero(left < 0)
-    return ZSet(np.ascontiguousarray(rows._rows[:, short]), left[short]), had[short]
+    return ZSet(np.ascontiguousarray(rows.row_array[:, short]), left[short]), existing[short]

@@ -1,31 +1,33 @@
-"""Keyed: rows are upserts, the last row of a key is its row.
+"""Upserts: an input with keys, where the last row of a key is its row.
 
 ::
 
     R           at most one row per key
-    R^Δ         = {new row of k: +1, old row of k: -1  for each key k given}
+    R^Δ         = {new row of k: +1, old row of k: -1  for each key k of the step}
 
-A row with a positive weight, or none, says what the key's row is from now on; one with a negative
-weight that the key is gone, and only its key is looked at. What a key was is found in the relation
-itself, arranged by (key, others): there is no before-image to be given.
+A row with a positive weight, or without a weight, is the new row of its key. A row with a negative
+weight deletes the key, and only its key columns are read. The old row of a key is looked up in the
+relation itself, arranged by (key, others), so a source need not send before images.
 
-A step may have several changes of one key. A column of sequences says which is the last: the
-greatest. Equal changes are one. Where several different ones could be the last, and where one of
-several has NULL for a sequence, there is no right answer, so it is an error. Sequences order the
-changes of one step only: a change of a later step wins, whatever its sequence, so a source must not
-give the changes of a key out of order over steps (a partition of Kafka and a log of a database do
-not). Way not taken: the sequence of every key as state, also of those that are gone, for ever.
+A step may have several changes of one key. The sequence column orders them: the greatest value is
+the last change. Equal changes count as one. If several different changes could be the last, or one
+of several changes has NULL as its sequence, there is no right answer, so this is an error.
+Sequences order the changes of one step only: a change of a later step wins, whatever its sequence.
+So a source must not send the changes of a key out of order over steps; a partition of Kafka and the
+log of a database do not. Alternative considered: keep the sequence of every key as state. It would
+have to stay without a limit, also for deleted keys.
 
-Changes are one Z-set, an *event* per row, sorted by key and sequence by being one::
+Changes are one Z-set with an *event* per row. A Z-set is sorted, so events are in the order of key
+and sequence::
 
-    key columns | sequence | 1 if gone else 0 | other columns, NULL where gone
+    key columns | sequence | 1 for a deletion, else 0 | other columns, NULL in a deletion
 
-An example stream, rows ``(key, value, sequence)``, a minus for gone::
+An example stream, rows ``(key, value, sequence)``, with a minus for a deletion::
 
     given     (1, a, 5)    (1, b, 7) (1, c, 6)    -(1, 9)    -(1, 10)
     delta     +(1, a)      -(1, a) +(1, b)        -(1, b)    nothing
 
-NULL in a key is a value like any other. Cost: sorting the changes, O(log N) per key.
+NULL in a key is a value like any other. Cost: sorting the changes, and O(log N) per key.
 """
 
 from __future__ import annotations
@@ -52,16 +54,16 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["UpsertChanges", "UpsertInput"]
 
-_SEQUENCE: Final = "sequence"
+_DEFAULT_SEQUENCE: Final = "sequence"
 
 
 @dataclass(frozen=True)
 class UpsertChanges:
-    """What some events make of the rows of their keys.
+    """The effect of events on the relation.
 
     Attributes:
-        rows: The old rows of the keys, with -1, and the new ones.
-        unknown: The places of events that delete a key that is not there.
+        rows: The old rows of the keys, with weight -1, and the new ones.
+        unknown: The positions of events that delete a key that does not exist.
     """
 
     rows: ZSet
@@ -69,51 +71,51 @@ class UpsertChanges:
 
 
 class UpsertInput:
-    """The keys of an input: upserts to events, events to changes of the relation.
+    """An input with keys: tables to events, events to the delta of the relation.
 
     Args:
         schema: The input's columns.
-        rules: With keys.
+        options: Options with keys.
         codecs: The codes of values.
 
     Raises:
-        InputOptionsError: A key is no column, or the sequence is one that has no order.
+        InputOptionsError: A key is not a column, or the codes of the sequence have no order.
     """
 
-    def __init__(self, schema: Schema, rules: InputOptions, codecs: Codecs) -> None:
+    def __init__(self, schema: Schema, options: InputOptions, codecs: Codecs) -> None:
         relation, columns = schema.relation, schema.columns
-        unknown = [key for key in rules.keys if key not in columns]
+        unknown = [key for key in options.keys if key not in columns]
         if unknown:
             raise InputOptionsError(
                 f"input {relation!r}: no column {unknown[0]!r} among {list(columns)}"
             )
-        self.keys = tuple(columns.index(key) for key in rules.keys)
+        self.keys = tuple(columns.index(key) for key in options.keys)
         others = tuple(c for c in range(len(columns)) if c not in self.keys)
         self.order: ColumnOrder = (*self.keys, *others)
-        # Where each column of the schema stands in an event.
+        # The position of each column of the schema in an event.
         self.places = [0] * len(columns)
         for place, column in enumerate(self.order):
             self.places[column] = place if place < len(self.keys) else place + 2
         self._schema = schema
         self._deleted = Schema(relation, tuple(schema.fields[key] for key in self.keys))
         self._codecs = codecs
-        self._sequence = rules.sequence
-        if rules.sequence is None and _SEQUENCE not in columns:
-            self._sequence = _SEQUENCE
-        if rules.sequence in columns:
-            field = schema.fields[columns.index(rules.sequence)]
+        self._sequence = options.sequence
+        if options.sequence is None and _DEFAULT_SEQUENCE not in columns:
+            self._sequence = _DEFAULT_SEQUENCE
+        if options.sequence in columns:
+            field = schema.fields[columns.index(options.sequence)]
             if not codecs.codec(field.type).ordered:
                 raise InputOptionsError(
-                    f"input {relation!r}: the sequence {rules.sequence!r} is of type {field.type}, "
-                    "whose codes have no order; take a number or a time"
+                    f"input {relation!r}: the sequence {options.sequence!r} is of type "
+                    f"{field.type}, whose codes have no order; take a number or a time"
                 )
 
     def events(self, table: pa.Table, also: int | None = None) -> ZSet:
-        """The changes of a table.
+        """Encode a table as events.
 
         Args:
-            table: All columns but for rows of negative weight, which need those of the key; with
-                a weight, a sequence, or without.
+            table: The columns of the schema, and optionally a weight and a sequence. Rows with a
+                negative weight need the columns of the key only.
             also: A column that deletions keep as well, if they have it.
 
         Raises:
@@ -123,61 +125,63 @@ class UpsertInput:
         schema.check_columns(table, () if self._sequence is None else (self._sequence,))
         weights = schema.weights(table)
         if weights is None or (weights > 0).all():
-            return _events([self._upserts(table)])
-        pieces = [self._deletes(table.filter(pa.array(weights < 0)), also)]
+            return _merge_events([self._encode_upserts(table)])
+        pieces = [self._encode_deletions(table.filter(pa.array(weights < 0)), also)]
         upserts = table.filter(pa.array(weights > 0))
         if upserts.num_rows:
-            pieces.append(self._upserts(upserts))
-        return _events(pieces)
+            pieces.append(self._encode_upserts(upserts))
+        return _merge_events(pieces)
 
     def rows(self, events: Int64Array) -> Int64Array:
-        """The columns of the schema of some events."""
+        """Return the columns of the schema of events."""
         return np.ascontiguousarray(events[self.places])
 
-    def gone(self, events: Int64Array) -> BoolArray:
-        """Which events are deletions."""
+    def deletion_mask(self, events: Int64Array) -> BoolArray:
+        """Return a mask of the events that are deletions."""
         found: BoolArray = events[len(self.keys) + 1] == 1
         return found
 
     def changes(self, events: Int64Array, trace: Trace) -> UpsertChanges:
-        """What events make of the relation as it is.
+        """Compute the effect of events on the relation as it is.
 
         Args:
-            events: As `events` gives them, or some of these in their order.
+            events: Events that `events` returned, or some of them in their order.
             trace: The relation, arranged in ``order``.
 
         Raises:
-            UpsertError: It is not known which change of a key is the last.
+            UpsertError: Nothing says which change of a key is the last.
         """
         k, n = len(self.keys), events.shape[1]
-        gone = self.gone(events)
-        # Whether an event is of the same key as the one before it.
+        deleted = self.deletion_mask(events)
+        # True for an event with the same key as the event before it.
         same = np.concatenate(([False], (events[:k, 1:] == events[:k, :-1]).all(axis=0)))[:n]
         starts = np.flatnonzero(~same)
         last = np.append(starts[1:], n)[: len(starts)] - 1
         group = np.cumsum(~same) - 1
         if len(starts) < n:
             self._check_order(events, same, starts[group], last[group])
-        places, old = self._old(np.ascontiguousarray(events[:k, last]), trace)
-        new = last[~gone[last]]
+        places, old = self._look_up(np.ascontiguousarray(events[:k, last]), trace)
+        new = last[~deleted[last]]
         rows = np.concatenate((old, self.rows(events[:, new])), axis=1)
         weights = np.repeat([-1, 1], [len(places), len(new)])
         there = np.zeros(len(starts), np.bool_)
         there[places] = True
-        # As each event finds the key, one after the other; equal ones are one.
-        before = np.append(True, ~gone[:-1])[:n]
+        # Whether the key exists before each event, one after the other; equal events are one.
+        before = np.append(True, ~deleted[:-1])[:n]
         if n:
             before = before | np.append(False, events[k, 1:] == events[k, :-1])
-        unknown = np.flatnonzero(gone & ~np.where(same, before, there[group]))
+        unknown = np.flatnonzero(deleted & ~np.where(same, before, there[group]))
         return UpsertChanges(consolidated_rows(rows, weights), unknown)
 
     def _check_order(
         self, events: Int64Array, same: BoolArray, first: Int64Array, last: Int64Array
     ) -> None:
-        """Refuse different changes of a key of which each could be the last."""
+        """Raise an error if several different changes of a key could be the last."""
         k = len(self.keys)
-        sequence, gone = events[k], self.gone(events)
-        equal = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (gone[1:] & gone[:-1])
+        sequence, deleted = events[k], self.deletion_mask(events)
+        equal = (events[k + 1 :, 1:] == events[k + 1 :, :-1]).all(axis=0) | (
+            deleted[1:] & deleted[:-1]
+        )
         # NULL is the least code, so it comes first.
         tied = (sequence[1:] == sequence[last[1:]]) & (sequence[:-1] == sequence[1:])
         wrong = same[1:] & ~equal & (tied | (sequence[first[1:]] == NULL))
@@ -185,32 +189,32 @@ class UpsertInput:
             return
         place = int(wrong.argmax()) + 1
         key = events[:k, place : place + 1]
-        shown = first_row(self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
-        del shown["weight"]
+        values = first_row(self._deleted.to_table(ZSet(key, np.ones(1, np.int64)), self._codecs))
+        del values["weight"]
         changes = int(last[place] - first[place]) + 1
-        two = " and ".join(self._shown(events[:, at : at + 1]) for at in (place - 1, place))
+        two = " and ".join(self._format_event(events[:, at : at + 1]) for at in (place - 1, place))
         name = self._sequence
         if name is None:
-            way_out = "name the column that orders them, InputOptions(keys=..., sequence=...)"
+            fix = "name the column that orders them, InputOptions(keys=..., sequence=...)"
         else:
-            way_out = f"give each another value in a column {name!r}, an integer or a time"
+            fix = f"give each another value in a column {name!r}, an integer or a time"
         raise UpsertError(
             f"input {self._schema.relation!r}: {changes} different changes of the key "
-            f"{excerpt(shown)} in one step, {two}, and nothing says which is the last: {way_out}, "
+            f"{excerpt(values)} in one step, {two}, and nothing says which is the last: {fix}, "
             "or one change per key"
         )
 
-    def _shown(self, event: Int64Array) -> str:
-        """One event for a message: the row that it says, or a deletion."""
-        if self.gone(event)[0]:
+    def _format_event(self, event: Int64Array) -> str:
+        """Return an event as a text for a message: its row, or a deletion."""
+        if self.deletion_mask(event)[0]:
             return "a deletion"
         row = ZSet(self.rows(event), np.ones(1, np.int64))
-        shown = first_row(self._schema.to_table(row, self._codecs))
-        del shown["weight"]
-        return f"the row {excerpt(shown, MAX_MESSAGE_CHARACTERS)}"
+        values = first_row(self._schema.to_table(row, self._codecs))
+        del values["weight"]
+        return f"the row {excerpt(values, MAX_MESSAGE_CHARACTERS)}"
 
-    def _old(self, keys: Int64Array, trace: Trace) -> tuple[Int64Array, Int64Array]:
-        """The rows of sorted keys in the relation: which key each is of, and its columns."""
+    def _look_up(self, keys: Int64Array, trace: Trace) -> tuple[Int64Array, Int64Array]:
+        """Look up the rows of sorted keys: the position of each row's key, and its columns."""
         order = list(self.order)
         if trace.arity == len(keys):
             rows = np.empty_like(keys)
@@ -222,9 +226,9 @@ class UpsertInput:
         rows[order] = np.concatenate((keys[:, found.places], found.rows))
         return found.places, rows
 
-    def _upserts(self, table: pa.Table) -> Int64Array:
-        """Events of rows that keys have from now on."""
-        sequence = self._sequences(table)
+    def _encode_upserts(self, table: pa.Table) -> Int64Array:
+        """Encode rows with a positive weight as events."""
+        sequence = self._encode_sequences(table)
         names = [name for name in table.column_names if name in self._schema.columns]
         codes, _ = self._schema.to_codes(table.select(names), self._codecs)
         k = len(self.keys)
@@ -232,9 +236,9 @@ class UpsertInput:
         flags = np.zeros(table.num_rows, np.int64)
         return np.array([*ordered[:k], sequence, flags, *ordered[k:]])
 
-    def _deletes(self, table: pa.Table, also: int | None) -> Int64Array:
-        """Events of keys that are gone."""
-        sequence = self._sequences(table)
+    def _encode_deletions(self, table: pa.Table, also: int | None) -> Int64Array:
+        """Encode rows with a negative weight as events."""
+        sequence = self._encode_sequences(table)
         names = [name for name in table.column_names if name in self._deleted.columns]
         codes, _ = self._deleted.to_codes(table.select(names), self._codecs)
         events = np.full((len(self.order) + 2, table.num_rows), NULL)
@@ -249,8 +253,8 @@ class UpsertInput:
                 events[self.places[also]] = times
         return events
 
-    def _sequences(self, table: pa.Table) -> Int64Array:
-        """The sequence of each row, NULL where there is none."""
+    def _encode_sequences(self, table: pa.Table) -> Int64Array:
+        """Return the sequence of each row in codes; NULL for a row without one."""
         name = self._sequence
         if name is None or name not in table.column_names:
             return np.full(table.num_rows, NULL)
@@ -271,8 +275,8 @@ class UpsertInput:
         )
 
 
-def _events(pieces: list[Int64Array]) -> ZSet:
-    """Events of several tables, sorted; equal ones are one."""
+def _merge_events(pieces: list[Int64Array]) -> ZSet:
+    """Concatenate events of several tables; sort them, and merge equal ones."""
     rows = np.concatenate(pieces, axis=1)
     found = consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-    return ZSet(found._rows, np.ones(len(found), np.int64))
+    return ZSet(found.row_array, np.ones(len(found), np.int64))

@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 from circuits.errors import EvaluationError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Call, Column, Expression, Literal
-from circuits.types.functions.argument_rows import filled, scattered
+from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.function import Kernel, Values
 from circuits.types.functions.registry import TABLE
-from circuits.types.functions.text_formatting import shown
+from circuits.types.functions.text_formatting import format_scalar
 from circuits.types.functions.type_rules import plain
 
 __all__ = ["evaluate"]
@@ -56,7 +56,7 @@ def evaluate(expression: Expression, columns: Columns, rows: int) -> pa.Array:
     """
     frame = _Frame(lambda index: _column(columns[index]), rows)
     try:
-        values = filled(frame.value(expression), rows)
+        values = fill_rows(frame.value(expression), rows)
         return values if values.type == expression.type else pc.cast(values, expression.type)
     except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:  # of columns, not of a row's value
         raise _too_large(expression, error) from error
@@ -122,7 +122,7 @@ def _applied(expression: Call, kernel: Kernel, arguments: list[Values]) -> Value
     target = plain(expression.type)
     constant = all(isinstance(argument, pa.Scalar) for argument in arguments)
     if constant:
-        arguments = [filled(arguments[0], 1), *arguments[1:]]
+        arguments = [fill_rows(arguments[0], 1), *arguments[1:]]
     try:
         result = kernel(arguments, target)
     except _FAILURES as error:
@@ -149,7 +149,7 @@ def _failure(
         except pa.ArrowCapacityError:  # together too long, but each row has a value
             start = middle
     values = [a[start] if isinstance(a, pa.Array) else a for a in arguments]
-    given = ", ".join(map(shown, values))
+    given = ", ".join(map(format_scalar, values))
     return EvaluationError(
         f"{expression.function}({given}) has no value of type {expression.type}: "
         f"{shorten(str(error))}; exclude such rows, or use try_cast or a case around it"
@@ -169,11 +169,11 @@ def _connected(frame: _Frame, expression: Call) -> Values:
     """``and`` and ``or`` from left to right, each for the rows that are not settled before it."""
     settles = expression.function == "or"
     kernel = pc.or_kleene if settles else pc.and_kleene
-    so_far = filled(frame.value(expression.arguments[0]), frame.rows)
+    so_far = fill_rows(frame.value(expression.arguments[0]), frame.rows)
     for argument in expression.arguments[1:]:
         open_rows = pc.fill_null(pc.not_equal(so_far, settles), True)
         positions = pc.indices_nonzero(open_rows).cast(pa.int64())
-        values = filled(frame.narrowed(positions).value(argument), len(positions))
+        values = fill_rows(frame.narrowed(positions).value(argument), len(positions))
         so_far = pc.replace_with_mask(so_far, open_rows, kernel(so_far.filter(open_rows), values))
     return so_far
 
@@ -187,21 +187,21 @@ def _chosen(frame: _Frame, expression: Call) -> Values:
 
     def take(positions: pa.Array, values: Values) -> None:
         places.append(positions)
-        parts.append(filled(values, len(positions)).cast(target))
+        parts.append(fill_rows(values, len(positions)).cast(target))
 
     arguments = expression.arguments
     if expression.function == "coalesce":
         for argument in arguments[:-1]:
-            values = filled(frame.narrowed(open_rows).value(argument), len(open_rows))
+            values = fill_rows(frame.narrowed(open_rows).value(argument), len(open_rows))
             valid = pc.is_valid(values)
             take(open_rows.filter(valid), values.filter(valid))
             open_rows = open_rows.filter(pc.invert(valid))
     else:
         for test, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
-            truth = filled(frame.narrowed(open_rows).value(test), len(open_rows))
+            truth = fill_rows(frame.narrowed(open_rows).value(test), len(open_rows))
             true = pc.fill_null(truth, False)
             chosen = open_rows.filter(true)
             take(chosen, frame.narrowed(chosen).value(value))
             open_rows = open_rows.filter(pc.invert(true))
     take(open_rows, frame.narrowed(open_rows).value(arguments[-1]))
-    return scattered(places, parts)
+    return scatter_rows(places, parts)

@@ -58,7 +58,7 @@ class GraphStep:
 
     ``deltas`` are what views publish (`circuits.runtime.publication`).
     ``rows`` has how many rows each node gave, those of a loop in all iterations.
-    ``refused`` has, by input, the rows that its rules did not take; ``missing`` how many rows of an
+    ``rejected`` has, by input, the rows that its options reject; ``missing`` how many rows of an
     input are deleted more often than they are there (`circuits.inputs.missing_deletions`).
     """
 
@@ -68,7 +68,7 @@ class GraphStep:
     spent: Sequence[float]
     graph: Graph
     marks: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
+    rejected: Mapping[str, Sequence[RejectedCodes]] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def commit(self) -> None:
@@ -287,7 +287,7 @@ class Graph:
         budget = Budget(StepLimits.off()) if budget is None else budget
         moved = moved or {}
         marks = dict(self.marks)
-        refused: dict[str, Sequence[RejectedCodes]] = {}
+        rejected: dict[str, Sequence[RejectedCodes]] = {}
         shared = self.relations.stage({})
         context = StepContext(self.steps == 0, shared, budget)
         deltas: list[ZSet] = []
@@ -326,10 +326,10 @@ class Graph:
                         given = found.delta
                         if found.published is not None:
                             unexpired[number] = found.published
-                        if found.refused:
-                            refused[node.name] = found.refused
-                        if found.horizon is not None and move is not None:
-                            marks[mark] = found.horizon
+                        if found.rejected:
+                            rejected[node.name] = found.rejected
+                        if found.watermark is not None and move is not None:
+                            marks[mark] = found.watermark
                     delta = node.empty if given is None else given
                     budget.add_input_rows(len(delta), delta.arity)
                 if node.is_arranged and len(delta):
@@ -352,7 +352,7 @@ class Graph:
             for number, emitted in step.rows.items():
                 rows[number], spent[number] = emitted, step.spent[number]
         missing = self._witnesses.missing(deltas)
-        return GraphStep(deltas, prepared, rows, spent, self, marks, refused, missing)
+        return GraphStep(deltas, prepared, rows, spent, self, marks, rejected, missing)
 
     def _prepare_recursion(
         self,

@@ -20,7 +20,7 @@ from dbsp_wcoj.execution.profiler import COLLECT, HOOKS, PLAN, Hook
 __all__ = ["hooks_of", "joins_of"]
 
 _AROUND: Final = (
-    Hook(Circuit, "_encoded", "encode", lambda arguments, _: _rows(arguments[1])),
+    Hook(Circuit, "_encode", "encode", lambda arguments, _: _rows(arguments[1])),
     Hook(Schema, "to_table", "decode", lambda arguments, _: len(arguments[1])),
     Hook(Graph, "prepare", "graph"),
     Hook(CircuitStep, "commit", "commit"),

@@ -308,9 +308,9 @@ class _Waiting:
         self._totals[k].append(_without_iteration(rows))
         for iteration, part in _by_last(rows):
             waiting = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
-            delayed = part._rows.copy()
+            delayed = part.row_array.copy()
             delayed[-1] += 1
-            waiting[k].append(ZSet(delayed, part._weights))
+            waiting[k].append(ZSet(delayed, part.weight_array))
 
     def next(self) -> tuple[int, list[ZSet]] | None:
         """The least iteration whose waiting rows do not cancel, and these rows; None at the end."""
@@ -329,7 +329,7 @@ class _Waiting:
 
 def _by_last(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
     """The rows of each value of the last column."""
-    last = rows._rows[-1]
+    last = rows.row_array[-1]
     first = int(last[0])
     if len(last) == 1 or not (last != first).any():
         yield first, rows
@@ -339,15 +339,15 @@ def _by_last(rows: ZSet) -> Iterator[tuple[int, ZSet]]:
     for places in np.split(order, cuts):
         yield (
             int(last[places[0]]),
-            ZSet(np.ascontiguousarray(rows._rows[:, places]), rows._weights[places]),
+            ZSet(np.ascontiguousarray(rows.row_array[:, places]), rows.weight_array[places]),
         )
 
 
 def _without_iteration(rows: ZSet) -> ZSet:
     """The rows without their last column; rows that become equal are adjacent."""
-    others = rows._rows[:-1]
+    others = rows.row_array[:-1]
     if len(others):
         first = first_of_equal(others) if len(rows) else np.empty(0, np.int64)
         if len(first) == len(rows):
-            return ZSet(np.ascontiguousarray(others), rows._weights)
-    return consolidated_rows(others.copy(), rows._weights.copy())
+            return ZSet(np.ascontiguousarray(others), rows.weight_array)
+    return consolidated_rows(others.copy(), rows.weight_array.copy())

@@ -59,7 +59,7 @@ class PostStepView:
         for row, (place, column) in enumerate(zip(columns, keys.columns, strict=True)):
             codec = self._codecs.codec(self._schema.fields[place].type)
             codes[row] = codec.find(column)  # a key that no row has gets no code by being asked for
-        prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64))._rows
+        prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64)).row_array
         order = _by(columns, self._schema.arity)
         trace = self._integral.trace
         step = trace.prepare(to_storable(self._delta)) if len(self._delta) else None
@@ -70,7 +70,7 @@ class PostStepView:
             change = Trace(self._schema.arity)
             change.update(self._delta)
             weights = trace.weights_of(asked) + change.weights_of(asked)
-            return self._table(asked._rows.copy(), weights)
+            return self._table(asked.row_array.copy(), weights)
         below = prefix_lookup(trace, prefixes, signed=True, step=step, order=order)
         rows = np.empty((self._schema.arity, len(below.new)), np.int64)
         rows[list(order[: len(columns)])] = prefixes[:, below.places]

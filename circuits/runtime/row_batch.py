@@ -40,7 +40,7 @@ class RowBatch(Mapping[int, pa.Array]):
 
     def codes(self, column: int) -> Int64Array:
         """The codes of a column; not to be written to."""
-        codes: Int64Array = self.zset._rows[column]
+        codes: Int64Array = self.zset.row_array[column]
         return codes
 
     def __getitem__(self, column: int) -> pa.Array:

@@ -1,7 +1,7 @@
 """Dates: fields, truncation, differences, and sums with intervals.
 
-An interval is no type of a column here: it occurs as a literal beside ``+`` or ``-`` (or in
-``date_add``) and is months, days and microseconds, which are added in this order.
+No column has the type interval. An interval is a literal beside ``+`` or ``-`` (or in
+``date_add``). It consists of months, days and microseconds, which are added in this order.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _field_reader(function: str) -> Reader:
 
 
 def _read_extract(clause: Clause, node: exp.Extract) -> Expression:
-    clause.source.only(node, "this", "expression")
+    clause.source.accept(node, "this", "expression")
     return _extract_field(clause, node, node.this.name.lower(), node.expression)
 
 
@@ -75,13 +75,13 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, of: exp.Expr) -> 
 
 
 def _read_truncate(clause: Clause, node: exp.Expr) -> Expression:
-    clause.source.only(node, "this", "unit")
+    clause.source.accept(node, "this", "unit")
     unit = _unit(clause, node, TRUNCATIONS)
     return clause.call(node, "date_trunc", text(unit), clause.read(node.this))
 
 
 def _difference_reader(clause: Clause, node: exp.DateDiff) -> Expression:
-    clause.source.only(node, "this", "expression", "unit", "date_part_boundary")
+    clause.source.accept(node, "this", "expression", "unit", "date_part_boundary")
     unit = _unit(clause, node, TRUNCATIONS)
     start, end = clause.read(node.expression), clause.read(node.this)
     return clause.call(node, "date_diff", text(unit), start, end)
@@ -101,7 +101,7 @@ def _unit(clause: Clause, node: exp.Expr, known: tuple[str, ...]) -> str:
 
 def _sum_reader(function: str, sign: int) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.only(node, "this", "expression")
+        clause.source.accept(node, "this", "expression")
         left, right = node.this, node.args["expression"]
         if isinstance(right, exp.Interval):
             return _add_interval(clause, node, left, right, sign)
@@ -113,9 +113,9 @@ def _sum_reader(function: str, sign: int) -> Reader:
 
 
 def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
-    clause.source.only(node, "this", "expression")
+    clause.source.accept(node, "this", "expression")
     if not isinstance(node.expression, exp.Interval):
-        raise clause.source.unsupported(node, "date_add() of what is no INTERVAL")
+        raise clause.source.unsupported(node, "date_add() of a value that is no INTERVAL")
     return _add_interval(clause, node, node.this, node.expression, 1)
 
 
@@ -129,12 +129,12 @@ def _add_interval(
 
 
 def _read_interval(clause: Clause, node: exp.Interval) -> tuple[int, int, int]:
-    """Months, days and microseconds of an interval literal."""
-    clause.source.only(node, "this", "unit")
+    """Return the months, days and microseconds of an interval literal."""
+    clause.source.accept(node, "this", "unit")
     number, unit = node.this, node.args.get("unit")
     negative = isinstance(number, exp.Neg)
     if negative:
-        clause.source.only(number, "this")
+        clause.source.accept(number, "this")
         number = number.this
     if not isinstance(number, exp.Literal) or (unit and not isinstance(unit, exp.Var)):
         raise clause.source.unsupported(
@@ -180,7 +180,7 @@ def _read_date_part(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
-    """The date that Spark's functions of dates take of a date or timestamp."""
+    """Return the date of a date or timestamp, as date functions of Spark read it."""
     (value,) = clause.all(node, "this")
     if not pa.types.is_date(value.type) and not pa.types.is_timestamp(value.type):
         raise clause.source.unsupported(node, f"a date from {value.type}", "write a CAST")

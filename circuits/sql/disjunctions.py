@@ -1,4 +1,4 @@
-"""EXISTS and IN below OR and NOT: rows divided by the conditions, alternative by alternative.
+"""EXISTS and IN below OR and NOT: a disjoint union of semijoins and filters.
 
 ::
 
@@ -6,9 +6,9 @@
     rows where p AND q   =  (rows where p) where q
     not true(p AND q)    =  (not true p)  +  (true p, then not true q)
 
-A membership divides rows into Semi and its complement, any other condition into two filters, so
-each row is in exactly one part and keeps its weight. NOT is taken down to the conditions first, by
-De Morgan's laws, which hold in three-valued logic.
+A membership condition splits rows into a semijoin and its antijoin; any other condition splits them
+into two filters. Each row is in exactly one part and keeps its weight. De Morgan's laws first push
+NOT down to the conditions; they hold in three-valued logic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["filter_by_disjunction", "has_membership"]
 
 
 def has_membership(node: exp.Expr) -> bool:
-    """Is a condition made of others by AND, OR and NOT, of which one is EXISTS or IN (query)?"""
+    """Return whether EXISTS or IN (query) is in a condition, below AND, OR and NOT only."""
     node = _without_brackets(node)
     if isinstance(node, exp.And | exp.Or):
         return has_membership(node.left) or has_membership(node.right)
@@ -38,12 +38,12 @@ def has_membership(node: exp.Expr) -> bool:
 
 
 def filter_by_disjunction(rows: Rows, name: str, node: exp.Expr) -> Plan:
-    """The rows for which a condition of clause ``name`` is true."""
+    """Return the rows for which a condition of clause ``name`` is true."""
     return _RowSplitter(rows, name).true(node, rows.plan, negated=False)
 
 
 class _RowSplitter:
-    """Divides plans with the columns of ``rows``.
+    """Splits plans that have the columns of ``rows``.
 
     A condition is asked several times for the rows of one plan: once for those that it takes, once
     for those that it leaves to the next alternative. Each part is made once, so the plan of n
@@ -53,15 +53,16 @@ class _RowSplitter:
     def __init__(self, rows: Rows, name: str) -> None:
         self._rows = rows
         self._name = name
-        # By the ``id`` of the condition and of the plan, which is kept so that the id stays valid.
+        # Keyed by the ``id`` of the condition and of the plan. The entry keeps the plan alive, so
+        # that its id stays valid.
         self._plans: dict[tuple[int, int, bool, bool], tuple[Plan, Plan]] = {}
 
     def true(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
-        """Those for which the condition, or its negation, is true."""
+        """Return the rows for which the condition, or its negation, is true."""
         return self._memoize(self._build_true, node, plan, negated=negated)
 
     def untrue(self, node: exp.Expr, plan: Plan, *, negated: bool) -> Plan:
-        """The others."""
+        """Return the other rows."""
         return self._memoize(self._build_untrue, node, plan, negated=negated)
 
     def _memoize(
@@ -79,11 +80,11 @@ class _RowSplitter:
                 first, plan, negated=_is_negated(node, negated), complement=False
             )
         negated = _is_negated(node, negated)
-        taken = self.true(first, plan, negated=negated)
+        matching = self.true(first, plan, negated=negated)
         if both:
-            return self.true(second, taken, negated=negated)
+            return self.true(second, matching, negated=negated)
         rest = self.untrue(first, plan, negated=negated)
-        return Union((taken, self.true(second, rest, negated=negated)))
+        return Union((matching, self.true(second, rest, negated=negated)))
 
     def _build_untrue(self, node: exp.Expr, plan: Plan, negated: bool) -> Plan:
         first, second, both = self._split(node, negated)
@@ -95,16 +96,16 @@ class _RowSplitter:
         left = self.untrue(first, plan, negated=negated)
         if not both:
             return self.untrue(second, left, negated=negated)
-        taken = self.true(first, plan, negated=negated)
-        return Union((left, self.untrue(second, taken, negated=negated)))
+        matching = self.true(first, plan, negated=negated)
+        return Union((left, self.untrue(second, matching, negated=negated)))
 
     def _split(self, node: exp.Expr, negated: bool) -> tuple[exp.Expr, exp.Expr | None, bool]:
-        """The two conditions of a connective, and whether both must hold; or a single one."""
+        """Return the two parts of a connective, and whether both must hold; or one condition."""
         negated = _is_negated(node, negated)
         inner = _without_negations(node)
         if not isinstance(inner, exp.And | exp.Or) or not has_membership(inner):
             return inner, None, False
-        self._rows.source.only(inner, "this", "expression")
+        self._rows.source.accept(inner, "this", "expression")
         return inner.left, inner.right, isinstance(inner, exp.And) != negated
 
     def _filter_leaf(self, node: exp.Expr, plan: Plan, *, negated: bool, complement: bool) -> Plan:
@@ -131,7 +132,7 @@ class _RowSplitter:
             raise rows.source.unsupported(
                 node,
                 "a condition on an enclosing query beside EXISTS or IN below OR",
-                "make it a condition of its own, joined to the others by AND",
+                "make it a separate condition, joined to the others by AND",
             )
         if complement:
             condition = call("not", call("is_true", condition))
@@ -145,7 +146,7 @@ def _without_brackets(node: exp.Expr) -> exp.Expr:
 
 
 def _without_negations(node: exp.Expr) -> exp.Expr:
-    """The condition without the brackets and NOTs around it."""
+    """Return the condition without the brackets and NOTs around it."""
     node = _without_brackets(node)
     while isinstance(node, exp.Not):
         node = _without_brackets(node.this)
@@ -153,7 +154,7 @@ def _without_negations(node: exp.Expr) -> exp.Expr:
 
 
 def _is_negated(node: exp.Expr, negated: bool) -> bool:
-    """Whether what `_without_negations` gives is negated."""
+    """Return whether the result of `_without_negations` is negated."""
     node = _without_brackets(node)
     while isinstance(node, exp.Not):
         negated = not negated

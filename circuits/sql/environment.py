@@ -1,8 +1,8 @@
-"""What a query can name: relations, earlier views, and the WITH queries around it.
+"""The names that a query can use: relations, earlier views, and the WITH queries around it.
 
-A WITH query is planned where it is first named and shared from then on, so that two references are
-two edges to one plan. It sees the WITH queries before it, itself if it is recursive, and nothing of
-the query that names it.
+A WITH query is a common table. It is planned at its first reference and shared from then on, so
+that two references are two edges to one plan. It can name the WITH queries before it, and itself if
+it is recursive, but nothing of the query that names it.
 """
 
 from __future__ import annotations
@@ -39,46 +39,48 @@ class RankRange:
     last: int
 
 
-# Wanted ranks by the name of a column that is a row_number(), without case.
+# The ranks that an enclosing query keeps, by the name of a column that is a row_number(), without
+# case.
 RankRanges = Mapping[str, RankRange]
 NO_RANK_RANGES: Final[RankRanges] = {}
 
 
 @dataclass(frozen=True)
 class DerivedTable:
-    """The plan of a query, and why some of its columns (by index) cannot be read."""
+    """The plan of a query, and the reasons why some of its columns (by index) cannot be read."""
 
     plan: Plan
-    refusals: dict[int, str] = field(default_factory=dict)
+    unreadable_columns: dict[int, str] = field(default_factory=dict)
 
     def complete(self, source: SqlSource, node: exp.Expr) -> Plan:
-        """The plan, where all columns are needed."""
-        for refusal in self.refusals.values():
-            raise source.unsupported(node, *refusal.split("; ", 1))
+        """Return the plan; raise an error if a column cannot be read."""
+        for unreadable_reason in self.unreadable_columns.values():
+            raise source.unsupported(node, *unreadable_reason.split("; ", 1))
         return self.plan
 
 
 class QueryPlanner(Protocol):
-    """The part of the module `circuits.sql.query` that plans queries without rows around them.
+    """The part of the module `circuits.sql.query` that plans queries on their own.
 
-    It is handed down in the environment, because queries contain queries: imports stay acyclic.
-    `circuits.sql.rows.QueryReader` is the whole of it.
+    Queries contain queries. The environment hands the planner down, so that imports have no cycle.
+    `circuits.sql.rows.QueryReader` is the complete interface.
     """
 
     def plan_recursive(self, common: CommonTable) -> DerivedTable:
-        """The plan of a WITH query that names itself."""
+        """Return the plan of a WITH query that names itself."""
 
     def plan_query(
         self, environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
     ) -> DerivedTable:
-        """The plan of a query that stands alone."""
+        """Return the plan of a query that is not correlated."""
 
 
 @dataclass(frozen=True)
 class CommonTable:
-    """A WITH query, with what it sees, and its plans so far by the ranks that are wanted.
+    """A WITH query, the names that it can use, and its plans so far.
 
-    One that is ``recursive`` names itself.
+    The key of a plan is the ranks that an enclosing query keeps. A ``recursive`` query names
+    itself.
     """
 
     node: exp.CTE
@@ -89,14 +91,15 @@ class CommonTable:
 
 @dataclass(frozen=True)
 class Environment:
-    """The names that a query can use, and how to plan the queries in it.
+    """The names that a query can use, and the planner of the queries in it.
 
     Args:
         source: The text.
         relations: Relations and earlier views.
-        queries: How queries are planned.
+        queries: The planner of queries.
         common_tables: The WITH queries around, by name without case.
-        hidden: The scope around the query that it could name in SQL but not here.
+        hidden: The scope of an enclosing query whose columns SQL could name, but this package does
+            not support it.
     """
 
     source: SqlSource
@@ -106,19 +109,19 @@ class Environment:
     hidden: Scope | None = None
 
     def without_outer_columns(self, scope: Scope | None) -> Environment:
-        """The environment of a query that has no way to the columns of the scope around it."""
+        """Return the environment of a query that cannot use the columns of the scope around it."""
         return self if scope is None else replace(self, hidden=scope)
 
     def with_common_tables(self, node: exp.Expr, parent: Scope | None = None) -> Environment:
-        """The environment of a query below the scope ``parent``, with its own WITH queries."""
+        """Return the environment of a query below ``parent``, with its own WITH queries."""
         clause = node.args.get("with_")
         if clause is None:
             return self
-        self.source.only(clause, "expressions", "recursive")
+        self.source.accept(clause, "expressions", "recursive")
         inner, own = self, set()
         for common in clause.expressions:
-            self.source.only(common, "this", "alias", "materialized")
-            self.source.only(common.args["alias"], "this", "columns")
+            self.source.accept(common, "this", "alias", "materialized")
+            self.source.accept(common.args["alias"], "this", "columns")
             name = common.alias.casefold()
             if name in own:
                 raise self.source.error(
@@ -138,11 +141,11 @@ class Environment:
         return inner
 
     def find_common_table(self, node: exp.Table) -> CommonTable | None:
-        """The WITH query that a table's name stands for, if it is one."""
+        """Return the WITH query that a table name refers to, if it is one."""
         return None if node.db else self.common_tables.get(node.name.casefold())
 
     def plan_table(self, node: exp.Table, ranks: RankRanges) -> DerivedTable:
-        """The plan of a table by its name.
+        """Return the plan of a table by its name.
 
         Raises:
             SqlError: There is no such table.
@@ -184,14 +187,14 @@ class Environment:
 
 
 def _is_named_in(node: exp.Expr, name: str) -> bool:
-    """Whether a query names a table."""
+    """Return whether a query names a table."""
     return any(table.name.casefold() == name for table in node.find_all(exp.Table))
 
 
 def check_rank_names(
     source: SqlSource, node: exp.Expr, derived: DerivedTable, ranks: RankRanges
 ) -> None:
-    """Refuse a row_number() that is bounded from outside by a name that another column has too."""
+    """Refuse a bounded row_number() whose name another column has, too."""
     for name in ranks:
         if [field.name.casefold() for field in derived.plan.fields].count(name) > 1:
             raise source.error(
@@ -201,7 +204,7 @@ def check_rank_names(
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """The names, each one new whatever the case.
+    """Return the names, each made unique regardless of case.
 
     >>> _unique_names(["a", "A_1", "b", "A", "a"])
     ['a', 'A_1', 'b', 'A_2', 'a_3']
@@ -221,9 +224,9 @@ def _unique_names(names: list[str]) -> list[str]:
 def rename_columns(
     source: SqlSource, derived: DerivedTable, names: list[exp.Identifier]
 ) -> DerivedTable:
-    """The columns under the names of an alias's list; it may be shorter than the columns.
+    """Return the columns under the names of an alias list, which may be shorter than the columns.
 
-    A name that is there before, in any case, gets the first number that makes it new, as in DuckDB:
+    A repeated name, in any case, gets the first number that makes it unique, as in DuckDB:
     ``a, a, a`` are ``a, a_1, a_2``.
     """
     plan = derived.plan
@@ -235,4 +238,4 @@ def rename_columns(
     new = _unique_names([*(name.name for name in names), *own[len(names) :]])
     if new == own:
         return derived
-    return DerivedTable(Map(plan, columns(plan), tuple(new)), derived.refusals)
+    return DerivedTable(Map(plan, columns(plan), tuple(new)), derived.unreadable_columns)

@@ -1,9 +1,9 @@
 """Scalar expressions: syntax trees to `circuits.plan.expressions`.
 
-One reader per kind of node, in a table; a node of another kind is an error, and so is an argument
-of a node that its reader does not name. What a column, an aggregate or a subquery stands for is
-asked of the clause that the expression is in (``Clause``), so the same readers serve WHERE, HAVING,
-the SELECT list and join conditions.
+A table has one reader per kind of node. A node of another kind is an error, and so is an argument
+of a node that its reader does not name. The clause that contains the expression (``Clause``) gives
+the values of columns, aggregates and subqueries, so the same readers serve WHERE, HAVING, the
+SELECT list and join conditions.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from circuits.types import functions
 __all__ = ["NULL", "READERS", "Clause", "check_spark_text", "integer", "is_aggregate", "text"]
 
 NULL: Final = Literal(None, pa.null())
-AGGREGATES: Final = ("mean",)  # those that sqlglot leaves by name
+# Aggregates without a class of their own in sqlglot.
+AGGREGATES: Final = ("mean",)
 INT64: Final = range(-(2**63), 2**63)
 
 
-def _unsupported(construct: str, way_out: str = "") -> Callable[[Clause, exp.Expr], Expression]:
+def _unsupported(construct: str, advice: str = "") -> Callable[[Clause, exp.Expr], Expression]:
     def refuse(clause: Clause, node: exp.Expr) -> Expression:
-        raise clause.source.unsupported(node, f"{construct} in {clause.name}", way_out)
+        raise clause.source.unsupported(node, f"{construct} in {clause.name}", advice)
 
     return refuse
 
@@ -49,15 +50,15 @@ NO_WINDOW: Final = _unsupported("a window function")
 
 @dataclass(frozen=True)
 class Clause:
-    """A place of expressions.
+    """A clause that contains expressions, with functions that give the values of its columns.
 
     Args:
         source: The text, for errors.
-        name: What the place is called in errors, as ``WHERE``.
-        column: The value of a column.
-        aggregate: The value of a call of an aggregate function.
-        scalar: The value of a subquery of one row and column.
-        window: The value of a window function.
+        name: The name of the clause in errors, as ``WHERE``.
+        column: Returns the value of a column.
+        aggregate: Returns the value of a call of an aggregate function.
+        scalar: Returns the value of a subquery of one row and column.
+        window: Returns the value of a window function.
     """
 
     source: SqlSource
@@ -68,11 +69,11 @@ class Clause:
     window: Hook = NO_WINDOW
 
     def read(self, node: exp.Expr) -> Expression:
-        """The expression that a syntax tree stands for.
+        """Return the expression of a syntax tree.
 
         Raises:
             SqlError: A name is unknown, or a function does not take arguments of these types.
-            UnsupportedSqlError: A construct is not understood.
+            UnsupportedSqlError: A construct is not supported.
         """
         reader = READERS.get(type(node))
         if reader is not None:
@@ -80,12 +81,12 @@ class Clause:
         return self.aggregate(self, node) if is_aggregate(node) else self.unknown(node)
 
     def unknown(self, node: exp.Expr) -> NoReturn:
-        """Refuse a node that no reader understands."""
+        """Refuse a node that has no reader."""
         word = str(node.meta.get(WRITTEN, ""))
         raise self.source.unsupported(node, self._describe(node), _known_functions(node), word)
 
     def predicate(self, node: exp.Expr) -> Expression:
-        """A condition: an expression of type bool."""
+        """Return the expression of a condition, which is of type bool."""
         read = self.read(node)
         if pa.types.is_null(read.type):
             return Literal(None, pa.bool_())
@@ -98,15 +99,15 @@ class Clause:
     def call(
         self, node: exp.Expr, name: str, *arguments: Expression, type: pa.DataType | None = None
     ) -> Expression:
-        """A call of a function; what is wrong with it is reported at ``node``."""
+        """Return a call of a function; errors point to ``node``."""
         with self.source.function(node):
             if type is None:
                 return functions.call(name, *arguments)
             return functions.call(name, *arguments, type=type)
 
     def all(self, node: exp.Expr, *names: str) -> tuple[Expression, ...]:
-        """The arguments of a node that are set, in order of ``names``; no other may be."""
-        self.source.only(node, *names)
+        """Return the arguments of a node that are set, in order of ``names``; refuse others."""
+        self.source.accept(node, *names)
         return tuple(self.read(node.args[name]) for name in names if node.args.get(name))
 
     def _describe(self, node: exp.Expr) -> str:
@@ -118,13 +119,13 @@ class Clause:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    """Is the node itself a call of an aggregate function?"""
+    """Return whether the node itself is a call of an aggregate function."""
     named = isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
     return named or isinstance(node, exp.AggFunc | exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
 
 
 def _is_operator(node: exp.Expr) -> bool:
-    """Is it written with signs, though it is a function to sqlglot?"""
+    """Return whether the text has an operator where sqlglot has a function."""
     return isinstance(node, exp.Binary) or type(node) in SYMBOLS
 
 
@@ -140,12 +141,12 @@ def _known_functions(node: exp.Expr) -> str:
 
 
 def integer(value: int) -> Literal:
-    """An integer constant."""
+    """Return an integer constant."""
     return Literal(value, pa.int64())
 
 
 def text(value: str) -> Literal:
-    """A text constant."""
+    """Return a text constant."""
     return Literal(value, pa.string())
 
 
@@ -159,7 +160,7 @@ def _read_column(clause: Clause, node: exp.Column) -> Expression:
 
 
 def _read_literal(clause: Clause, node: exp.Literal) -> Expression:
-    clause.source.only(node, "this", "is_string")
+    clause.source.accept(node, "this", "is_string")
     written = node.this
     if node.is_string:
         return text(written)
@@ -188,7 +189,7 @@ def _parse_number(clause: Clause, node: exp.Expr, written: str) -> Literal:
 
 
 def _read_boolean(clause: Clause, node: exp.Boolean) -> Expression:
-    clause.source.only(node, "this")
+    clause.source.accept(node, "this")
     return Literal(bool(node.this), pa.bool_())
 
 
@@ -197,12 +198,12 @@ def _read_null(clause: Clause, node: exp.Null) -> Expression:
 
 
 def _read_brackets(clause: Clause, node: exp.Paren) -> Expression:
-    clause.source.only(node, "this")
+    clause.source.accept(node, "this")
     return clause.read(node.this)
 
 
 def _read_negation(clause: Clause, node: exp.Neg) -> Expression:
-    clause.source.only(node, "this")
+    clause.source.accept(node, "this")
     if isinstance(node.this, exp.Literal) and not node.this.is_string:
         return _parse_number(clause, node, "-" + node.this.this)
     return clause.call(node, "negate", clause.read(node.this))
@@ -216,21 +217,21 @@ def _read_operator(function: str) -> Reader:
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
-    """True division; "safe" dialects give NULL for a division by zero, as is done here always."""
+    """True division; division by zero gives NULL, in "safe" dialects and in all others."""
     if node.args.get("typed"):
         raise clause.source.unsupported(
             node,
             f"the division of whole numbers in {clause.source.dialect}",
             "write it with dialect='duckdb' or 'spark', where / keeps the fraction",
         )
-    clause.source.only(node, "this", "expression", "safe")
+    clause.source.accept(node, "this", "expression", "safe")
     return clause.call(node, "divide", clause.read(node.left), clause.read(node.right))
 
 
 def _integer_divide(clause: Clause, node: exp.IntDiv) -> Expression:
     value = clause.call(node, "int_divide", *clause.all(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
-        # DuckDB keeps the fraction, others drop it.
+        # DuckDB keeps the fraction; other systems drop it.
         raise clause.source.unsupported(
             node, f"// with a result of type {value.type}", "write a / b, or trunc(a / b)"
         )
@@ -238,11 +239,11 @@ def _integer_divide(clause: Clause, node: exp.IntDiv) -> Expression:
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
-    """CAST, TRY_CAST and ``::``; sqlglot makes a TryCast of Spark's CAST too."""
+    """CAST, TRY_CAST and ``::``; sqlglot parses a CAST of Spark as a TryCast, too."""
     lenient = isinstance(node, exp.TryCast)
     if lenient and clause.source.is_spark:
         lenient = bool(node.args.get("safe"))
-    clause.source.only(node, "this", "to", *(("safe",) if lenient else ()))
+    clause.source.accept(node, "this", "to", *(("safe",) if lenient else ()))
     target = arrow_type(clause.source, node.to)
     value = clause.read(node.this)
     if clause.source.is_spark:
@@ -253,7 +254,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     if clause.source.is_spark and _is_invalid_spark_integer(value, target):
         raise clause.source.error(node, f"{value} is no {target}; correct it, or use TRY_CAST")
     if isinstance(value, Literal) and isinstance(made, Call):
-        # A value that Python does not have stays a call; any other one has failed.
+        # A value without a Python equivalent stays a call; a call that cannot be evaluated is an
+        # error.
         try:
             evaluate(made, (), 1)
         except EvaluationError:
@@ -266,7 +268,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
 def _apply_spark_cast_rules(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
 ) -> Expression:
-    """A value that becomes in a cast what it becomes in Spark: fractions are cut off."""
+    """Return the value to cast, so that the result is that of Spark: fractions are cut off."""
     of = value.type
     fractional = pa.types.is_floating(of) or pa.types.is_decimal(of)
     if pa.types.is_integer(target) and fractional:
@@ -277,7 +279,7 @@ def _apply_spark_cast_rules(
 
 
 def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
-    """Is a literal text cast to an integer that it is not to Spark, as ``'1.5'`` or ``'1e3'``?"""
+    """Return whether Spark refuses to cast a literal text to an integer: ``'1.5'``, ``'1e3'``."""
     written = value.value if isinstance(value, Literal) else None
     if not isinstance(written, str) or not pa.types.is_integer(target):
         return False
@@ -285,7 +287,7 @@ def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
 
 
 def check_spark_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
-    """Refuse a float as text, which Spark writes otherwise: ``1.0E10``, ``NaN``."""
+    """Refuse a float as text, because Spark formats it differently: ``1.0E10``, ``NaN``."""
     if clause.source.is_spark and pa.types.is_floating(value.type):
         raise clause.source.unsupported(
             node, "a float as text in dialect spark", "cast it to a decimal first, or round it"
@@ -293,11 +295,11 @@ def check_spark_text(clause: Clause, node: exp.Expr, value: Expression) -> None:
 
 
 def _read_case(clause: Clause, node: exp.Case) -> Expression:
-    clause.source.only(node, "this", "ifs", "default")
+    clause.source.accept(node, "this", "ifs", "default")
     subject = clause.read(node.this) if node.this else None
     parts: list[Expression] = []
     for branch in node.args["ifs"]:
-        clause.source.only(branch, "this", "true")
+        clause.source.accept(branch, "this", "true")
         if subject is None:
             parts.append(clause.predicate(branch.this))
         else:
@@ -308,7 +310,7 @@ def _read_case(clause: Clause, node: exp.Case) -> Expression:
 
 
 def _read_if(clause: Clause, node: exp.If) -> Expression:
-    clause.source.only(node, "this", "true", "false")
+    clause.source.accept(node, "this", "true", "false")
     otherwise = node.args.get("false")
     return clause.call(
         node,
@@ -331,7 +333,7 @@ def _read_window(clause: Clause, node: exp.Expr) -> Expression:
     return clause.window(clause, node)
 
 
-# The readers of conditions, functions and dates are added by their modules.
+# `predicates`, `scalar_functions` and `dates` add their readers.
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Add: _read_operator("add"),
     exp.Boolean: _read_boolean,

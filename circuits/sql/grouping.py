@@ -1,8 +1,8 @@
 """GROUP BY: keys, aggregates, and expressions over them.
 
 An expression of the SELECT list or HAVING is read over the rows of FROM, with a placeholder column
-for each aggregate. When all are read, the plan is made: Map (keys, then arguments), Aggregate, and
-beside it the scalar subqueries of these clauses. ``rewrite_over_groups`` then rewrites each
+for each aggregate. Then the plan is made: Map (keys, then arguments), Aggregate, and beside it the
+scalar subqueries of these clauses. ``rewrite_over_groups`` then rewrites each
 expression over that plan: from the top of the expression down, a part that equals a key becomes the
 column of the key.
 ``FILTER (WHERE c)`` is ``CASE WHEN c THEN argument END``, since aggregates leave NULL out.
@@ -33,7 +33,7 @@ from circuits.types import functions
 
 __all__ = ["ONE_ROW", "Grouping", "has_aggregate", "is_grouped", "own_nodes"]
 
-# Placeholders for keys, aggregates and scalar subqueries, until the plan is made.
+# Column numbers of placeholders for keys, aggregates and scalar subqueries, until the plan is made.
 KEY: Final = 2 * OUTER
 CALL: Final = 3 * OUTER
 VALUE: Final = 4 * OUTER
@@ -49,7 +49,7 @@ AGGREGATES: Final[dict[type[exp.Expr], AggregateFunction]] = {
 
 
 def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The nodes of a tree without those of queries and window functions in it."""
+    """Yield the nodes of a tree without those of queries and window functions in it."""
 
     def is_foreign(part: exp.Expr) -> bool:
         return isinstance(part, exp.Query | exp.Window)
@@ -58,12 +58,12 @@ def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def has_aggregate(node: exp.Expr) -> bool:
-    """Is an aggregate of this query called in an expression?"""
+    """Return whether an expression calls an aggregate of this query."""
     return any(map(is_aggregate, own_nodes(node)))
 
 
 def is_grouped(select: exp.Select) -> bool:
-    """Does a SELECT aggregate its rows?"""
+    """Return whether a SELECT aggregates its rows."""
     if select.args.get("group") or select.args.get("having"):
         return True
     parts = [*select.expressions, select.args.get("order"), select.args.get("qualify")]
@@ -71,7 +71,7 @@ def is_grouped(select: exp.Select) -> bool:
 
 
 class Grouping:
-    """The groups of some rows, while the expressions over them are being read."""
+    """The groups of some rows, while the expressions over them are read."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -81,7 +81,7 @@ class Grouping:
         self._values: list[tuple[Plan, Expression]] = []
 
     def clause(self, name: str) -> Clause:
-        """The place of expressions over the groups, read with placeholders."""
+        """Return the clause of expressions over the groups, which are read with placeholders."""
         return Clause(
             self.source,
             name,
@@ -91,13 +91,13 @@ class Grouping:
         )
 
     def key(self, expression: Expression) -> Column:
-        """The placeholder of a key, added if it is new."""
+        """Return the placeholder of a key; add the key if it is new."""
         if expression not in self.keys:
             self.keys.append(expression)
         return Column(KEY + self.keys.index(expression), expression.type)
 
     def plan(self) -> Plan:
-        """The groups: keys, then aggregates, then values of scalar subqueries."""
+        """Return the plan of the groups: keys, aggregates, values of scalar subqueries."""
         arguments = list(dict.fromkeys(c[1] for c in self._calls if c[1] is not None))
         fields = self.rows.plan.fields
         names = [
@@ -120,12 +120,12 @@ class Grouping:
         return CrossJoin((groups, *(plan for plan, _ in self._values))) if self._values else groups
 
     def is_count(self, index: int) -> bool:
-        """Is a column of the plan a count, which is 0 over no rows?"""
+        """Return whether a column of the plan is a count, which is 0 over no rows."""
         number = index - len(self.keys)
         return 0 <= number < len(self._calls) and self._calls[number][0] == "count"
 
     def rewrite_over_groups(self, node: exp.Expr, expression: Expression) -> Expression:
-        """An expression over the plan.
+        """Return the expression over the plan of the groups.
 
         Raises:
             SqlError: It reads a column that is no key, outside of an aggregate.
@@ -165,8 +165,8 @@ class Grouping:
         source, condition = self.source, None
         inner = self.rows.clause("an aggregate")
         if isinstance(node, exp.Filter):
-            source.only(node, "this", "expression")
-            source.only(node.expression, "this")
+            source.accept(node, "this", "expression")
+            source.accept(node.expression, "this")
             condition = inner.predicate(node.expression.this)
             node = node.this
         argument, distinct = self._read_argument(inner, node)
@@ -187,20 +187,20 @@ class Grouping:
         return Column(CALL + self._calls.index(call), type_)
 
     def _read_argument(self, clause: Clause, node: exp.Expr) -> tuple[Expression | None, bool]:
-        """The argument of an aggregate (None: count of rows), and is it DISTINCT?"""
+        """Return the argument of an aggregate (None: count of rows), and whether it is DISTINCT."""
         source = self.source
         if isinstance(node, exp.Anonymous) and is_aggregate(node):
-            source.only(node, "this", "expressions")
+            source.accept(node, "this", "expressions")
             argument = node.expressions[0] if len(node.expressions) == 1 else None
             if argument is None:
                 raise source.error(node, f"{node.name}() takes one argument")
         elif type(node) in AGGREGATES:
-            source.only(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
+            source.accept(node, "this", *(["big_int"] if isinstance(node, exp.Count) else []))
             argument = node.this
         else:
             known = "there are: count, sum, avg, min, max, each with FILTER (WHERE ...)"
             if isinstance(node, exp.IgnoreNulls | exp.RespectNulls):
-                # DuckDB's any_value() is one of these, too.
+                # sqlglot parses the any_value() of DuckDB as one of these, too.
                 known_inside = isinstance(node.this, tuple(AGGREGATES))
                 if known_inside:
                     raise source.unsupported(node, "IGNORE NULLS", "they are left out anyway")
@@ -214,11 +214,11 @@ class Grouping:
                     f"{source.written_name(node)}() needs a column; only count() can do without",
                 )
             if argument is not None:
-                source.only(argument)
+                source.accept(argument)
             return None, False
         if not isinstance(argument, exp.Distinct):
             return clause.read(argument), False
-        source.only(argument, "expressions")
+        source.accept(argument, "expressions")
         if len(argument.expressions) != 1 or isinstance(argument.expressions[0], exp.Star):
             raise source.unsupported(
                 node, "DISTINCT of several columns", "count the rows of a SELECT DISTINCT in FROM"
@@ -226,7 +226,7 @@ class Grouping:
         return clause.read(argument.expressions[0]), True
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
-        """A subquery of one value for all groups; it stands beside them."""
+        """Join a subquery of one value for all groups beside them."""
         apart = self.rows.environment.without_outer_columns(self.rows.scope)
         alone = Rows(apart, ONE_ROW)
         value = alone.join_scalar_subquery(clause, node)

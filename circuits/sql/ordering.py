@@ -1,8 +1,8 @@
 """ORDER BY and LIMIT as a TopK.
 
-A view has no order, so ORDER BY alone is read (its names must exist) and dropped. LIMIT without
-ORDER BY takes the first rows in the order of all columns, which is one right answer of many. NULLs
-stand where the dialect puts them; DuckDB last, whichever the direction.
+A view has no order, so ORDER BY alone is checked (its names must exist) and dropped. LIMIT without
+ORDER BY takes the first rows in the order of all columns, which is one of several correct answers.
+NULLs are ordered as in the dialect; in DuckDB they are last in both directions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SortKey:
 
 @dataclass(frozen=True)
 class Limit:
-    """How many rows (None: all) after how many others."""
+    """The number of rows to return (None: all) and the number to skip before."""
 
     limit: int | None
     offset: int
@@ -39,11 +39,11 @@ class Limit:
 def read_order(
     source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
 ) -> tuple[SortKey, ...]:
-    """The expressions of an ORDER BY."""
-    source.only(node, "expressions")
+    """Return the sort keys of an ORDER BY."""
+    source.accept(node, "expressions")
     order = []
     for key in node.expressions:
-        source.only(key, "this", "desc", "nulls_first")
+        source.accept(key, "this", "desc", "nulls_first")
         if isinstance(key.this, exp.Var):
             raise source.unsupported(
                 key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
@@ -55,7 +55,7 @@ def read_order(
 
 
 def order_columns(order: Sequence[SortKey], among: Sequence[Expression]) -> tuple[Order, ...]:
-    """The order by columns with these expressions; a second key on a column says nothing."""
+    """Return the order by these expressions; a second key on a column has no effect."""
     found: dict[int, Order] = {}
     for key in order:
         column = among.index(key.expression)
@@ -64,7 +64,7 @@ def order_columns(order: Sequence[SortKey], among: Sequence[Expression]) -> tupl
 
 
 def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
-    """LIMIT and OFFSET of a query, None if it has neither."""
+    """Return LIMIT and OFFSET of a query, None if it has neither."""
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
@@ -73,7 +73,7 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
             continue
         if not isinstance(part, exp.Limit | exp.Offset):
             raise source.unsupported(part, name, "use LIMIT", word=name)
-        source.only(part, "expression")
+        source.accept(part, "expression")
     return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
 
 

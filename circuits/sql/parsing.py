@@ -1,4 +1,4 @@
-"""sqlglot's parser of a dialect, with what its trees lose: the words of the text.
+"""sqlglot's parser of a dialect, extended so that its trees keep the words of the text.
 
 ======================== ========================================================================
 the name of a function   ``meta["written"]``: ``string_agg``, where the tree has a GroupConcat
@@ -7,8 +7,8 @@ a comma in FROM          ``meta["comma"]`` of a join; the tree has the same for 
 ``DATE 'x'::VARCHAR``    the cast of a date, as in all dialects; the tree has a date of a cast
 ======================== ========================================================================
 
-The hooks are methods that all parsers of sqlglot 30 have; `tests/circuits/sql/test_sql_errors.py`
-fails if one is no longer called.
+The hooks override methods that all parsers of sqlglot 30 have.
+`tests/circuits/sql/test_sql_errors.py` fails if sqlglot no longer calls one of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.Withi
 
 
 def parse_statements(tokens: list[Token], text: str, dialect: str) -> list[exp.Expr | None]:
-    """The syntax trees of the statements of a text.
+    """Return the syntax trees of the statements of a text.
 
     Raises:
         sqlglot.errors.SqlglotError: The text is not SQL.
@@ -47,7 +47,7 @@ def _parser(dialect: type[Dialect]) -> Any:
 
 
 class _Words:
-    """The methods that are added to sqlglot's parser."""
+    """Methods to add to a parser of sqlglot."""
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         token = self._curr
@@ -75,7 +75,7 @@ class _Words:
 
 
 def _typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.Expr:
-    """``DATE 'x'`` and what is done to it: sqlglot has read ``'x'::VARCHAR`` after DATE."""
+    """Parse ``DATE 'x'::VARCHAR`` as a cast of a date; sqlglot parses a date of a cast."""
     literal = value
     while not isinstance(literal, exp.Literal):
         literal = literal.this

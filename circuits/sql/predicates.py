@@ -1,7 +1,7 @@
 """Conditions: comparisons, connectives, IS, IN, BETWEEN, LIKE.
 
-Membership in a subquery is not read here: it is a join of a kind (`circuits.sql.subqueries`), so it
-is understood as a condition below AND, OR and NOT (`circuits.sql.disjunctions`), not as a value.
+Membership in a subquery is a semijoin (`circuits.sql.subqueries`), not a value. It is supported as
+a condition below AND, OR and NOT (`circuits.sql.disjunctions`) and refused here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__: list[str] = []
 
 def _comparison_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
-        clause.source.only(node, "this", "expression")
+        clause.source.accept(node, "this", "expression")
         for side in (node.left, node.right):
             if isinstance(side, exp.Tuple):
                 raise clause.source.unsupported(
@@ -35,7 +35,7 @@ def _connective_reader(function: str) -> Reader:
         parts: list[exp.Expr] = []
         rest: exp.Expr = node
         while isinstance(rest, type(node)):
-            clause.source.only(rest, "this", "expression")
+            clause.source.accept(rest, "this", "expression")
             parts.append(rest.right)
             rest = rest.left
         read = [clause.predicate(part) for part in [rest, *reversed(parts)]]
@@ -45,7 +45,7 @@ def _connective_reader(function: str) -> Reader:
 
 
 def _read_not(clause: Clause, node: exp.Not) -> Expression:
-    clause.source.only(node, "this")
+    clause.source.accept(node, "this")
     return clause.call(node, "not", clause.predicate(node.this))
 
 
@@ -55,7 +55,7 @@ def _read_is_distinct(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
 
 
 def _read_is(clause: Clause, node: exp.Is) -> Expression:
-    clause.source.only(node, "this", "expression")
+    clause.source.accept(node, "this", "expression")
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
     if isinstance(node.expression, exp.Boolean):
@@ -76,7 +76,7 @@ def _read_between(clause: Clause, node: exp.Between) -> Expression:
 def _read_in(clause: Clause, node: exp.In) -> Expression:
     if node.args.get("query"):
         raise _misplaced_error(clause, node, "IN (subquery)")
-    clause.source.only(node, "this", "expressions")
+    clause.source.accept(node, "this", "expressions")
     if isinstance(node.this, exp.Tuple):
         raise clause.source.unsupported(
             node, "IN of rows with a list", "join VALUES, or compare column by column"
@@ -106,7 +106,7 @@ def _misplaced_error(clause: Clause, node: exp.Expr, construct: str, word: str =
 
 def _like_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr, escape: tuple[Expression, ...] = ()) -> Expression:
-        clause.source.only(node, "this", "expression", "negate")
+        clause.source.accept(node, "this", "expression", "negate")
         value, pattern = clause.read(node.this), clause.read(node.args["expression"])
         matches = clause.call(node, function, value, pattern, *escape)
         return clause.call(node, "not", matches) if node.args.get("negate") else matches
@@ -115,11 +115,11 @@ def _like_reader(function: str) -> Reader:
 
 
 def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
-    clause.source.only(node, "this", "expression")
+    clause.source.accept(node, "this", "expression")
     functions = {exp.Like: "like", exp.ILike: "ilike"}
     like, negated = node.this, isinstance(node.this, exp.Not)
     if negated:
-        clause.source.only(like, "this")
+        clause.source.accept(like, "this")
         like = like.this
     if type(like) not in functions or like.args.get("negate"):
         raise clause.source.unsupported(node, f"ESCAPE after {like.key.upper()}")

@@ -1,7 +1,7 @@
 """Queries of any kind: SELECT, set operations, VALUES, and these in brackets.
 
-This is the module that `circuits.sql.environment.Queries` describes; the readers of FROM and of
-subqueries reach it through their environment, so that imports go one way.
+This module implements `circuits.sql.rows.QueryReader`. The readers of FROM and of subqueries get it
+from their environment, so that imports go one way.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = [
 def plan_query(
     environment: Environment, node: exp.Expr, ranks: RankRanges = NO_RANK_RANGES
 ) -> DerivedTable:
-    """The plan of a query that stands alone.
+    """Return the plan of a query that is not correlated.
 
     Args:
-        environment: What it can name.
+        environment: The names that it can use.
         node: Its syntax tree.
-        ranks: Bounds of its columns that are a row_number(), from the query around it.
+        ranks: The ranks that the enclosing query keeps of columns that are a row_number().
     """
     source = environment.source
     if isinstance(node, exp.Select):
         return finish_selection(read_selection(environment, node, None, ranks))
     if isinstance(node, exp.Subquery):
-        source.only(node, "this", "with_", "order", "limit", "offset")
+        source.accept(node, "this", "with_", "order", "limit", "offset")
         environment = environment.with_common_tables(node)
         derived = plan_query(environment, node.this, ranks)
         if not any(node.args.get(name) for name in ("order", "limit", "offset")):
@@ -48,7 +48,7 @@ def plan_query(
     if isinstance(node, exp.SetOperation):
         return DerivedTable(plan_set_operation(environment, node))
     if isinstance(node, exp.Values):
-        source.only(node, "expressions")
+        source.accept(node, "expressions")
         return DerivedTable(read_values(environment, node))
     construct = source.construct(node)
     raise source.unsupported(node, f"{construct} as a query", "there is SELECT", node.key)

@@ -1,17 +1,19 @@
-"""WITH RECURSIVE: a query that begins somewhere and goes on from what it has found.
+"""WITH RECURSIVE: a base query and steps that extend its rows, up to the fixpoint.
 
 ::
 
-    r AS (start UNION [ALL] next(r))    =  Fixpoint r = cut(start + next(Recur r))
-                                           UNION: each row once; UNION ALL: as often as it comes
+    r AS (base UNION [ALL] step(r))    =  Fixpoint r = distinct(base + step(r))
+                                          UNION: each row once; UNION ALL: with its multiplicity
 
-SQL says: ``next`` is asked of the rows of the round before only, until it gives no (new) ones. That
-is the least fixpoint, maintained here, where ``next`` treats each row of ``r`` for itself: it names
-``r`` once, and joins, filters and computes. What looks at rows of ``r`` together (an aggregate, a
-second reference, EXCEPT, NOT EXISTS, the optional side of an outer join) would mean the last round
-in SQL and all of them here, or would not end, so it is refused.
+In SQL, each iteration applies ``step`` to the rows of the previous iteration only, until it returns
+no (new) rows. The result equals the least fixpoint, which is maintained here, if ``step`` is linear
+in ``r``: it names ``r`` once, and joins, filters and computes. An operator that combines rows of
+``r`` (an aggregate, a second reference, EXCEPT, NOT EXISTS, the optional side of an outer join)
+would read the last iteration in SQL and all iterations here, or would not terminate, so it is
+refused.
 
-The types of the columns are common to both sides and found by going round until they stay.
+The types of the columns are common to both sides. They are found by iteration until they are
+stable.
 """
 
 from __future__ import annotations
@@ -54,10 +56,10 @@ DESCRIPTIONS: Final = {
 
 
 def plan_recursive(common: CommonTable) -> DerivedTable:
-    """The plan of a WITH query that names itself.
+    """Return the plan of a WITH query that names itself.
 
     Raises:
-        SqlError: It is no union, or does more with its own rows than to go on from each.
+        SqlError: It is no union, or it is not linear in its own rows.
     """
     environment, node = common.environment, common.node
     source, name = environment.source, node.alias
@@ -85,30 +87,29 @@ def plan_recursive(common: CommonTable) -> DerivedTable:
             return DerivedTable(Fixpoint((name,), (body,), (mode,)))
         fields = after
     raise source.error(
-        node, f"the types of the columns of {name!r} grow with every round; cast them to one type"
+        node,
+        f"the types of the columns of {name!r} grow with every iteration; cast them to one type",
     )
 
 
 def _split_union(
     source: SqlSource, node: exp.CTE, name: str
 ) -> tuple[exp.Expr, list[exp.Expr], bool]:
-    """What begins, what goes on, and whether rows are kept once."""
+    """Return the base query, the steps, and whether rows are distinct."""
     query = node.this
-    way_out = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
+    advice = f"write {node.alias} AS (SELECT ... UNION [ALL] SELECT ... FROM {node.alias} ...)"
     if not isinstance(query, exp.Union):
-        raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", way_out)
+        raise source.unsupported(node, f"the recursive {node.alias!r} without a UNION", advice)
     distinct = bool(query.args.get("distinct"))
     steps: list[exp.Expr] = []
     while _is_named_in(query, name):
         if not isinstance(query, exp.Union) or bool(query.args.get("distinct")) != distinct:
             raise source.unsupported(
-                query, f"the recursive {node.alias!r} without a query that begins", way_out
+                query, f"the recursive {node.alias!r} without a base query", advice
             )
-        source.only(query, "this", "expression", "distinct")
+        source.accept(query, "this", "expression", "distinct")
         if not _is_named_in(query.expression, name):
-            raise source.unsupported(
-                query.expression, "a query that begins after one that goes on", way_out
-            )
+            raise source.unsupported(query.expression, "a base query after a recursive one", advice)
         steps.insert(0, query.expression)
         query = query.this
     return query, steps, distinct
@@ -121,7 +122,7 @@ def _is_named_in(node: exp.Expr, name: str) -> bool:
 def _check_linear(
     source: SqlSource, plan: Plan, node: exp.Expr, name: str, mode: DistinctMode
 ) -> None:
-    """Refuse a query that does more with rows of the recursion than to go on from each."""
+    """Refuse a step that is not linear in the rows of the recursion."""
     at = next(t for t in node.find_all(exp.Table) if t.name.casefold() == name.casefold())
     found = _ReferenceCounter(name, mode)
     count = found.count(plan)
@@ -129,18 +130,18 @@ def _check_linear(
         raise source.unsupported(
             at,
             f"{DESCRIPTIONS.get(found.forbidden_by, found.forbidden_by)} the recursive {name!r}",
-            "only each of its rows may lead on; do it outside of the recursion",
+            "a recursion may only join, filter and compute with its rows; do it outside of it",
         )
     if count > 1:
         raise source.unsupported(
             at,
-            f"the recursive {name!r} {count} times in a query that goes on",
-            "SQL would join the last round with itself; name it once, or use Datalog",
+            f"the recursive {name!r} {count} times in a recursive query",
+            "SQL would join the last iteration with itself; name it once, or use Datalog",
         )
 
 
 class _ReferenceCounter:
-    """How a plan reads the rows of a recursion; each node is looked at once."""
+    """Counts the references of a plan to a recursion; visits each node once."""
 
     def __init__(self, name: str, mode: DistinctMode) -> None:
         self.forbidden_by: str | None = None
@@ -149,7 +150,7 @@ class _ReferenceCounter:
         self._known: dict[int, int] = {}
 
     def count(self, plan: Plan) -> int:
-        """How many references there are; sets ``forbidden_by`` if something stands between."""
+        """Return the number of references; set ``forbidden_by`` to a node that is not linear."""
         if id(plan) not in self._known:
             self._known[id(plan)] = self._count_node(plan)
         return self._known[id(plan)]

@@ -1,10 +1,10 @@
 """Top-k per group: ``row_number() OVER (PARTITION BY p ORDER BY o)``, bounded by a constant.
 
-Written with QUALIFY, or in a query in FROM (or WITH) whose number the enclosing WHERE bounds. Both
-are a TopK. The number itself is not maintained: it can be selected only where it is one constant
-(``= k``, ``<= 1``), and is refused elsewhere.
+The bound is in QUALIFY, or in the WHERE around a query in FROM (or WITH). Both forms are a TopK.
+The number itself is not maintained: it can be selected only if it is one constant (``= k``, ``<=
+1``), and is refused otherwise.
 
-Below an outer, semi or anti join a bound in WHERE says something else, and is not taken.
+Below an outer, semi or anti join a bound in WHERE has another meaning, and is not used.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 
 
 def is_rank(node: exp.Expr) -> bool:
-    """Is it a call of row_number()?"""
+    """Return whether a node is a call of row_number()."""
     return isinstance(node, exp.Window) and isinstance(node.this, exp.RowNumber)
 
 
 def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
-    """The rank that a window function with these bounds is.
+    """Return the rank of a window function with these bounds.
 
     Raises:
         UnsupportedSqlError: It is another function than row_number(), or has a frame.
@@ -49,15 +49,15 @@ def read_rank(clause: Clause, node: exp.Expr, bounds: RankRange) -> Rank:
     source = clause.source
     if not is_rank(node):
         raise source.unsupported(node, "this window function", "there is row_number()")
-    source.only(node, "this", "partition_by", "order", "over")
-    source.only(node.this)
+    source.accept(node, "this", "partition_by", "order", "over")
+    source.accept(node.this)
     keys = tuple(clause.read(key) for key in node.args.get("partition_by") or ())
     order = node.args.get("order")
     return Rank(keys, read_order(source, order, clause.read) if order else (), bounds)
 
 
 def read_bound(node: exp.Expr) -> tuple[exp.Expr, RankRange] | None:
-    """What a condition bounds by integers, and the bounds of a rank that it means."""
+    """Return the expression that a condition bounds by integers, and the range of ranks."""
     if isinstance(node, exp.Between):
         low, high = _integer_value(node.args["low"]), _integer_value(node.args["high"])
         if low is None or high is None or node.args.get("symmetric"):
@@ -81,7 +81,10 @@ def read_bound(node: exp.Expr) -> tuple[exp.Expr, RankRange] | None:
 def find_bounded_ranks(
     environment: Environment, node: exp.Select
 ) -> tuple[dict[int, RankRanges], dict[int, exp.Column]]:
-    """Ranks that WHERE bounds of tables in FROM; by their ``id`` the conditions that say so."""
+    """Return the ranks that WHERE keeps of the tables in FROM, and the conditions that bound them.
+
+    Both are keyed by the ``id`` of a node: of the table, and of the condition.
+    """
     where, joins = node.args.get("where"), node.args.get("joins") or []
     changed = any(join.args.get("side") or join.kind in ("SEMI", "ANTI") for join in joins)
     clause = node.args.get("from_")
@@ -95,7 +98,7 @@ def find_bounded_ranks(
         value, bounds = read_bound(part) or (None, None)
         if not isinstance(value, exp.Column) or bounds is None:
             continue
-        environment.source.only(value, "this", "table")
+        environment.source.accept(value, "this", "table")
         name = value.name.casefold()
         named = value.table.casefold()
         matches = [
@@ -106,12 +109,12 @@ def find_bounded_ranks(
         if len(matches) == 1 and name not in ranks.setdefault(id(matches[0]), {}):
             ranks[id(matches[0])][name] = bounds
             done[id(part)] = value
-            environment.source.only(part, "this", "expression", "low", "high")
+            environment.source.accept(part, "this", "expression", "low", "high")
     return dict(ranks), done
 
 
 def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
-    """The names of the columns of a query in FROM that are a row_number()."""
+    """Yield the names of the columns of a query in FROM that are a row_number()."""
     alias = table.args.get("alias")
     if alias is not None and alias.args.get("columns"):
         return
@@ -130,7 +133,7 @@ def _rank_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
 
 
 def _is_followed(query: exp.Expr) -> bool:
-    """Does something follow the list, which would see other rows if they were bounded before?"""
+    """Return whether a clause after the list would read other rows if the bound came first."""
     return any(query.args.get(name) for name in ("distinct", "qualify", "limit", "offset"))
 
 

@@ -1,4 +1,4 @@
-"""Rows: a plan that grows while a SELECT is read, and the names of its columns.
+"""Rows: the plan of a SELECT while it is read, and the names of its columns.
 
 FROM makes the first plan. Conditions wrap it (`circuits.sql.conditions`). A scalar subquery is
 joined, so that its value is one more column on the right. Expressions that have been read stay
@@ -28,30 +28,30 @@ __all__ = ["QueryReader", "Rows", "add_alias", "conjuncts_of", "factor_out_commo
 
 
 class QueryReader(QueryPlanner, Protocol):
-    """The module `circuits.sql.query`: reads the subqueries of the query that some rows are of."""
+    """The interface of the module `circuits.sql.query`, which reads subqueries."""
 
     def read_rows(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
     ) -> Rows:
-        """FROM and WHERE of a SELECT that may name the columns of the scope around it."""
+        """Read FROM and WHERE of a SELECT that may name the columns of the scope around it."""
 
     def read_selection(
         self, environment: Environment, node: exp.Select, parent: Scope | None = None
     ) -> Selection:
-        """All of such a SELECT up to its list."""
+        """Read such a SELECT up to its list."""
 
     def finish_selection(self, selection: Selection) -> DerivedTable:
-        """Everything after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+        """Apply the clauses after the list: QUALIFY, DISTINCT, ORDER BY and LIMIT."""
 
     def join_scalar(self, rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
-        """The rows with a scalar subquery beside them, and its value there."""
+        """Return the rows with a scalar subquery beside them, and its value there."""
 
 
 class Rows:
-    """The rows of a FROM clause and what has been done to them.
+    """The rows of a FROM clause after the conditions that have been applied so far.
 
     Args:
-        environment: What subqueries can name.
+        environment: The names that subqueries can use.
         plan: The rows so far.
         slots: The names of their columns.
         parent: The scope around, if this is a subquery.
@@ -71,7 +71,7 @@ class Rows:
         self.parent = parent
         self.correlated: list[tuple[exp.Expr, Expression]] = []
         self.aliases: Mapping[str, exp.Expr | None] = {}
-        self._being_read: set[int] = set()  # aliases that are being read: none is made of itself
+        self._being_read: set[int] = set()  # ids of aliases in progress, against self-reference
 
     @property
     def queries(self) -> QueryReader:
@@ -87,11 +87,11 @@ class Rows:
         return len(self.plan.fields)
 
     def clause(self, name: str) -> Clause:
-        """The place of expressions over these rows; subqueries in it are joined to them."""
+        """Return a clause of expressions over these rows; its subqueries are joined to them."""
         return Clause(self.source, name, self.column, scalar=self.join_scalar_subquery)
 
     def column(self, clause: Clause, node: exp.Column) -> Expression:
-        """A column of FROM, or an expression of the SELECT list by its alias, or from outside."""
+        """Return a column of FROM, an expression of the list by its alias, or an outer column."""
         here = Scope(self.source, self.slots).find(node)
         if here is not None:
             return here
@@ -110,7 +110,7 @@ class Rows:
             self._being_read.remove(id(alias))
 
     def filter_by(self, node: exp.Expr, condition: Expression) -> None:
-        """Keep the rows for which a condition that has been read is true."""
+        """Keep the rows for which a condition is true."""
         for part in conjuncts([factor_out_common(condition)]):
             if is_correlated(part):
                 self.correlated.append((node, part))
@@ -118,7 +118,7 @@ class Rows:
                 self.plan = Filter(self.plan, part)
 
     def append_columns_of(self, right: Rows) -> None:
-        """Take over the names of rows that stand to the right of these in a new plan."""
+        """Add the names of rows that are to the right of these rows in a new plan."""
         width = self.width
 
         def shift(expression: Expression) -> Expression:
@@ -130,20 +130,20 @@ class Rows:
         ]
 
     def join_scalar_subquery(self, clause: Clause, node: exp.Expr) -> Expression:
-        """The value of a scalar subquery, which is joined to the rows."""
+        """Join a scalar subquery to the rows and return its value."""
         self.plan, join_scalar_subquery = self.queries.join_scalar(self, node)
         return join_scalar_subquery
 
 
 def add_alias(aliases: dict[str, exp.Expr | None], item: exp.Alias) -> None:
-    """Note what an alias of the SELECT list stands for; None if that is several expressions."""
+    """Record the expression of an alias of the SELECT list; None if it has several."""
     name = item.alias.casefold()
     known = aliases.get(name, item.this)
     aliases[name] = item.this if known == item.this else None
 
 
 def _shift_own_columns(expression: Expression, width: int) -> Expression:
-    """The expression with its own columns shifted, those of the enclosing query as they are."""
+    """Shift the columns of the query itself, but not those of the enclosing query."""
 
     def shift(column: Column) -> Column:
         return column if is_outer(column.index) else Column(column.index + width, column.type)
@@ -152,7 +152,7 @@ def _shift_own_columns(expression: Expression, width: int) -> Expression:
 
 
 def conjuncts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of a conjunction in the text."""
+    """Yield the parts of a conjunction in the text."""
     todo = [condition]
     while todo:
         part = todo.pop()
@@ -165,7 +165,7 @@ def conjuncts_of(condition: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def factor_out_common(condition: Expression) -> Expression:
-    """What all branches of an OR have in common, taken out of it.
+    """Factor the conditions that all branches of an OR have in common out of it.
 
     ``(a and b) or (a and c)`` is ``a and (b or c)``, so that a join condition that is repeated in
     each branch is one condition of a join. Equal also in three-valued logic.

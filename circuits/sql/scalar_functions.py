@@ -1,9 +1,8 @@
-"""Scalar functions: which function of `circuits.types.functions` a call in SQL is, argument by
-argument.
+"""Scalar functions: a call in SQL becomes a function of `circuits.types.functions`.
 
-sqlglot gives well-known functions a class of their own, whatever they are called in the text, and
-all others by name. Both are tables here; the few that need more than their arguments in another
-order have a reader.
+sqlglot has a class for each well-known function, whatever its name in the text, and represents all
+other functions by name. Both are tables here. A function that needs more than a reordering of its
+arguments has a reader.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from circuits.sql.expressions import (
 
 __all__ = ["FUNCTION_ARGUMENTS", "READERS_BY_NAME"]
 
-# The function, and the arguments of the node in the order that it takes them.
+# The function, and the arguments of the node in the order of its parameters.
 FUNCTION_ARGUMENTS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Abs: ("abs", "this"),
     exp.Ceil: ("ceil", "this"),
@@ -54,7 +53,7 @@ FUNCTION_ARGUMENTS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Trunc: ("trunc", "this"),
     exp.Upper: ("upper", "this"),
 }
-# The readers of the functions that sqlglot leaves by name.
+# The readers of the functions that sqlglot represents by name.
 READERS_BY_NAME: Final[dict[str, Reader]] = {}
 
 
@@ -67,8 +66,8 @@ def _function_reader(function: str, *names: str) -> Reader:
 
 def _variadic_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Func) -> Expression:
-        # What sqlglot says of NULLs is what DuckDB does with them.
-        clause.source.only(node, "this", "expressions", "ignore_nulls")
+        # ``ignore_nulls`` is set as DuckDB treats NULLs, so it needs no check.
+        clause.source.accept(node, "this", "expressions", "ignore_nulls")
         parts = [node.this, *node.expressions]
         return clause.call(node, function, *(clause.read(part) for part in parts))
 
@@ -76,8 +75,8 @@ def _variadic_reader(function: str) -> Reader:
 
 
 def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
-    """The function ``concat`` leaves NULLs out; ``||`` does not."""
-    clause.source.only(node, "expressions", "safe", "coalesce")
+    """Read ``concat`` and ``||``; the function skips NULLs, the operator does not."""
+    clause.source.accept(node, "expressions", "safe", "coalesce")
     parts = []
     for part in node.expressions:
         value = _read_as_text(clause, part)
@@ -88,7 +87,7 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
-    clause.source.only(node, "this", "expression", "safe")
+    clause.source.accept(node, "this", "expression", "safe")
     return clause.call(
         node, "concat", _read_as_text(clause, node.left), _read_as_text(clause, node.right)
     )
@@ -104,14 +103,14 @@ def _read_as_text(clause: Clause, node: exp.Expr) -> Expression:
 
 def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
     names = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
-    clause.source.only(node, "this", "expression", "position")
+    clause.source.accept(node, "this", "expression", "position")
     function = names[(node.args.get("position") or "").upper()]
     parts = [part for part in (node.this, node.args.get("expression")) if part is not None]
     return clause.call(node, function, *(clause.read(part) for part in parts))
 
 
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
-    """A part of a text; in Spark it may start at 0, which is the first character too."""
+    """Read SUBSTRING; in Spark, position 0 is the first character, too."""
     value, start, *length = clause.all(node, "this", "start", "length")
     if isinstance(start, Literal):
         start = integer(1) if clause.source.is_spark and start.value == 0 else start
@@ -122,7 +121,7 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
 
 
 def _read_pad(clause: Clause, node: exp.Pad) -> Expression:
-    clause.source.only(node, "this", "expression", "fill_pattern", "is_left")
+    clause.source.accept(node, "this", "expression", "fill_pattern", "is_left")
     function = "lpad" if node.args.get("is_left") else "rpad"
     padding = node.args.get("fill_pattern")  # Spark and PostgreSQL pad with blanks without it
     parts = (
@@ -132,8 +131,8 @@ def _read_pad(clause: Clause, node: exp.Pad) -> Expression:
 
 
 def _read_log(clause: Clause, node: exp.Log) -> Expression:
-    """``log(x)`` is to the base of ten, as in DuckDB."""
-    clause.source.only(node, "this", "expression")
+    """Read LOG; ``log(x)`` has base ten, as in DuckDB."""
+    clause.source.accept(node, "this", "expression")
     base, argument = node.this, node.args.get("expression")
     if argument is None:
         return clause.call(node, "log10", clause.read(base))
@@ -154,7 +153,7 @@ def _binary_reader(function: str) -> Reader:
 
 
 def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
-    clause.source.only(node, "this", "expressions")
+    clause.source.accept(node, "this", "expressions")
     if is_aggregate(node):
         return clause.aggregate(clause, node)
     reader = READERS_BY_NAME.get(node.name.lower())
@@ -162,7 +161,7 @@ def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _read_coalesce(clause: Clause, node: exp.Coalesce) -> Expression:
-    clause.source.only(node, "this", "expressions", "is_nvl", "is_null")
+    clause.source.accept(node, "this", "expressions", "is_nvl", "is_null")
     parts = [clause.read(part) for part in (node.this, *node.expressions)]
     if all(part == NULL for part in parts):
         return NULL

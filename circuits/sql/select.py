@@ -4,10 +4,10 @@
 
     FROM, WHERE -> [GROUP BY, HAVING] -> list -> [QUALIFY] -> [DISTINCT] -> [ORDER BY ... LIMIT]
 
-A name is a column of FROM first and an alias of the list second, in ORDER BY the other way round.
-Where both exist and differ below an expression of HAVING, QUALIFY or ORDER BY, dialects disagree,
-and it is an error. The list is one Map; what QUALIFY and LIMIT order by and the list does not have
-stands in hidden columns behind it, until a last Map.
+A name refers to a column of FROM first and to an alias of the list second; in ORDER BY it is the
+reverse. If both exist and differ below an expression of HAVING, QUALIFY or ORDER BY, dialects
+disagree, and it is an error. The list is one Map. Sort keys of QUALIFY and LIMIT that the list does
+not have are hidden columns after it, until a last Map removes them.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ USE_WHERE: Final = "name the columns of the enclosing query in WHERE only"
 
 @dataclass(frozen=True)
 class _Item:
-    """A column of the list; ``value`` is read, but not yet over groups."""
+    """A column of the list; ``value`` is an expression over the rows, not yet over groups."""
 
     name: str
     node: exp.Expr
     value: Expression
-    refusal: str = ""
+    unreadable_reason: str = ""
 
 
 def read_rows(environment: Environment, node: exp.Select, parent: Scope | None = None) -> Rows:
-    """FROM and WHERE."""
+    """Read FROM and WHERE."""
     rank_ranges, done = row_number.find_bounded_ranks(environment, node)
     rows = read_from_clause(environment, node, parent, rank_ranges)
     aliases: dict[str, exp.Expr | None] = {}
@@ -68,10 +68,10 @@ def read_rows(environment: Environment, node: exp.Select, parent: Scope | None =
             add_alias(aliases, item)
     where = node.args.get("where")
     for column in done.values():
-        # The condition is understood already, but its name must have been the only one.
+        # The condition has been applied already, but its name must not be ambiguous.
         rows.scope.matches(column)
     if where is not None:
-        environment.source.only(where, "this")
+        environment.source.accept(where, "this")
         restrict(rows, where.this, "WHERE", frozenset(done))
     return rows
 
@@ -82,16 +82,16 @@ def read_selection(
     parent: Scope | None = None,
     rank_ranges: RankRanges = NO_RANK_RANGES,
 ) -> Selection:
-    """All up to the list; ``rank_ranges`` are the ranks of its row_number()s, by their aliases."""
-    environment.source.only(node, *SELECT_ARGUMENTS)
+    """Read a SELECT up to its list; ``rank_ranges`` has its row_number() columns by alias."""
+    environment.source.accept(node, *SELECT_ARGUMENTS)
     environment = environment.with_common_tables(node, parent)
     return _SelectReader(node, read_rows(environment, node, parent), rank_ranges).selection()
 
 
 class _SelectReader:
-    """The reader of what follows WHERE.
+    """Reads the clauses after WHERE.
 
-    Everything is read before the groups are made, because all of it may call aggregates.
+    All of them are read before the groups are made, because each may call aggregates.
     """
 
     def __init__(self, node: exp.Select, rows: Rows, rank_ranges: RankRanges) -> None:
@@ -129,7 +129,11 @@ class _SelectReader:
             tuple(self._over_groups(self.node, condition) for condition in conditions),
             rank and self._rank_over_groups(rank),
             tuple(self._sort_key_over_groups(key) for key in sorted_),
-            {index: item.refusal for index, item in enumerate(self.items) if item.refusal},
+            {
+                index: item.unreadable_reason
+                for index, item in enumerate(self.items)
+                if item.unreadable_reason
+            },
         )
 
     def _expression_clause(self, name: str) -> Clause:
@@ -137,7 +141,7 @@ class _SelectReader:
         return replace(clause, window=_refuse_window)
 
     def _read_qualify(self, rank_ranges: RankRanges) -> tuple[exp.Expr | None, RankRange]:
-        """The row_number() that is bounded, by QUALIFY or by the query around."""
+        """Return the row_number() that QUALIFY or the enclosing query bounds, and its ranks."""
         found = [
             (value, bounds)
             for name, bounds in rank_ranges.items()
@@ -145,11 +149,11 @@ class _SelectReader:
         ]
         qualify = self.node.args.get("qualify")
         if qualify is not None:
-            self.source.only(qualify, "this")
+            self.source.accept(qualify, "this")
             for part in conjuncts_of(qualify.this):
                 value, bounds = row_number.read_bound(part) or (part, None)
                 if isinstance(value, exp.Column) and not value.table:
-                    self.source.only(value, "this")
+                    self.source.accept(value, "this")
                     value = self.aliases.get(value.name.casefold(), value) or value
                 if bounds is None or not row_number.is_rank(value):
                     raise self.source.unsupported(
@@ -158,7 +162,7 @@ class _SelectReader:
                         f"{row_number.HOW_TO_BOUND}",
                         word="qualify",
                     )
-                self.source.only(part, "this", "expression", "low", "high")
+                self.source.accept(part, "this", "expression", "low", "high")
                 found.append((value, bounds))
         if len(found) > 1:
             raise self.source.unsupported(found[1][0], "a second bound of a row_number()")
@@ -174,11 +178,11 @@ class _SelectReader:
                 stars = self.rows.scope.expand_star(node)
                 items += [_Item(name, node, value) for name, value in stars]
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-                self.source.only(node, "this", "table")
+                self.source.accept(node, "this", "table")
                 stars = self.rows.scope.expand_star(node.this, node.table)
                 items += [_Item(name, node, value) for name, value in stars]
             elif isinstance(node, exp.Alias):
-                self.source.only(node, "this", "alias")
+                self.source.accept(node, "this", "alias")
                 items.append(self._read_item(clause, node.alias, node.this))
                 add_alias(visible, node)
             elif isinstance(node, exp.Column):
@@ -196,17 +200,17 @@ class _SelectReader:
             self.source.mark_read(node)
         if self.bounds.first == self.bounds.last:
             return _Item(name, node, integer(self.bounds.first))
-        refusal = (
+        unreadable_reason = (
             f"the value of row_number() as {name!r}; leave it out of the SELECT list, "
             "or ask for one number, as in = 1"
         )
-        return _Item(name, node, Literal(None, pa.int64()), refusal)
+        return _Item(name, node, Literal(None, pa.int64()), unreadable_reason)
 
     def _read_keys(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
         if group is None or grouping is None:
             return
-        self.source.only(group, "expressions", "all")
+        self.source.accept(group, "expressions", "all")
         clause = self.rows.clause("GROUP BY")
         if group.args.get("all"):
             for item in self.items:
@@ -228,7 +232,7 @@ class _SelectReader:
         having = self.node.args.get("having")
         if having is None:
             return []
-        self.source.only(having, "this")
+        self.source.accept(having, "this")
         clause, read = self._expression_clause("HAVING"), []
         for part in conjuncts_of(having.this):
             if is_membership(part):
@@ -258,7 +262,7 @@ class _SelectReader:
         if isinstance(node, exp.Literal) and not node.is_string:
             matches = [self._item_at_position(node)]
         elif isinstance(node, exp.Column) and not node.table:
-            self.source.only(node, "this", "table")
+            self.source.accept(node, "this", "table")
             name = node.name.casefold()
             matches = [item for item in self.items if item.name.casefold() == name]
         if len({item.value for item in matches}) > 1:
@@ -266,8 +270,8 @@ class _SelectReader:
                 node, f"column {node.name!r} is ambiguous in ORDER BY; order by its position"
             )
         if matches:
-            if matches[0].refusal:
-                raise self.source.unsupported(node, *matches[0].refusal.split("; ", 1))
+            if matches[0].unreadable_reason:
+                raise self.source.unsupported(node, *matches[0].unreadable_reason.split("; ", 1))
             return matches[0].value
         self._check_names(node, "ORDER BY")
         value = self._expression_clause("ORDER BY").read(node)
@@ -282,7 +286,7 @@ class _SelectReader:
         return self.items[int(node.this) - 1]
 
     def _check_names(self, node: exp.Expr, clause: str) -> None:
-        """Refuse a name that is both a column of FROM and another expression's alias."""
+        """Refuse a name that is both a column of FROM and the alias of another expression."""
         for part in node.walk(prune=lambda part: is_aggregate(part) or isinstance(part, exp.Query)):
             if not isinstance(part, exp.Column) or part.table:
                 continue
@@ -315,7 +319,7 @@ def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def finish_selection(selection: Selection) -> DerivedTable:
-    """The list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
+    """Apply the list, then QUALIFY, DISTINCT, ORDER BY and LIMIT."""
     source, node, rank = selection.source, selection.node, selection.rank
     limit, distinct = read_limit(source, node), node.args.get("distinct")
     shown = list(selection.outputs)
@@ -340,7 +344,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
         plan = Distinct(_keep_first_columns(plan, len(shown)))
     if limit is not None:
         plan = TopK(plan, (), order_columns(selection.order, wide), limit.limit, limit.offset)
-    return DerivedTable(_keep_first_columns(plan, len(shown)), selection.refusals)
+    return DerivedTable(_keep_first_columns(plan, len(shown)), selection.unreadable_columns)
 
 
 def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | None) -> None:
@@ -349,19 +353,20 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
         raise source.unsupported(
             distinct, "DISTINCT ON", "use QUALIFY row_number() OVER (...) = 1", word="distinct"
         )
-    source.only(distinct)
-    for refusal in selection.refusals.values():
-        raise source.unsupported(selection.node, *refusal.split("; ", 1))
+    source.accept(distinct)
+    for unreadable_reason in selection.unreadable_columns.values():
+        raise source.unsupported(selection.node, *unreadable_reason.split("; ", 1))
     for key in selection.order if limit else ():
         if key.expression not in selection.outputs:
             raise source.error(
                 selection.node.args["order"],
-                "ORDER BY of SELECT DISTINCT names what is not in its list; add it to the list",
+                "ORDER BY of SELECT DISTINCT has an expression that is not in its list; add it "
+                "to the list",
             )
 
 
 def _map_rows(plan: Plan, expressions: list[Expression], names: tuple[str, ...]) -> Plan:
-    """The expressions of each row; those without a name are hidden."""
+    """Map each row to the expressions; those without a name become hidden columns."""
     hidden = range(len(expressions) - len(names))
     every = (*names, *(f"hidden_{number}" for number in hidden))
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
@@ -378,7 +383,7 @@ def _types_of(expressions: list[Expression]) -> list[pa.DataType]:
 
 
 def _keep_first_columns(plan: Plan, count: int) -> Plan:
-    """Without the columns from ``count`` on."""
+    """Return the plan with its first ``count`` columns only."""
     if len(plan.fields) == count:
         return plan
     names = tuple(field.name for field in plan.fields[:count])

@@ -40,4 +40,4 @@ class Selection:
     conditions: tuple[Expression, ...]
     rank: Rank | None
     order: tuple[SortKey, ...]
-    refusals: dict[int, str]
+    unreadable_columns: dict[int, str]

@@ -37,9 +37,9 @@ __all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
 
 
 def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan:
-    """The plan of a set operation, with the ORDER BY and LIMIT of the whole."""
+    """Return the plan of a set operation, with the ORDER BY and LIMIT of the whole."""
     source = environment.source
-    source.only(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
+    source.accept(node, "this", "expression", "distinct", "with_", "order", "limit", "offset")
     inner = environment.with_common_tables(node)
     plans = [
         inner.queries.plan_query(inner, side).complete(source, side)
@@ -64,13 +64,13 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Plan
 def unify_columns(
     environment: Environment, node: exp.Expr, plans: Sequence[Plan], kind: str = "union"
 ) -> list[Plan]:
-    """The plans under the first one's names, in the types common to all.
+    """Rename and cast the columns of all plans to the names of the first and to common types.
 
     Args:
-        environment: Where they stand.
-        node: What an error points to.
+        environment: The environment of the queries.
+        node: The node that errors point to.
         plans: At least one.
-        kind: What they are to be made into, for errors.
+        kind: The operation, for errors.
 
     Raises:
         SqlError: They have different numbers of columns, or types without a common one.
@@ -102,7 +102,7 @@ def unify_columns(
 
 
 def apply_limit(environment: Environment, node: exp.Expr, plan: Plan) -> Plan:
-    """The plan with the ORDER BY and LIMIT of a query around it, which name its columns."""
+    """Apply the ORDER BY and LIMIT of a query around a plan, which name its columns."""
     source, order = environment.source, node.args.get("order")
     scope = Scope(source, slots_of(plan, "", {}))
 

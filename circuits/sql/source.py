@@ -1,12 +1,12 @@
 """The text of a query, its syntax trees, and errors that point into it.
 
 sqlglot keeps the offset of names, literals and of some function names. The place of any other node
-is the first such offset below it, or the keyword that stands before it.
+is the first such offset below it, or the keyword before it.
 
-``only`` is the guard against wrong answers: each reader of a node says which of its arguments it
-has understood, and any other one that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...)
-is an error. ``check_read`` is the guard of that guard: when a statement is planned, a node that no
-reader has passed to ``only`` was dropped, and is an error too.
+``accept`` protects against wrong answers: each reader of a node names the arguments that it reads,
+and any other argument that is set (``TABLESAMPLE``, ``WITH TIES``, ``IGNORE NULLS``...) is an
+error. ``check_read`` protects against readers that ignore whole nodes: after a statement is
+planned, a node that no reader has passed to ``accept`` is an error, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dbsp_wcoj.text_position import point_at
 
 __all__ = ["MAX_NUMBER_CHARACTERS", "SYMBOLS", "SqlSource"]
 
-#: Characters of a number in a query; no type has values of more than 76 digits.
+#: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
 
-# What an argument of a syntax tree is called in SQL, where its upper-case name would mislead.
+# The SQL name of an argument of a syntax tree, if its upper-case name would mislead.
 CONSTRUCTS: Final = {
     "by_name": "BY NAME",
     "connect": "CONNECT BY",
@@ -51,7 +51,7 @@ CONSTRUCTS: Final = {
     "windows": "WINDOW",
 }
 
-# Operators that are written with signs, not with a word.
+# Names of nodes that are written as operators or brackets, not as words.
 SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Array: "a list [...]",
     exp.BitwiseNot: "operator ~",
@@ -59,7 +59,7 @@ SYMBOLS: Final[dict[type[exp.Expr], str]] = {
     exp.Struct: "a struct {...}",
 }
 
-# Nodes that are read together with the one above, and the arguments that are read of them.
+# Nodes that the reader of their parent reads, with the arguments that it reads.
 PLAIN: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.And: ("this", "expression"),
     exp.Boolean: ("this",),
@@ -79,7 +79,7 @@ NO_COMMA_AFTER: Final = (
     *(TokenType.ALIAS, TokenType.FROM, TokenType.WHERE),
 )
 
-# The words in the text that set an argument, where they are not its name.
+# The keyword in the text that sets an argument, if it is not the name of the argument.
 KEYWORDS: Final = {
     "by_name": "by name",
     "locks": "for",
@@ -92,7 +92,7 @@ Error = TypeVar("Error", bound=SqlError)
 
 
 class SqlSource:
-    """A text and what sqlglot reads in it.
+    """A text, its tokens, and the record of the nodes that have been read.
 
     Args:
         text: One or more statements.
@@ -111,14 +111,14 @@ class SqlSource:
         return self.dialect in ("spark", "databricks")
 
     def statements(self) -> list[exp.Expr]:
-        """The syntax trees of the statements, in order.
+        """Return the syntax trees of the statements, in order.
 
         Raises:
             SqlError: The text is not SQL.
         """
         if not isinstance(self.dialect, str) or Dialect.get(self.dialect) is None:
             known = ", ".join(sorted(filter(None, Dialects)))
-            raise self.at(0, f"there is no dialect {self.dialect!r}; there are {known}")
+            raise self.error_at(0, f"there is no dialect {self.dialect!r}; there are {known}")
         try:
             self.tokens = sqlglot.tokenize(self.text, dialect=self.dialect)
             self._check_tokens()
@@ -128,14 +128,18 @@ class SqlSource:
         except ParseError as error:
             raise self._syntax_error(error) from None
         except SqlglotError as error:
-            raise self.at(
+            raise self.error_at(
                 0, f"the text cannot be read: {_without_control_characters(str(error))}"
             ) from None
         except RecursionError:
-            raise self.at(0, "the text is nested too deeply; put parts of it in views") from None
+            raise self.error_at(
+                0, "the text is nested too deeply; put parts of it in views"
+            ) from None
         except (ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError) as bug:
-            # sqlglot stumbles over some texts that are no SQL.
-            raise self.at(0, f"the text is no SQL ({type(bug).__name__} in its reader)") from None
+            # sqlglot raises these errors for some texts that are no SQL.
+            raise self.error_at(
+                0, f"the text is no SQL ({type(bug).__name__} in its reader)"
+            ) from None
         # A comment after the last semicolon is a statement to sqlglot.
         statements = [
             tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)
@@ -147,28 +151,28 @@ class SqlSource:
         return statements
 
     def error(self, node: exp.Expr, message: str, word: str = "") -> SqlError:
-        """An error at a node, or at the last ``word`` before it."""
-        return self.at(self._offset_of(node, word), message)
+        """Return an error at a node, or at the last ``word`` before it."""
+        return self.error_at(self._offset_of(node, word), message)
 
     def unsupported(
-        self, node: exp.Expr, construct: str, way_out: str = "", word: str = ""
+        self, node: exp.Expr, construct: str, advice: str = "", word: str = ""
     ) -> UnsupportedSqlError:
-        """The error for a construct that is SQL but not ours."""
-        message = f"{construct} is not supported" + (f"; {way_out}" if way_out else "")
+        """Return the error for a construct that is valid SQL, but not supported."""
+        message = f"{construct} is not supported" + (f"; {advice}" if advice else "")
         return self._make_error(self._offset_of(node, word), message, UnsupportedSqlError)
 
-    def unsupported_at(self, offset: int, construct: str, way_out: str) -> UnsupportedSqlError:
-        """The same at an offset of the text."""
+    def unsupported_at(self, offset: int, construct: str, advice: str) -> UnsupportedSqlError:
+        """Return the error for an unsupported construct at an offset of the text."""
         return self._make_error(
-            offset, f"{construct} is not supported; {way_out}", UnsupportedSqlError
+            offset, f"{construct} is not supported; {advice}", UnsupportedSqlError
         )
 
-    def at(self, offset: int, message: str) -> SqlError:
-        """An error at an offset of the text."""
+    def error_at(self, offset: int, message: str) -> SqlError:
+        """Return an error at an offset of the text."""
         return self._make_error(offset, message, SqlError)
 
-    def only(self, node: exp.Expr, *understood: str) -> None:
-        """Note that a node is read; UnsupportedSqlError if another argument of it is set."""
+    def accept(self, node: exp.Expr, *understood: str) -> None:
+        """Record that a node is read; raise UnsupportedSqlError if another argument is set."""
         self._nodes_read.add(id(node))
         for name, value in node.args.items():
             if name in understood or value is None or value is False or value == []:
@@ -182,7 +186,7 @@ class SqlSource:
             raise self.unsupported(place, f"{construct} in {of}", word=_keyword_of(name, value))
 
     def mark_read(self, tree: exp.Expr) -> None:
-        """Note that all of a tree is read, because it is equal to one that is."""
+        """Record that a tree is read, because it equals a tree that has been read."""
         self._nodes_read.update(id(node) for node in tree.walk())
 
     def check_read(self, tree: exp.Expr) -> None:
@@ -200,7 +204,7 @@ class SqlSource:
             known = PLAIN.get(type(node))
             if known is None:
                 raise self.unsupported(node, f"{self.construct(node)} at this place")
-            self.only(node, *known)
+            self.accept(node, *known)
 
     @contextmanager
     def function(self, node: exp.Expr) -> Iterator[None]:
@@ -211,7 +215,7 @@ class SqlSource:
             raise self.error(node, str(error)) from None
 
     def written_name(self, node: exp.Expr) -> str:
-        """The name of a function as it is written in the text, else sqlglot's."""
+        """Return the name of a function as it is in the text, else the name in sqlglot."""
         if WRITTEN in node.meta:
             return str(node.meta[WRITTEN])
         if isinstance(node, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
@@ -224,7 +228,7 @@ class SqlSource:
         return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
     def construct(self, node: exp.Expr) -> str:
-        """The name of a node in an error, as the user wrote it where possible."""
+        """Return the name of a node for an error, as in the text if possible."""
         if WRITTEN in node.meta and not isinstance(node, exp.DataType):
             return f"{node.meta[WRITTEN]}()"
         if isinstance(node, exp.Command):
@@ -238,7 +242,7 @@ class SqlSource:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
     def _written_operator(self, node: exp.Binary) -> str:
-        """The words between the sides of a binary expression, if these have places."""
+        """Return the words between the sides of a binary expression, if these have places."""
         ends = (part.meta.get("end") for part in node.left.walk())
         end = max((end for end in ends if end is not None), default=None)
         start = self._first_offset(node.right)
@@ -252,7 +256,7 @@ class SqlSource:
         return self.text[words[0].start : words[-1].end + 1]
 
     def first_word(self, statement: int) -> tuple[int, str]:
-        """The place and the text of the first word of a statement, by its number from 0."""
+        """Return the place and the text of the first word of a statement, by number from 0."""
         firsts: list[Token] = []
         after = True
         for token in self.tokens:
@@ -263,20 +267,20 @@ class SqlSource:
         return token.start, token.text
 
     def _check_tokens(self) -> None:
-        """Refuse what sqlglot forgives by leaving something out or reading it otherwise."""
+        """Refuse texts that sqlglot accepts by dropping or misreading a part."""
         opened: list[Token] = []
         for token, following in zip(self.tokens, self.tokens[1:], strict=False):
             kind, glued = token.token_type, following.start == token.end + 1
             word = following.text[:1].isalnum() or following.text[:1] == "_"
             if kind == TokenType.NUMBER and glued and word:  # 0x10 would be 0 AS x10
                 found = token.text + following.text
-                raise self.at(token.start, f"{found!r} is no number; put a space in between")
+                raise self.error_at(token.start, f"{found!r} is no number; put a space in between")
             if kind in NO_COMMA_AFTER and following.token_type == TokenType.COMMA:
-                raise self.at(following.start, "syntax error near ',': nothing stands before it")
+                raise self.error_at(following.start, "syntax error near ',': nothing is before it")
         for token in self.tokens:
             kind = token.token_type
             if kind == TokenType.NUMBER and len(token.text) > MAX_NUMBER_CHARACTERS:
-                raise self.at(
+                raise self.error_at(
                     token.start,
                     f"a number of {len(token.text)} characters: write one of up to "
                     f"{MAX_NUMBER_CHARACTERS}",
@@ -284,15 +288,19 @@ class SqlSource:
             if kind == TokenType.L_PAREN:
                 opened.append(token)
             elif kind == TokenType.R_PAREN and not opened:
-                raise self.at(token.start, "syntax error near ')': no bracket is open")
+                raise self.error_at(token.start, "syntax error near ')': no bracket is open")
             elif kind == TokenType.R_PAREN:
                 opened.pop()
         if opened:
-            raise self.at(opened[-1].start, "syntax error near '(': the bracket is not closed")
+            raise self.error_at(
+                opened[-1].start, "syntax error near '(': the bracket is not closed"
+            )
         whens = [token for token in self.tokens if token.token_type == TokenType.WHEN]
         thens = [token for token in self.tokens if token.token_type == TokenType.THEN]
         if len(whens) != len(thens):
-            raise self.at((whens or thens)[-1].start, "syntax error: as many THEN as WHEN needed")
+            raise self.error_at(
+                (whens or thens)[-1].start, "syntax error: as many THEN as WHEN needed"
+            )
 
     def _first_offset(self, node: exp.Expr) -> int | None:
         starts = (part.meta.get("start") for part in node.walk())
@@ -324,13 +332,13 @@ class SqlSource:
         )
         line, column = details.get("line"), details.get("col")
         if not isinstance(line, int) or not isinstance(column, int):
-            return self.at(0, message)
+            return self.error_at(0, message)
         lines = self.text.split("\n")
-        # sqlglot says where a token ends.
+        # sqlglot reports the end of the token.
         end = sum(len(text) + 1 for text in lines[: line - 1]) + column - 1
         token = next((t for t in self.tokens if t.start <= end <= t.end), None)
         found = f" near {self.text[token.start : token.end + 1]!r}" if token else ""
-        return self.at(token.start if token else end, f"syntax error{found}: {message}")
+        return self.error_at(token.start if token else end, f"syntax error{found}: {message}")
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
         return error(*point_at(self.text, offset, message))
@@ -343,5 +351,5 @@ def _keyword_of(name: str, value: object) -> str:
 
 
 def _without_control_characters(message: str) -> str:
-    """A message of sqlglot without terminal colours and control characters."""
+    """Return a message of sqlglot without terminal colours and control characters."""
     return re.sub(r"\x1b\[[0-9;]*m", "", message).strip()

@@ -1,4 +1,4 @@
-"""The statements of a text: named views in order, each of which can name those before it."""
+"""The statements of a text: views in order. A view can name the views before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from circuits.sql.source import SqlSource
 
 __all__ = ["plan_sql"]
 
-_READERS: Final = (predicates, scalar_functions, dates)  # imported for the readers that they add
+# These modules are imported because they add their readers.
+_READERS: Final = (predicates, scalar_functions, dates)
 
 
 def plan_sql(
@@ -25,21 +26,21 @@ def plan_sql(
     name: str = "view",
     dialect: str = "duckdb",
 ) -> dict[str, Plan]:
-    """The plans of the views that a text defines, in order.
+    """Return the plans of the views that a text defines, in order.
 
     Args:
         text: One SELECT, or ``CREATE VIEW v AS SELECT ...;`` any number of times and then perhaps
             a SELECT. A view can name the views before it.
         relations: The columns of each relation that the text can name.
-        name: What the view of a plain SELECT is called.
+        name: The name of the view of a plain SELECT.
         dialect: The dialect of sqlglot to read the text in.
 
     Raises:
-        SqlError: The text is no SQL, or names what is not there; with its line and column.
-        UnsupportedSqlError: It is SQL that is not supported.
+        SqlError: The text is no SQL, or a name is unknown; the error has line and column.
+        UnsupportedSqlError: A construct is valid SQL, but not supported.
 
     Complexity:
-        O(len(text)) but for subexpressions that GROUP BY or ORDER BY compare.
+        O(len(text)), except for comparisons of subexpressions by GROUP BY and ORDER BY.
 
     >>> import pyarrow as pa
     >>> e = (Field("src", pa.int64()), Field("dst", pa.int64()))
@@ -60,7 +61,7 @@ def plan_sql(
     try:
         trees = source.statements()
         if not trees:
-            raise source.at(0, "the text has no statement; write a SELECT")
+            raise source.error_at(0, "the text has no statement; write a SELECT")
         for number, tree in enumerate(trees):
             environment = Environment(source, scans, queries)
             view, plan_query = _plan_statement(environment, tree, name, number)
@@ -73,7 +74,9 @@ def plan_sql(
                 continue
             raise source.error(tree, "a SELECT before other statements; make it a CREATE VIEW")
     except RecursionError:
-        raise source.at(0, "the text is nested too deeply; put parts of it in views") from None
+        raise source.error_at(
+            0, "the text is nested too deeply; put parts of it in views"
+        ) from None
     return plans
 
 
@@ -92,24 +95,24 @@ def _plan_statement(
         return name, rename_columns(source, derived, []).plan
     if tree.kind != "VIEW":
         raise source.unsupported(tree, f"CREATE {tree.kind}", "there is CREATE VIEW", word="create")
-    source.only(tree, "this", "kind", "replace", "expression", "exists", "properties")
+    source.accept(tree, "this", "kind", "replace", "expression", "exists", "properties")
     properties = tree.args.get("properties")
     if properties is not None:
-        source.only(properties, "expressions")
+        source.accept(properties, "expressions")
     for part in properties.expressions if properties else ():
         if not isinstance(part, exp.MaterializedProperty):
             raise source.unsupported(
                 tree, f"CREATE with {part.key}", "there is CREATE VIEW", "create"
             )
-        source.only(part)
+        source.accept(part)
     target, names = tree.this, []
     if isinstance(target, exp.Schema):
-        source.only(target, "this", "expressions")
+        source.accept(target, "this", "expressions")
         target, names = target.this, target.expressions
     for part in names:
         if not isinstance(part, exp.Identifier):
             raise source.unsupported(part, "a column definition in CREATE VIEW", "give names only")
-    source.only(target, "this")
+    source.accept(target, "this")
     if tree.expression is None:
         raise source.error(target, "CREATE VIEW without AS SELECT")
     derived = query.plan_query(environment, tree.expression)
@@ -118,11 +121,11 @@ def _plan_statement(
 
 
 def _check_name(source: SqlSource, tree: exp.Expr, view: str, scans: Mapping[str, Scan]) -> None:
-    taken = [relation for relation in scans if relation.casefold() == view.casefold()]
-    if taken:
+    same = [relation for relation in scans if relation.casefold() == view.casefold()]
+    if same:
         raise source.error(
             tree.this if isinstance(tree, exp.Create) else tree,
-            f"view {view!r} has the name of a relation or view that is there; choose another",
+            f"view {view!r} has the name of an existing relation or view; choose another",
         )
 
 

@@ -11,8 +11,8 @@
 
 A correlated condition of the subquery becomes a part of the predicate. Below an aggregate it must
 be an equality, whose inner side becomes a key of the aggregate (Galindo-Legaria and Joshi,
-Orthogonal Optimization of Subqueries and Aggregation, SIGMOD 2001); rows without partner get what
-the aggregate is over no rows: NULL, for ``count`` 0.
+Orthogonal Optimization of Subqueries and Aggregation, SIGMOD 2001). Rows without a match get the
+value of the aggregate over no rows: NULL, and 0 for ``count``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from circuits.sql.grouping import Grouping, is_grouped
 from circuits.sql.rows import Rows
 from circuits.sql.scope import OUTER, is_correlated, is_outer
 
-__all__ = ["add_condition_keys", "at_most_one_row", "is_membership", "join_scalar", "plan_semijoin"]
+__all__ = ["add_condition_keys", "is_membership", "join_scalar", "plan_semijoin", "row_bound"]
 
 COMPARISONS: Final[dict[type[exp.Expr], tuple[str, str]]] = {
     exp.EQ: ("eq", "ne"),
@@ -57,9 +57,10 @@ HOW_TO_CORRELATE: Final = "correlate it by conditions of its WHERE, joined by AN
 
 @dataclass(frozen=True)
 class _Subquery:
-    """A subquery: its rows, its outputs and the conditions that tie it to the query around.
+    """A subquery: its rows, its outputs and its correlated conditions.
 
-    The expressions are over the columns of ``plan`` and, from ``OUTER`` on, those around.
+    The expressions are over the columns of ``plan`` and, from ``OUTER`` on, those of the enclosing
+    query.
     """
 
     plan: Plan
@@ -68,7 +69,7 @@ class _Subquery:
 
 
 def is_membership(node: exp.Expr) -> bool:
-    """Is the condition EXISTS, IN or a comparison with ANY or ALL of a subquery?"""
+    """Return whether a condition is EXISTS, IN, or a comparison with ANY or ALL of a subquery."""
     node = _without_brackets(node)
     if isinstance(node, exp.Not):
         return is_membership(node.this)
@@ -80,7 +81,7 @@ def is_membership(node: exp.Expr) -> bool:
 
 
 def _subquery_of_in(node: exp.In) -> exp.Expr | None:
-    """The subquery of IN; VALUES stands where a list of values would."""
+    """Return the subquery of IN; VALUES is in place of the list of values."""
     query, items = node.args.get("query"), node.expressions
     if query is not None:
         return None if items else query
@@ -88,22 +89,22 @@ def _subquery_of_in(node: exp.In) -> exp.Expr | None:
 
 
 def plan_semijoin(rows: Rows, clause: Clause, node: exp.Expr, negated: bool = False) -> Plan:
-    """The rows for which a membership condition is true."""
+    """Return the rows for which a membership condition is true."""
     node = _without_brackets(node)
     source = rows.source
     if isinstance(node, exp.Not):
-        source.only(node, "this")
+        source.accept(node, "this")
         return plan_semijoin(rows, clause, node.this, not negated)
     if isinstance(node, exp.Exists):
-        source.only(node, "this")
+        source.accept(node, "this")
         inner = _read_subquery(rows, node.this, exists=True)
         return _plan_semijoin(rows, clause, node, inner, (), negated)
     if isinstance(node, exp.In) and (query := _subquery_of_in(node)) is not None:
-        source.only(node, "this", "query", "expressions")
+        source.accept(node, "this", "query", "expressions")
         return _plan_comparison(rows, clause, node, query, "eq", every=False, negated=negated)
-    source.only(node, "this", "expression")
+    source.accept(node, "this", "expression")
     quantifier = node.args["expression"]
-    source.only(quantifier, "this")
+    source.accept(quantifier, "this")
     every = isinstance(quantifier, exp.All)
     function = COMPARISONS[type(node)][every]
     return _plan_comparison(rows, clause, node, quantifier.this, function, every, negated)
@@ -118,10 +119,10 @@ def _plan_comparison(
     every: bool,
     negated: bool,
 ) -> Plan:
-    """``x function ANY (query)``; ``every``: no row may fulfil it, nor leave it unknown.
+    """Plan ``x function ANY (query)``; with ``every``, it must be false for all rows.
 
-    ``x < ALL`` is that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` that some row has
-    ``x >= y`` true.
+    ``x < ALL`` means that no row has ``x >= y`` true or NULL; ``NOT (x < ALL)`` means that some row
+    has ``x >= y`` true.
     """
     if not isinstance(_without_brackets(query), exp.Query | exp.Values):
         raise rows.source.unsupported(query, "ANY or ALL of a list", "use IN")
@@ -129,7 +130,7 @@ def _plan_comparison(
     left = node.this
     tuple_ = isinstance(left, exp.Tuple)
     if tuple_:
-        rows.source.only(left, "expressions")
+        rows.source.accept(left, "expressions")
     if tuple_ and (negated or every or function != "eq"):
         raise rows.source.unsupported(
             left, "a negated comparison of rows", "use NOT EXISTS with a condition per column"
@@ -170,10 +171,10 @@ def _plan_semijoin(
 
 
 def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
-    """The rows with a scalar subquery beside them, and its value there.
+    """Return the rows with a scalar subquery beside them, and its value there.
 
     Raises:
-        UnsupportedSqlError: The subquery can have several rows, or is correlated otherwise than by
+        UnsupportedSqlError: The subquery can have several rows, or its correlation is not by
             equalities below a single aggregate.
     """
     source = rows.source
@@ -194,7 +195,7 @@ def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
         )
     if len(inner.outputs) != 1:
         raise source.error(node, f"a scalar subquery has one column, not {len(inner.outputs)}")
-    rows_at_most = at_most_one_row(inner.plan)
+    rows_at_most = row_bound(inner.plan)
     if rows_at_most is None:
         raise source.unsupported(
             node, "a scalar subquery that can have several rows", _HOW_TO_SELECT_ONE_VALUE
@@ -208,30 +209,30 @@ def join_scalar(rows: Rows, node: exp.Expr) -> tuple[Plan, Expression]:
 _HOW_TO_SELECT_ONE_VALUE: Final = "select one aggregate, as max(x), or join the subquery in FROM"
 
 
-def at_most_one_row(plan: Plan) -> str | None:
-    """Has a plan always ``one`` row, ``at most`` one, or (None) perhaps more?"""
+def row_bound(plan: Plan) -> str | None:
+    """Return ``one`` or ``at most`` if a plan has exactly or at most one row, else None."""
     if isinstance(plan, Map):
-        return at_most_one_row(plan.input)
+        return row_bound(plan.input)
     if isinstance(plan, Filter):
-        return at_most_one_row(plan.input) and "at most"
+        return row_bound(plan.input) and "at most"
     if isinstance(plan, Aggregate):
         return None if plan.keys else "one"
     if isinstance(plan, TopK):
         few = not plan.keys and plan.limit is not None and plan.limit <= 1
-        return "at most" if few else at_most_one_row(plan.input) and "at most"
+        return "at most" if few else row_bound(plan.input) and "at most"
     if isinstance(plan, Values) and len(plan.rows) == 1:
         return "one"
     return None
 
 
 def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan, Expression]:
-    """A single aggregate, grouped by what ties it to the rows around."""
+    """Join a single aggregate, grouped by the inner sides of its correlated equalities."""
     source = rows.source
-    source.only(query, "expressions", "from_", "joins", "where")
+    source.accept(query, "expressions", "from_", "joins", "where")
     inner = rows.queries.read_rows(rows.environment, query, rows.scope)
     item = query.expressions[0]
     if isinstance(item, exp.Alias):
-        source.only(item, "this", "alias")
+        source.accept(item, "this", "alias")
         item = item.this
     grouping = Grouping(inner)
     value = grouping.clause("SELECT").read(item)
@@ -258,7 +259,7 @@ def _join_aggregate(rows: Rows, clause: Clause, query: exp.Select) -> tuple[Plan
 
 
 def add_condition_keys(grouping: Grouping, node: exp.Expr, condition: Expression) -> Expression:
-    """A correlated condition below an aggregate, over keys that are added for it."""
+    """Rewrite a correlated condition below an aggregate over keys that are added for it."""
     if all(map(is_outer, columns_of(condition))):
         return condition
     if isinstance(condition, Call) and condition.function in ("eq", "same"):
@@ -294,8 +295,8 @@ def _read_subquery(rows: Rows, query: exp.Expr, exists: bool = False) -> _Subque
             )
     distinct = query.args.get("distinct")
     if distinct is not None:
-        rows.source.only(distinct)
-    # DISTINCT and ORDER BY change nothing of whether there is a row.
+        rows.source.accept(distinct)
+    # DISTINCT and ORDER BY do not change whether there is a row.
     return _Subquery(selection.plan, selection.outputs, selection.conditions)
 
 
@@ -306,7 +307,7 @@ def _is_positive(limit: exp.Limit) -> bool:
 
 
 def _columns_beside(expression: Expression, width: int) -> Expression:
-    """From (inner, outer) columns to those of the two plans side by side, outer first."""
+    """Renumber inner and outer columns as those of both plans side by side, outer first."""
 
     def place(column: Column) -> Column:
         if is_outer(column.index):
@@ -323,7 +324,7 @@ def _conjoin(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Exp
 
 
 def _without_brackets(node: exp.Expr) -> exp.Expr:
-    """What stands in the brackets, if there is nothing beside it."""
+    """Return the node inside of brackets, if the brackets have nothing else."""
     while True:
         plain = [name for name, value in node.args.items() if value not in (None, False, [])]
         if isinstance(node, exp.Paren | exp.Subquery) and plain == ["this"]:

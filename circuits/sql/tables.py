@@ -1,7 +1,7 @@
-"""FROM: tables, queries and VALUES, joined as the text says.
+"""FROM: tables, queries and VALUES, and their joins.
 
-Commas bind less than JOIN: ``a, b JOIN c`` is a beside (b JOIN c). Inner joins are Cross and one
-Filter per condition, in textual order; what is best joined first is not decided here.
+A comma binds less tightly than JOIN: ``a, b JOIN c`` is ``a`` beside ``(b JOIN c)``. An inner join
+is a CrossJoin and one Filter per condition, in textual order. The join order is not decided here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["read_from_clause"]
 
 TRUE: Final = Literal(True, pa.bool_())
 JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method")
-# Side and kind of a join in the text, and what it is here.
+# The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
     ("", ""): "inner",
     ("", "INNER"): "inner",
@@ -59,7 +59,7 @@ def read_from_clause(
     parent: Scope | None,
     ranks: Mapping[int, RankRanges],
 ) -> Rows:
-    """The rows of FROM; ``ranks`` are wanted of the derived tables by the ``id`` of their node."""
+    """Read FROM; ``ranks`` are the ranks to keep of a derived table, by the ``id`` of its node."""
     source = environment.source
     clause = node.args.get("from_")
     joins = node.args.get("joins") or []
@@ -67,12 +67,12 @@ def read_from_clause(
         if joins:
             raise source.error(joins[0], "a join without FROM")
         return Rows(environment, ONE_ROW, (), parent)
-    source.only(clause, "this")
+    source.accept(clause, "this")
     return _FromReader(environment, parent, ranks).read(clause.this, joins)
 
 
 class _FromReader:
-    """The reader of one FROM clause."""
+    """Reads one FROM clause."""
 
     def __init__(
         self, environment: Environment, parent: Scope | None, ranks: Mapping[int, RankRanges]
@@ -83,10 +83,10 @@ class _FromReader:
         self.ranks = ranks
 
     def read(self, first: exp.Expr, joins: list[exp.Join]) -> Rows:
-        """The tables of a list with commas and joins, side by side."""
+        """Return the tables of a list with commas and joins, side by side."""
         groups = [self._read_item(first)]
         for join in joins:
-            self.source.only(join, "this", "on", "side", "kind", "using", "method")
+            self.source.accept(join, "this", "on", "side", "kind", "using", "method")
             bare = not any(
                 join.args.get(name) for name in ("on", "side", "kind", "using", "method")
             )
@@ -107,8 +107,8 @@ class _FromReader:
         return rows
 
     def _is_comma(self, join: exp.Join) -> bool:
-        """Is it a comma? sqlglot makes the same of one and of a JOIN without a condition."""
-        self.source.only(join, "this", *JOIN_ARGUMENTS)
+        """Return whether a join is a comma; sqlglot has one node for it and for a bare JOIN."""
+        self.source.accept(join, "this", *JOIN_ARGUMENTS)
         if any(join.args.get(name) for name in JOIN_ARGUMENTS):
             return False
         if not join.meta.get(COMMA):
@@ -118,7 +118,7 @@ class _FromReader:
         return True
 
     def _read_item(self, node: exp.Expr) -> Rows:
-        """A table, and what is joined to it within brackets."""
+        """Read a table and the joins to it within brackets."""
         rows = self._read_table(node)
         for join in node.args.get("joins") or []:
             if self._is_comma(join):
@@ -133,10 +133,10 @@ class _FromReader:
         alias = node.args.get("alias")
         names: list[exp.Identifier] = []
         if alias is not None:
-            source.only(alias, "this", "columns")
+            source.accept(alias, "this", "columns")
             names = alias.args.get("columns") or []
         if isinstance(node, exp.Table):
-            source.only(node, "this", "alias", "joins", *(["db"] if node.db else []))
+            source.accept(node, "this", "alias", "joins", *(["db"] if node.db else []))
             if node.db:
                 raise source.unsupported(
                     node, f"the schema in table name {node.sql()!r}", "name the table alone"
@@ -146,13 +146,13 @@ class _FromReader:
         elif isinstance(node, exp.Subquery):
             if isinstance(node.this, exp.Table | exp.Subquery) and not _is_query(node.this):
                 return self._read_bracketed(node)
-            source.only(node, "this", "alias", "joins")
+            source.accept(node, "this", "alias", "joins")
             apart = self.environment.without_outer_columns(self.parent)
             derived = apart.queries.plan_query(apart, node.this, ranks)
             check_rank_names(source, node, derived, ranks)
             name = node.alias
         elif isinstance(node, exp.Values):
-            source.only(node, "expressions", "alias", "joins")
+            source.accept(node, "expressions", "alias", "joins")
             derived = DerivedTable(read_values(self.environment, node))
             name = node.alias
         else:
@@ -163,17 +163,17 @@ class _FromReader:
                 word=str(node.meta.get(WRITTEN, node.key)),
             )
         derived = rename_columns(source, derived, names)
-        slots = slots_of(derived.plan, name, derived.refusals)
+        slots = slots_of(derived.plan, name, derived.unreadable_columns)
         return Rows(self.environment, derived.plan, slots, self.parent)
 
     def _read_bracketed(self, node: exp.Subquery) -> Rows:
-        """``(a JOIN b ON ...)``, whose tables keep their names unless there is an alias."""
-        self.source.only(node, "this", "alias", "joins")
+        """Read ``(a JOIN b ON ...)``; the tables keep their names unless there is an alias."""
+        self.source.accept(node, "this", "alias", "joins")
         rows = self._read_item(node.this)
         alias = node.args.get("alias")
         if alias is None:
             return rows
-        self.source.only(alias, "this")
+        self.source.accept(alias, "this")
         scope = Scope(self.source, rows.slots)
         rows.slots = tuple(
             Slot(node.alias, name, value) for name, value in scope.expand_star(exp.Star())
@@ -181,9 +181,9 @@ class _FromReader:
         return rows
 
     def _check_distinct_names(self, left: Rows, right: Rows, node: exp.Expr) -> None:
-        taken = {slot.table.casefold() for slot in left.slots}
+        names = {slot.table.casefold() for slot in left.slots}
         for slot in right.slots:
-            if slot.table and slot.table.casefold() in taken:
+            if slot.table and slot.table.casefold() in names:
                 raise self.source.error(
                     node, f"two tables in FROM are called {slot.table!r}; give one an alias"
                 )
@@ -245,7 +245,7 @@ class _FromReader:
         left: tuple[Slot, ...],
         right: tuple[Slot, ...],
     ) -> tuple[list[Expression], tuple[Slot, ...]]:
-        """The equalities of USING or NATURAL, and the slots with the merged columns."""
+        """Return the equalities of USING or NATURAL, and the slots with the merged columns."""
         source = self.source
         names = join.args.get("using") or []
         if method == "NATURAL":
@@ -277,8 +277,8 @@ class _FromReader:
                         name if name.meta else join.this,
                         f"column {name.name!r} of USING {problem} on the {where} side",
                     )
-                if found[0].refusal:
-                    raise source.unsupported(join.this, *found[0].refusal.split("; ", 1))
+                if found[0].unreadable_reason:
+                    raise source.unsupported(join.this, *found[0].unreadable_reason.split("; ", 1))
                 places.append(found[0])
             place = name if name.meta else join.this
             ours, theirs = places[0].unqualified, places[1].unqualified
@@ -297,7 +297,7 @@ class _FromReader:
 
 
 def _replace_slot(slot: Slot, merged: Expression | None = None, shadowed: bool = False) -> Slot:
-    return Slot(slot.table, slot.name, slot.value, merged, shadowed, slot.refusal)
+    return Slot(slot.table, slot.name, slot.value, merged, shadowed, slot.unreadable_reason)
 
 
 def _no_column(clause: Clause, node: exp.Column) -> Expression:
@@ -324,7 +324,7 @@ def _outer_join(join_kind: str, left: Plan, right: Plan, predicate: Expression, 
 
 
 def _is_query(node: exp.Expr) -> bool:
-    """Is it a query in brackets, not a join in brackets?"""
+    """Return whether brackets contain a query, not a join."""
     while isinstance(node, exp.Subquery):
         if node.args.get("alias") or node.args.get("joins"):
             return False

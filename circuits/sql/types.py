@@ -1,7 +1,7 @@
-"""The Arrow types that SQL's type names stand for.
+"""The Arrow types of SQL type names.
 
-The widths are DuckDB's: ``INT`` has 32 bits, a ``TIMESTAMP`` counts microseconds, ``DECIMAL`` alone
-is ``DECIMAL(18, 3)``. The length in ``VARCHAR(n)`` bounds nothing, as there.
+The widths are those of DuckDB: ``INT`` has 32 bits, a ``TIMESTAMP`` counts microseconds,
+``DECIMAL`` alone is ``DECIMAL(18, 3)``. As in DuckDB, the length in ``VARCHAR(n)`` has no effect.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
 
 
 def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
-    """The type of a CAST.
+    """Return the target type of a CAST.
 
     Raises:
         SqlError: A decimal has no such precision.
         UnsupportedSqlError: No column can have the type.
     """
-    source.only(node, "this", "expressions", "nested")
+    source.accept(node, "this", "expressions", "nested")
     kind = node.this
     plain = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions)
     parameters = [_read_parameter(source, each) for each in node.expressions] if plain else []
@@ -47,7 +47,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
 
 
 def _read_parameter(source: SqlSource, node: exp.Expr) -> int:
-    source.only(node, "this")
+    source.accept(node, "this")
     if not isinstance(node, exp.DataTypeParam) or not node.this.is_int:
         raise source.error(node, f"{node.sql()} is no number of digits")
     return int(node.this.this)

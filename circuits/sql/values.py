@@ -14,12 +14,12 @@ __all__ = ["read_values"]
 
 
 def read_values(environment: Environment, node: exp.Values) -> Values:
-    """The rows of VALUES; the columns are called col0, col1, ... as in DuckDB."""
+    """Return the rows of VALUES; the columns are named col0, col1, ... as in DuckDB."""
     source = environment.source
     clause = Clause(source, "VALUES", _refuse_column)
     rows: list[list[Expression]] = []
     for row in node.expressions:
-        source.only(row, "expressions")
+        source.accept(row, "expressions")
         rows.append([clause.read(value) for value in row.expressions])
         if len(rows[-1]) != len(rows[0]):
             raise source.error(
@@ -28,7 +28,7 @@ def read_values(environment: Environment, node: exp.Values) -> Values:
     fields, constants = [], []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.function(node):
-            # As beside other literals, a text is read as a date.
+            # A text beside dates is cast to a date, as elsewhere beside other literals.
             of = functions.call("coalesce", *column).type
             cast = [
                 value if value.type == of else functions.call("cast", value, type=of)

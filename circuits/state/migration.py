@@ -31,7 +31,7 @@ from circuits.runtime.operators.late_materialization import RowIdDecodeOperator,
 from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, Strings, staged_whole
 from circuits.state.registry import operator_trace, relation_trace
-from circuits.types.codecs.codec import Codec, tabled
+from circuits.types.codecs.codec import Codec, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import view_to_zset
 from dbsp_wcoj.storage.trace import build_run
@@ -112,7 +112,7 @@ def coded_columns(circuit: Circuit, number: int) -> tuple[Mapping[int, Codec], .
     if found is not None:
         return tuple(found)
     # Distinct and the like keep rows as they are.
-    return (tabled([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
+    return (dictionary_columns([circuit.codecs.codec(field.type) for field in node.plan.fields]),)
 
 
 class StateImport:

@@ -67,7 +67,7 @@ def taken(state: CircuitVersion, belongs_to: str) -> Snapshot:
     for name in state.traces:
         trace = state.trace(name)
         zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
-        traces[name] = (zset._rows, zset._weights)
+        traces[name] = (zset.row_array, zset.weight_array)
     return Snapshot(FORMAT, belongs_to, state.steps, traces, state.tables(), dict(state.marks))
 
 

@@ -1,19 +1,19 @@
-"""A profiler: where the time of steps goes, from outside, while it is asked for.
+"""The profiler: measures where the time of steps goes, only while it is active.
 
-The engine has no clocks. Inside ``with Profiler(clock)`` the few functions that are a phase of a
-step (`HOOKS`) are replaced by ones that tell the time around the call, and put back afterwards. A
-phase is given its own time, without that of phases inside it, so the phases add up to no more than
-the whole. Only the thread that entered is looked at: what it hands to an executor is its waiting.
+The engine has no clocks. Inside ``with Profiler(clock)`` the functions that are phases of a step
+(`HOOKS`) are replaced by ones that measure the call, and restored afterwards. A phase gets its own
+time without that of inner phases, so the sum of the phases is at most the whole. Only the thread
+that entered is measured: work that it hands to an executor counts as its waiting time.
 
-Time by level of a join is sampled: given an executor, one of its threads looks at the level of the
-running join three thousand times a second (`dbsp_wcoj.kernels.join.progress_board`), and a term's
-time is shared out in proportion. It sees joins that run in the profiled thread; where parts of a
-term run elsewhere its levels have candidates and no times. Levels that are summed together, the
-innermost two mostly, are seen as the first of them.
+The time by level of a join is sampled: one thread of an executor reads the level of the running
+join three thousand times a second (`dbsp_wcoj.kernels.join.progress_board`), and the time of a term
+is divided in proportion. The sampler sees joins that run in the profiled thread; for parts of a
+term that run elsewhere the levels have candidates and no times. Levels that are summed together,
+usually the innermost two, count as the first of them.
 
-Cost: about a microsecond for each call of a hooked function, some ten a step; nothing afterwards.
-The way not taken: clocks in the engine, switched on by a flag. Every step would pay for the test,
-and the phases would be written down all over it.
+Cost: about a microsecond for each call of a hooked function, about ten calls per step; nothing
+afterwards. Alternatives considered: clocks in the engine behind a flag. Every step would pay for
+the test, and the code of the phases would be spread over the engine.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ MERGE: Final = "merge"
 PLAN: Final = "plan"
 SORT: Final = "sort"
 
-# Runs of a term that are asked for the sizes of what they read.
-SIZED: Final = 16
-MOST_TERMS: Final = 1024
-MOST_LEVELS: Final = 64
+# The sizes of the factors are recorded for this many runs of a term.
+MAX_SIZED_RUNS: Final = 16
+MAX_TERMS: Final = 1024
+MAX_LEVELS: Final = 64
 
 Rows = Callable[[tuple[Any, ...], Any], int]
 
 
 @dataclass(slots=True)
 class Phase:
-    """What a phase took: its own seconds, calls, and the rows that went in."""
+    """The cost of a phase: its own seconds, its calls, and its input rows."""
 
     seconds: float = 0.0
     calls: int = 0
@@ -73,11 +73,11 @@ class Hook:
     """A function that is a phase.
 
     Attributes:
-        owner: The module or class that it is looked up in.
+        owner: The module or class that defines it.
         name: Its name there.
-        phase: The phase; of an inner call (``within``) another one.
-        rows: The rows of a call, from its arguments and result.
-        within: The phase that it is part of where it is called from these, which keep their time.
+        phase: The phase, unless ``within`` names another one.
+        rows: Computes the rows of a call from its arguments and result.
+        within: Pairs (outer phase, phase): inside this outer phase a call counts for that phase.
     """
 
     owner: Any
@@ -87,12 +87,12 @@ class Hook:
     within: tuple[tuple[str, str], ...] = ()
 
 
-def _none(arguments: tuple[Any, ...], result: Any) -> int:
+def _no_rows(arguments: tuple[Any, ...], result: Any) -> int:
     return 0
 
 
-def _merged(merge: Merge, *_: Any) -> int:
-    """The rows of a merge; those of one in pieces count when it is done."""
+def _merged_rows(merge: Merge, *_: Any) -> int:
+    """The rows of a merge; an open merge counts when it is complete."""
     return merge.older.rows + merge.newer.rows
 
 
@@ -111,22 +111,22 @@ HOOKS: Final = (
     Hook(Arena, "add", MERGE, lambda arena, done: arena[0].tail_rows if done else 0),
     Hook(Spine, "append", MERGE),
     Hook(Run, "merged", MERGE, lambda runs, _: runs[0].rows + runs[1].rows),
-    Hook(Merge, "work", MERGE, lambda merge, done: _merged(*merge) if done else 0),
+    Hook(Merge, "work", MERGE, lambda merge, done: _merged_rows(*merge) if done else 0),
 )
 
 
 @dataclass(slots=True)
 class TermProfile:
-    """One term: its product, the join's seconds, and what it had counted before.
+    """The cost of one term.
 
     Attributes:
         physical: The bound plan.
-        row: Where its levels are counted.
-        before: The counters when it was first seen.
-        nodes: By factor and bound depth the prefixes that there were to read, at most, in the
-            first `SIZED` runs.
-        seconds: Of the join.
-        calls: Runs of the term.
+        row: The row of the samples that counts its levels.
+        before: The counters before its first profiled run.
+        nodes: By factor and bound depth, the maximum number of prefixes to read in the first
+            `MAX_SIZED_RUNS` runs.
+        seconds: The time of the join.
+        calls: The number of runs of the term.
     """
 
     physical: PhysicalTerm
@@ -138,7 +138,7 @@ class TermProfile:
 
     @property
     def counters(self) -> Int64Array:
-        """Proposals and intersections by level, since it was first seen."""
+        """Proposals and intersections by level, since its first profiled run."""
         return self.physical.counters - self.before
 
 
@@ -147,8 +147,8 @@ class Profiler:
     """Phases and terms of the steps inside a ``with``; see the module.
 
     Args:
-        clock: Seconds.
-        executor: Gives one thread to the sampling of levels; without it, none.
+        clock: Returns a time in seconds.
+        executor: Provides one thread for the sampling of levels; without it there is no sampling.
         hooks: The phases.
 
     >>> from time import perf_counter
@@ -173,11 +173,11 @@ class Profiler:
         self._thread = 0
         self._originals: list[tuple[Any, str, Any]] = []
         self._board: Int64Array = np.zeros(board_words.BOARD_WORDS, np.int64)
-        self._seen: Int64Array = np.zeros((MOST_TERMS, MOST_LEVELS), np.int64)
-        self._watching: Future[Any] | None = None
+        self._samples: Int64Array = np.zeros((MAX_TERMS, MAX_LEVELS), np.int64)
+        self._sampler: Future[Any] | None = None
         self._running: TermProfile | None = None
-        # States that the watching thread may still look at.
-        self._kept: list[Any] = []
+        # Join states that the sampling thread may still read.
+        self._live_states: list[Any] = []
 
     def __enter__(self) -> Profiler:
         self._thread = threading.get_ident()
@@ -190,9 +190,9 @@ class Profiler:
         self._replace(SmallSteps, "step", self._one_by_one)
         if self.executor is not None:
             self._board[board_words.STOP] = 1
-            watch_levels(self._board, self._seen)  # compiles, the first time
+            watch_levels(self._board, self._samples)  # compiles on the first call
             self._board[board_words.STOP] = 0
-            self._watching = self.executor.submit(watch_levels, self._board, self._seen)
+            self._sampler = self.executor.submit(watch_levels, self._board, self._samples)
         return self
 
     def __exit__(
@@ -203,17 +203,17 @@ class Profiler:
     ) -> None:
         self._board[board_words.STATE] = 0
         self._board[board_words.STOP] = 1
-        if self._watching is not None:
-            self._watching.result()
+        if self._sampler is not None:
+            self._sampler.result()
         while self._originals:
             setattr(*self._originals.pop())
         self._stack.clear()
         self._names.clear()
 
     def seconds_by_level(self, term: TermProfile) -> list[float] | None:
-        """The term's time by level; None if it was never seen running."""
+        """The term's time by level; None if no sample saw it run."""
         levels = len(term.physical.plan.order)
-        seen = self._seen[term.row, :levels].tolist()
+        seen = self._samples[term.row, :levels].tolist()
         total = sum(seen)
         return [term.seconds * count / total for count in seen] if total else None
 
@@ -245,7 +245,7 @@ class Profiler:
 
     def _wrapped(self, hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:
         within = dict(hook.within)
-        rows = hook.rows or _none
+        rows = hook.rows or _no_rows
 
         @functools.wraps(original)
         def timed(*arguments: Any, **options: Any) -> Any:
@@ -257,7 +257,7 @@ class Profiler:
                 result = original(*arguments, **options)
             finally:
                 self._end()
-            # A phase inside the same one, as a small merge within the upkeep, is not a call.
+            # A phase inside the same phase, such as a small merge inside an append, is not a call.
             phase.calls += outer != hook.phase
             phase.rows += rows(arguments, result)
             return result
@@ -265,13 +265,13 @@ class Profiler:
         return timed
 
     def _one_by_one(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A call that leaves terms to be run one by one, as they are where it overflows."""
+        """Replace a call for all terms by None, so that the terms run one by one."""
 
         @functools.wraps(original)
-        def undone(*arguments: Any) -> Any:
+        def declined(*arguments: Any) -> Any:
             return original(*arguments) if threading.get_ident() != self._thread else None
 
-        return undone
+        return declined
 
     def _total(self, original: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(original)
@@ -308,7 +308,7 @@ class Profiler:
         return timed
 
     def _kernel(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        state = 6  # the place of the state's address among the kernel's arguments
+        state = 6  # the position of the state's address in the kernel's arguments
 
         @functools.wraps(original)
         def watched(*arguments: Any) -> Any:
@@ -328,11 +328,11 @@ class Profiler:
     def _enter_term(self, term: PhysicalTerm, *, again: bool = False) -> None:
         found = self.terms.get(id(term))
         if found is None:
-            row = min(len(self.terms) + 1, MOST_TERMS - 1)
+            row = min(len(self.terms) + 1, MAX_TERMS - 1)
             found = TermProfile(term, row, term.counters.copy(), _nodes(term))
             self.terms[id(term)] = found
-            self._kept.append(term.buffers.state)
-        elif found.calls < SIZED and not again:
+            self._live_states.append(term.buffers.state)
+        elif found.calls < MAX_SIZED_RUNS and not again:
             both = zip(found.nodes, _nodes(term), strict=True)
             found.nodes = [list(map(max, *sizes)) if sizes[0] else [] for sizes in both]
         phase = self._begin(JOIN)
@@ -349,7 +349,7 @@ class Profiler:
 
 
 def _nodes(term: PhysicalTerm) -> list[list[int]]:
-    """By factor, how many prefixes of each length it holds now; those of several runs added."""
+    """By factor, the current number of prefixes of each length, summed over its runs."""
     views, deltas, spines = term.sources
     found = []
     for factor, spine in enumerate(spines):

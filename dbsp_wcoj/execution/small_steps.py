@@ -64,9 +64,9 @@ class SmallSteps:
         ((name, delta),) = deltas.items()
         if not isinstance(delta, ZSet):
             return None
-        rows = len(delta._weights)
+        rows = len(delta.weight_array)
         trace = self._relations.traces.get(name)
-        if trace is None or not 0 < rows <= FEW or len(delta._rows) != trace.arity:
+        if trace is None or not 0 < rows <= FEW or len(delta.row_array) != trace.arity:
             return None
         terms = self._plan_cache.bind_single(name, rows)
         arena = trace.arena
@@ -82,10 +82,10 @@ class SmallSteps:
             bound = self._bound[name] = self._bind(name, terms, arena)
         if bound.words is None:
             return None
-        status, total, joins = small_step(bound.address, delta._rows, delta._weights)
+        status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
         if status == NO_ROOM:
             arena.start_buffer(rows)
-            status, total, joins = small_step(bound.address, delta._rows, delta._weights)
+            status, total, joins = small_step(bound.address, delta.row_array, delta.weight_array)
         if status == BEYOND:
             return None
         trace.version += 1

@@ -83,7 +83,7 @@ def sample_of_largest(trace: Trace, step: TraceStep | None) -> Sample:
     runs = [(run.rows, run, a.order) for a in trace.arrangements[:1] for run in a.spine.runs]
     rows, run, order = max(runs, key=lambda found: found[0], default=(0, None, ()))
     if step is not None and len(step.delta) > rows:
-        return sample_of(step.delta._rows)
+        return sample_of(step.delta.row_array)
     if run is None:
         return np.empty((trace.arity, 0), np.int64), 0
     read, rows = sample_of(run)

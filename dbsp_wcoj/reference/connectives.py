@@ -1,20 +1,22 @@
 """Conditions and the connectives or, and, not, as prefix extenders.
 
-Each is an extender made of extenders, so they nest freely and the join does not know them [1]:
+Each connective is an extender made of extenders, so connectives nest freely and the join does not
+know them [1]:
 
-- ``Filter``: a condition on bound values, such as ``a < b``; can only intersect.
-- ``Or``: the union of its children; counts their sum.
-- ``And``: the intersection of its children; the smallest proposes.
-- ``Not``: what its children do not hold for together; can only intersect, on the last level of
-  its children, where all their variables are bound.
+- ``Filter``: a condition on bound values, such as ``a < b``; it can only intersect.
+- ``Or``: the union of its children; it counts their sum.
+- ``And``: the intersection of its children; the child with the smallest count proposes.
+- ``Not``: the complement of the conjunction of its children; it can only intersect, on the last
+  level of its children, where all their variables are bound.
 
-``And`` asks a child that is silent on a level about the last level it spoke on. The version in [1]
-does not, and then the branch ``and(p(x), q(y))`` of an ``or`` extends also an ``x`` that another
-branch proposed. For the same reason a child of ``Or`` that is silent on a level lets everything
-through there while it is still satisfiable: ``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
+If a child of ``And`` does not participate in a level, ``And`` asks it about its last earlier level.
+The version in [1] does not, and then the branch ``and(p(x), q(y))`` of an ``or`` also extends an
+``x`` that another branch proposed. For the same reason a child of ``Or`` that does not participate
+in a level accepts every extension there while it is still satisfiable:
+``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
 
-They have set semantics, for one-shot queries. Incremental or, and, not belong to circuits, where
-they are union, join and antijoin.
+The connectives have set semantics, for one-shot queries. Circuits evaluate or, and, not
+incrementally, as union, join and antijoin.
 
 References:
     [1] Datalog and GenericJoin, the hooray2 project, 2025 (the extenders for or, and, not).
@@ -39,8 +41,8 @@ class Filter:
     """A condition on values that other extenders bind.
 
     Args:
-        arguments: Levels whose values the predicate takes, in its parameter order.
-        predicate: Pure function of those values.
+        arguments: The levels of the predicate's arguments, in parameter order.
+        predicate: A pure function of those values.
 
     >>> Filter((1, 0), lambda b, a: b > a).intersect((3,), [2, 3, 4])
     [4]
@@ -51,7 +53,7 @@ class Filter:
 
     @classmethod
     def for_comparison(cls, comparison: Comparison, order: Sequence[str]) -> Self:
-        """The filter of ``a < b`` or ``a < 5``.
+        """Build the filter of a comparison such as ``a < b`` or ``a < 5``.
 
         Its predicate raises ``ColumnTypeError`` for two values that have no order.
 
@@ -91,19 +93,19 @@ class Filter:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The level where the last argument becomes known."""
+        """The level that binds the last argument."""
         return (max(self.arguments, default=0),)
 
     def participates(self, level: int) -> bool:
-        """Whether the last argument becomes known at this level."""
+        """Whether this level binds the last argument."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:
-        """Infinite: a condition cannot enumerate what it allows."""
+        """Infinite: a condition cannot enumerate its values."""
         return math.inf
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """Never.
+        """Raise an error: it cannot propose.
 
         Raises:
             UnsafeVariableError: Always; no atom binds the variable of this level.
@@ -111,7 +113,7 @@ class Filter:
         _refuse(prefix)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions for which the predicate is true.
+        """The extensions for which the predicate is true.
 
         Complexity:
             O(len(extensions)) calls.
@@ -121,7 +123,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Prefixes that at least one child holds for.
+    """The union of its children.
 
     Args:
         children: Alternatives, at least one; normally over the same variables.
@@ -146,11 +148,11 @@ class Or:
         return _union_of_levels(self.children)
 
     def participates(self, level: int) -> bool:
-        """Whether any child has a say on this level."""
+        """Whether any child participates in this level."""
         return any(child.participates(level) for child in self.children)
 
     def count(self, prefix: Prefix) -> float:
-        """The sum of the children's counts, since all may propose different extensions.
+        """The sum of the children's counts, because all may propose different extensions.
 
         Infinite on a level that a child is silent on, since there it lets everything through.
         """
@@ -158,7 +160,7 @@ class Or:
         return sum(c.count(prefix) if c.participates(level) else math.inf for c in self.children)
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """What any child proposes, each extension once.
+        """The extensions that any child proposes, each once.
 
         Raises:
             UnsafeVariableError: A child does not bind the variable.
@@ -168,7 +170,7 @@ class Or:
         return list(dict.fromkeys(e for child in self.children for e in child.propose(prefix)))
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that any child lets through."""
+        """The extensions that at least one child accepts."""
         allowed: set[Any] = set()
         for child in self.children:
             allowed.update(_allowed(child, prefix, [e for e in extensions if e not in allowed]))
@@ -177,7 +179,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Prefixes that all children hold for; of use inside ``Or`` and ``Not``.
+    """The intersection of its children; for use inside ``Or`` and ``Not``.
 
     Args:
         children: Conjuncts, at least one.
@@ -202,17 +204,17 @@ class And:
         return _union_of_levels(self.children)
 
     def participates(self, level: int) -> bool:
-        """Whether any child has a say on this level."""
+        """Whether any child participates in this level."""
         return any(child.participates(level) for child in self.children)
 
     def count(self, prefix: Prefix) -> float:
-        """The smallest count of the children that have a say on the level."""
+        """The smallest count of the children that participate in the level."""
         level = len(prefix)
         counts = (child.count(prefix) for child in self.children if child.participates(level))
         return min(counts, default=math.inf)
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """What the smallest child proposes and all others let through.
+        """The extensions that the child with the smallest count proposes and all others accept.
 
         Raises:
             UnsafeVariableError: No child binds the variable.
@@ -228,7 +230,7 @@ class And:
         return extensions
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that all children let through."""
+        """The extensions that all children accept."""
         remaining = list(extensions)
         for child in self.children:
             remaining = _allowed(child, prefix, remaining)
@@ -237,7 +239,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Prefixes that the children do not all hold for: ``not(child, child)``.
+    """The complement of the intersection of its children: ``not(child, child)``.
 
     Args:
         children: Conjuncts, at least one; other extenders must bind all their variables.
@@ -270,7 +272,7 @@ class Not:
         return math.inf
 
     def propose(self, prefix: Prefix) -> list[Any]:
-        """Never.
+        """Raise an error: it cannot propose.
 
         Raises:
             UnsafeVariableError: Always; the variable is bound only inside the negation.
@@ -278,20 +280,20 @@ class Not:
         _refuse(prefix)
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that the children together do not let through."""
+        """The extensions that at least one child rejects."""
         removed = set(And(self.children).intersect(prefix, extensions))
         return [extension for extension in extensions if extension not in removed]
 
 
 def _allowed(child: PrefixExtender, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-    """What a child lets through; a child without a say does so while it is satisfiable."""
+    """The extensions that a child accepts: all, while satisfiable, if it does not participate."""
     if child.participates(len(prefix)):
         return child.intersect(prefix, extensions)
     return list(extensions) if _holds(child, prefix) else []
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Whether a prefix can still satisfy a child: by the law, its last level knows."""
+    """Whether a prefix can still satisfy a child: by the law, its last level decides."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 

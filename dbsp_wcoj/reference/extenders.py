@@ -1,21 +1,21 @@
-"""Prefix extenders: a relation as the generic join sees it.
+"""Prefix extenders: the interface between a relation and the generic join.
 
-A join binds one variable after the other; *level* ``k`` is the ``k``-th variable of the order and
-a *prefix* holds values for the levels ``0 … k-1``. An extender answers three questions about the
-next value: how many extensions it would ``count``, which ones it would ``propose``, and which of
-given ones it lets through (``intersect``). The smallest proposes, the others intersect; that
-choice, made anew for each prefix, is what makes the join worst-case optimal [1].
+A join binds one variable after the other; *level* ``k`` is the ``k``-th variable of the order and a
+*prefix* contains values for the levels ``0 … k-1``. An extender answers three questions about the
+next value: how many extensions it would propose (``count``), which ones (``propose``), and which of
+some extensions it accepts (``intersect``). The extender with the smallest count proposes and the
+others intersect; this choice for each prefix makes the join worst-case optimal [1].
 
-``RelationExtender`` keeps weighted rows in a trie of sorted dictionaries, one depth per level: a
-prefix is walked by hashing, a proposal is the keys of a node, which ascend. Conditions and the
+``RelationExtender`` stores weighted rows in a trie of sorted dictionaries, one depth per level: a
+prefix is followed by hashing, and a proposal is the ascending keys of a node. Conditions and the
 connectives or, and, not are extenders as well, see ``connectives``.
 
-The law that lets them compose: ``intersect(prefix, extensions)`` keeps an extension only if the
-*whole* longer prefix can still satisfy the extender, hence nothing when the prefix itself fails.
+Extenders compose because of this law: ``intersect(prefix, extensions)`` keeps an extension only if
+the *whole* longer prefix can still satisfy the extender, hence nothing if the prefix itself fails.
 
-This is the readable form of the join, for any ordered Python values, and the oracle of the
-compiled one. The way not taken: one flat sorted list of rows with bisection. It is smaller, but
-each step costs a logarithm of tuple comparisons in Python, and counts rows, not extensions.
+This is the readable form of the join, for any ordered Python values, and the oracle of the compiled
+one. Alternatives considered: one flat sorted list of rows with bisection. It is smaller, but each
+step costs a logarithm of tuple comparisons in Python, and it counts rows, not extensions.
 
 References:
     [1] Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3. arXiv:1310.3314
@@ -49,40 +49,40 @@ Prefix: TypeAlias = Sequence[Any]
 
 
 class PrefixExtender(Protocol):
-    """What the generic join asks of each participant, on the levels it has a say on.
+    """A participant of the generic join, on some of its levels.
 
-    What needs no variable at all, such as an atom of constants, has its say on level 0.
+    A participant without variables, such as an atom of constants, participates in level 0.
     """
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The levels it has a say on, ascending, at least one."""
+        """The levels in which it participates, ascending, at least one."""
 
     def participates(self, level: int) -> bool:
-        """Whether it has a say on this level."""
+        """Whether it participates in this level."""
 
     def count(self, prefix: Prefix) -> float:
-        """At least the number of extensions ``propose`` gives; infinite if it cannot propose."""
+        """An upper bound of the extensions of ``propose``; infinite if it cannot propose."""
 
     def propose(self, prefix: Prefix) -> list[Any]:
         """All extensions of ``prefix``, each once."""
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those of ``extensions`` that it allows after ``prefix``, in the given order."""
+        """The extensions that it accepts after ``prefix``, in their order."""
 
 
 class RelationExtender:
     """A weighted relation, as a trie in the order of its levels.
 
     Args:
-        relation: Weight by row, or just rows (weight 1 each). Weights of equal rows add up and
-            rows of weight zero are left out.
-        levels: Level of each column. Columns of one level must agree, as in ``e(x, x)``.
+        relation: Weight by row, or just rows (weight 1 each). The weights of equal rows are
+            summed, and rows of weight zero are dropped.
+        levels: The level of each column. Columns of one level must be equal, as in ``e(x, x)``.
 
     Raises:
         ArityError: A row has not exactly one value per level.
-        WeightError: A weight is no integer.
-        ColumnTypeError: The values of a level have no order, as 1 and "a".
+        WeightError: A weight is not an integer.
+        ColumnTypeError: The values of a level have no order, such as 1 and "a".
 
     Complexity:
         O(n log n) for n rows.
@@ -117,7 +117,7 @@ class RelationExtender:
 
     @classmethod
     def for_atom(cls, atom: Atom, relation: Mapping[Row, int], order: Sequence[str]) -> Self:
-        """The extender of an atom: rows that fit its constants, at the levels of its variables.
+        """Build the extender of an atom from the rows that match its constants.
 
         Args:
             atom: Relation name and terms.
@@ -127,7 +127,7 @@ class RelationExtender:
         Raises:
             ArityError: A row has another arity than the atom.
             VariableOrderError: A variable of the atom is not in ``order``.
-            WeightError: A weight is no integer.
+            WeightError: A weight is not an integer.
             ColumnTypeError: The values of a level have no order.
 
         Complexity:
@@ -166,11 +166,11 @@ class RelationExtender:
         return cls(rows, levels)
 
     def participates(self, level: int) -> bool:
-        """Whether a column stands at this level."""
+        """Whether a column has this level."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:
-        """How many distinct values propose gives.
+        """The number of distinct values that `propose` returns.
 
         Complexity:
             O(len(prefix)).
@@ -197,7 +197,7 @@ class RelationExtender:
         return list(node) if node else []
 
     def intersect(self, prefix: Prefix, extensions: Sequence[Any]) -> list[Any]:
-        """Those extensions that are below ``prefix``, in the given order.
+        """The extensions that are below ``prefix``, in their order.
 
         Complexity:
             O(len(prefix) + len(extensions)).
@@ -208,7 +208,7 @@ class RelationExtender:
         return list(extensions) if node else []
 
     def weight(self, row: Prefix) -> int:
-        """The weight of the relation's row in a row over the whole variable order; 0 if absent.
+        """The weight of the relation's row within a row over the whole variable order; 0 if absent.
 
         Complexity:
             O(arity).
@@ -219,7 +219,7 @@ class RelationExtender:
         return int(self._node(row) or 0)
 
     def _node(self, prefix: Prefix) -> Any:
-        """The sub-trie below those columns that ``prefix`` binds; a weight below the last one."""
+        """The sub-trie below the columns that ``prefix`` binds; a weight below the last one."""
         node = self._trie
         for level in self._variables:
             if level >= len(prefix):
@@ -249,7 +249,7 @@ def _integer(weight: Any, row: Row) -> int:
         return index(weight)
     except TypeError:
         raise WeightError(
-            f"weight {weight!r} of row {row!r} is no integer; weights are integers"
+            f"weight {weight!r} of row {row!r} is not an integer; weights are integers"
         ) from None
 
 

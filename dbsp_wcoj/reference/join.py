@@ -6,13 +6,13 @@
     reference_join(query, relations)   weighted, one relation per atom
 
 ``reference_join`` is the oracle of the compiled join: exact Python integers, any ordered values,
-nothing shared with the kernels. A delta term of a formula is the same join over other views, so it
-takes one relation per *atom*; give the same query an old, a delta or a new relation at each place.
+no code shared with the kernels. A delta term of a formula is the same join over other views, so
+``reference_join`` takes one relation per *atom*: an old, a delta or a new one for each.
 
-The join is depth first, so that its memory is one prefix and one list of extensions per level.
+The join runs depth first, so its memory is one prefix and one list of extensions per level.
 
-Cost: with the smallest proposer chosen for each prefix, O(AGM(query)) values pass through, each at
-the cost of a hash look-up per atom.
+Cost: because the extender with the smallest count proposes for each prefix, the join processes
+O(AGM(query)) values, each with one hash look-up per atom.
 
 References:
     Ngo, Ré, Rudra. Skew Strikes Back. SIGMOD Record 42(4), 2013, section 3. arXiv:1310.3314
@@ -41,11 +41,11 @@ Relation: TypeAlias = Mapping[Row, int]
 
 
 def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
-    """All rows over ``levels`` variables that every extender holds for.
+    """Yield all rows over ``levels`` variables that satisfy every extender.
 
     Args:
         extenders: Relations, filters and connectives; each variable is bound by one that proposes.
-        levels: How many variables the order has.
+        levels: The number of variables.
 
     Returns:
         The rows, each once; ascending where only relations propose.
@@ -74,7 +74,7 @@ def solve(extenders: Sequence[PrefixExtender], levels: int) -> Iterator[Row]:
             raise UnsafeVariableError(
                 f"level {level} of {levels} meets no extender; bind its variable in an atom"
             )
-    # Without variables nothing is proposed; any value tells whether the constant atoms hold.
+    # Without variables nothing is proposed; any value shows whether the constant atoms hold.
     if levels == 0 and not all(extender.intersect((), [None]) for extender in extenders):
         return iter(())
     return _extend((), participants)
@@ -105,7 +105,7 @@ def reference_join(
     Args:
         query: The query.
         relations: Weight by row; by relation name, or one for each atom in body order.
-        order: A permutation of ``query.variables``; by default as they occur.
+        order: A permutation of ``query.variables``; by default in order of occurrence.
 
     Returns:
         Weight by row of the head, without zeros: the sum, over the bindings of all variables, of
@@ -114,8 +114,8 @@ def reference_join(
     Raises:
         VariableOrderError: ``order`` is not a permutation of the variables.
         UnknownRelationError: A relation of the query is missing from the mapping.
-        ArityError: Not one relation per atom, or a row that does not fit its atom.
-        WeightError: A weight is no integer.
+        ArityError: Not one relation per atom, or a row of another arity than its atom.
+        WeightError: A weight is not an integer.
         ColumnTypeError: Values that are joined or compared have no order.
 
     Complexity:
@@ -131,7 +131,7 @@ def reference_join(
     order = query.variables if order is None else tuple(order)
     if sorted(order) != sorted(query.variables):
         raise VariableOrderError(
-            f"order {list(order)} is no permutation of {list(query.variables)}; "
+            f"order {list(order)} is not a permutation of {list(query.variables)}; "
             f"give each variable of '{query}' once"
         )
     atoms = [

@@ -61,11 +61,11 @@ class Arena:
         Complexity:
             O(rows²), with a very small factor.
         """
-        rows = len(delta._weights)
+        rows = len(delta.weight_array)
         if self._free + self._step_words(rows) > len(self._buffer):
             self.start_buffer(rows)
-        largest = runs_of_few(self.address, delta._rows, delta._weights)
-        words = run_words(len(delta._rows), rows)
+        largest = runs_of_few(self.address, delta.row_array, delta.weight_array)
+        words = run_words(len(delta.row_array), rows)
         end = self._free
         start = end - words * len(self.orders)
         runs = {}

@@ -61,10 +61,10 @@ class Run:
         Complexity:
             O(n) for each byte of the columns whose order changes.
         """
-        rows = zset._rows
+        rows = zset.row_array
         buffer = _reserve(len(rows), len(zset))
         scratch = sort_scratch(len(zset), len(rows))
-        return Run(buffer, *run_of(rows, zset._weights, order, buffer, scratch))
+        return Run(buffer, *run_of(rows, zset.weight_array, order, buffer, scratch))
 
     @staticmethod
     def merged(older: Run, newer: Run) -> Run:

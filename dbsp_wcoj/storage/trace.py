@@ -312,7 +312,7 @@ class Trace:
             )
         arrangement = self._any_arrangement()
         weights: Int64Array = row_weights(
-            rows._rows, order_array(arrangement.order), arrangement.spine.table
+            rows.row_array, order_array(arrangement.order), arrangement.spine.table
         )
         return weights
 

@@ -31,7 +31,7 @@ _SIGN: Final = -(2**63)
 
 
 def codes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the codes of an array of a native bit-cast dtype; it may share memory with ``values``.
+    """Return the codes of an array of a native bit-cast dtype; it may share its memory.
 
     >>> codes_of(np.array([-1.5, -0.0, 0.0, np.inf, np.nan])).argsort().tolist()
     [0, 1, 2, 3, 4]
@@ -52,7 +52,7 @@ def codes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def values_of(codes: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of codes that `codes_of` gave for ``dtype``; it may share their memory.
+    """Return the values of codes of `codes_of` for ``dtype``; it may share their memory.
 
     >>> values_of(codes_of(np.array([-1.5, -0.0])), np.dtype("float64")).tolist()
     [-1.5, 0.0]

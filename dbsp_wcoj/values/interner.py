@@ -35,7 +35,7 @@ Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-#: What stands where there is no code: a string that was not found, or is masked.
+#: The code of a string that was not found, or is masked.
 ABSENT: Final = -1
 
 _SLOTS: Final = 64
@@ -70,7 +70,7 @@ class Interner:
         self._arena: Bytes = np.empty(_ARENA, np.uint8)
 
     def __len__(self) -> int:
-        """Number of codes given."""
+        """Number of codes."""
         return self._size
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class Interner:
         Args:
             offsets: n + 1 ascending integers; string i is ``data[offsets[i] : offsets[i + 1]]``.
             data: uint8 array.
-            valid: Which strings to look at, by default all; the others get `ABSENT`.
+            valid: Mask of the strings to encode, by default all; the others get `ABSENT`.
 
         Raises:
             ColumnTypeError: The offsets do not ascend within ``data``, or the mask has another
@@ -99,7 +99,7 @@ class Interner:
         return self._coded(*_strings(offsets, data), valid)
 
     def find(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
-        """As `intern`, but add nothing: the code of a string that is not there is `ABSENT`.
+        """As `intern`, but add nothing: an unknown string gets `ABSENT`.
 
         >>> Interner().find(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
         [-1]
@@ -124,41 +124,41 @@ class Interner:
         return self._coded(*self._row_strings(columns), None)
 
     def find_rows(self, columns: Any) -> Int64Array:
-        """As `intern_rows`, but add nothing: the code of a row that is not there is `ABSENT`."""
+        """As `intern_rows`, but add nothing: an unknown row gets `ABSENT`."""
         return self._found(*self._row_strings(columns), None)
 
     def rows(self, codes: Int64Array) -> Int64Array:
-        """Return the rows of codes, shape ``(words, n)``; a negative code gives itself, in each.
+        """Return the rows of codes, shape ``(words, n)``; a negative code is repeated in each word.
 
         So the code of NULL gives a row of NULLs, as an outer join wants it.
 
         Raises:
-            ArityError: There was no row yet, and ``words`` was not given.
-            ColumnTypeError: A code that was not given.
+            ArityError: The table has no rows, and ``words`` was not specified.
+            ColumnTypeError: An unknown code.
         """
         self._check_range(codes)
         if self._words is None:
             raise ArityError("no rows yet, so their width is unknown; give Interner(words=...)")
         columns = np.empty((self._words, len(codes)), np.int64)
-        kernels.words(_read_only(codes), self._arena, columns)
+        kernels.words(read_only_codes(codes), self._arena, columns)
         return columns
 
     def gather(self, codes: Int64Array) -> tuple[Int64Array, Bytes]:
-        """Return the strings of codes laid end to end: offsets and bytes; negative: the empty one.
+        """Return the concatenated strings of codes: offsets and bytes; a negative code is empty.
 
         Raises:
-            ColumnTypeError: A code that was not given.
+            ColumnTypeError: An unknown code.
         """
         self._check_range(codes)
         offsets = np.empty(len(codes) + 1, np.int64)
-        given = _read_only(codes)
+        given = read_only_codes(codes)
         kernels.extents(given, self._bounds, offsets)
         data = np.empty(int(offsets[-1]), np.uint8)
         kernels.gather(given, self._bounds, self._arena, offsets, data)
         return offsets, data
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
-        """Return int64 keys that order as eight bytes of the strings, from ``start`` on, do.
+        """Return int64 keys in the order of eight bytes of the strings, from ``start`` on.
 
         A shorter string is filled up with zero bytes, so equal keys do not mean equal strings.
 
@@ -169,7 +169,7 @@ class Interner:
         """
         self._check_range(codes)
         keys = np.empty(len(codes), np.int64)
-        kernels.prefixes(_read_only(codes), self._bounds, self._arena, start, keys)
+        kernels.prefixes(read_only_codes(codes), self._bounds, self._arena, start, keys)
         return keys
 
     def arena(self, first: int = 0) -> tuple[Int64Array, Bytes]:
@@ -183,7 +183,7 @@ class Interner:
         return bounds - bounds[0], self._arena[bounds[0] : bounds[-1]].copy()
 
     def append(self, offsets: Any, data: Any) -> None:
-        """Give the next codes to strings, in their order: the inverse of `arena`.
+        """Assign the next codes to strings, in their order: the inverse of `arena`.
 
         Raises:
             ColumnTypeError: A string is there already or given twice, or is no row of a table of
@@ -197,7 +197,7 @@ class Interner:
         if self._words is not None and (np.diff(ends) != _WORD * self._words).any():
             raise ColumnTypeError(
                 f"strings of {int(np.diff(ends).min())} to {int(np.diff(ends).max())} bytes for "
-                f"rows of {_WORD * self._words}; append what `arena` gave of such a table"
+                f"rows of {_WORD * self._words}; append the result of `arena` of such a table"
             )
         self._reserve(len(ends) - 1, int(ends[-1] - ends[0]))
         codes = self._coded(ends, text, None)
@@ -206,12 +206,12 @@ class Interner:
             self.truncate(before)
             row = int(np.flatnonzero(codes != expected)[0])
             raise ColumnTypeError(
-                f"string {row} of {len(codes)} has code {codes[row]} already; append each segment "
+                f"string {row} of {len(codes)} already has code {codes[row]}; append each segment "
                 "once, in order, to an empty table"
             )
 
     def truncate(self, length: int) -> None:
-        """Take back the codes from ``length`` on, which nobody may use any more.
+        """Remove the codes from ``length`` on, which nobody may use any more.
 
         Raises:
             ColumnTypeError: ``length`` is not in ``[0, len(self)]``.
@@ -229,7 +229,7 @@ class Interner:
 
     def _found(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
-        mask = _mask(valid, rows)
+        mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         given = offsets.ctypes.data, data.ctypes.data
         # The slots first: the other arrays then hold whatever string a slot may lead to.
@@ -239,7 +239,7 @@ class Interner:
 
     def _coded(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
         rows = len(offsets) - 1
-        mask = _mask(valid, rows)
+        mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         given = offsets.ctypes.data, data.ctypes.data
         before = self._size
@@ -256,11 +256,11 @@ class Interner:
             raise
 
     def _grow(self, length: int) -> None:
-        """Make room for a string of ``length`` bytes."""
+        """Reserve memory for a string of ``length`` bytes."""
         self._reserve(1, length)
 
     def _reserve(self, strings: int, length: int) -> None:
-        """Make room for so many more strings of ``length`` bytes together."""
+        """Reserve memory for ``strings`` more strings of ``length`` bytes together."""
         size, end = self._size, self._end
         if size + strings > len(self._bounds) - 1:
             bounds = np.empty(max(2 * size, size + strings) + 1, np.int64)
@@ -313,15 +313,15 @@ class Interner:
         assert self.find(offsets, data).tolist() == list(range(size))
 
 
-def _read_only(codes: Int64Array) -> Int64Array:
-    """The codes in one layout and read-only, so that one compiled kernel does for all."""
+def read_only_codes(codes: Int64Array) -> Int64Array:
+    """The codes in one layout and read-only, so that one compiled kernel serves all."""
     view = np.ascontiguousarray(codes).view()
     view.flags.writeable = False
     return view
 
 
-def _mask(valid: BoolArray | None, rows: int) -> BoolArray:
-    """Which strings to look at, as kernels read it."""
+def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:
+    """The mask of the strings to encode, as kernels read it."""
     if valid is None:
         return _ALL_VALID
     mask = np.ascontiguousarray(valid, np.bool_)
@@ -333,7 +333,7 @@ def _mask(valid: BoolArray | None, rows: int) -> BoolArray:
 
 
 def _strings(offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
-    """Return offsets and data as contiguous arrays, once they are known to fit together."""
+    """Check that offsets and data fit together; return them as contiguous arrays."""
     ends = np.ascontiguousarray(offsets, np.int64)
     text = np.ascontiguousarray(data)
     if text.dtype != np.uint8 or text.ndim != 1 or ends.ndim != 1 or not len(ends):

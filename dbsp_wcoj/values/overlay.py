@@ -32,8 +32,8 @@ from dbsp_wcoj.values.interner import (
     Bytes,
     Int64Array,
     Interner,
-    _mask,
-    _read_only,
+    read_only_codes,
+    valid_mask,
 )
 
 __all__ = ["InternerOverlay"]
@@ -125,7 +125,7 @@ class InternerOverlay(Interner):
         self._check_range(codes)
         tables = (self, self._own)
         parts = [np.where(own, ABSENT, codes), np.where(own, codes - self._size, ABSENT)]
-        given = [_read_only(part) for part in parts]
+        given = [read_only_codes(part) for part in parts]
         ends = np.empty((2, len(codes) + 1), np.int64)
         for table, part, row in zip(tables, given, ends, strict=True):
             kernels.extents(part, table._bounds, row)
@@ -181,4 +181,4 @@ class InternerOverlay(Interner):
 def _missing(codes: Int64Array, valid: BoolArray | None) -> BoolArray:
     """A mask of the strings that have no code yet, among those that ``valid`` selects."""
     missing: BoolArray = codes == ABSENT
-    return missing if valid is None else missing & _mask(valid, len(codes))
+    return missing if valid is None else missing & valid_mask(valid, len(codes))

@@ -162,7 +162,9 @@ def check_distributable(circuit: Circuit) -> None:
             expired rows.
     """
     kept = [
-        name for name, rules in circuit.input_options.items() if rules.retain and rules.retain.keeps
+        name
+        for name, rules in circuit.input_options.items()
+        if rules.retain and rules.retain.keeps_results
     ]
     if kept:
         raise StreamingError(

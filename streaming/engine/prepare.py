@@ -143,7 +143,7 @@ def _rejected_rows(step: CircuitStep) -> tuple[DeadLetters, DeadLetters]:
     """Return the rows that inputs rejected: the expected ones, and the bad ones."""
     expected, bad = DeadLetters.none(), DeadLetters.none()
     for name, refused in chain.from_iterable(
-        ((name, one) for one in many) for name, many in step.refused.items()
+        ((name, one) for one in many) for name, many in step.rejected.items()
     ):
         letters = _letters(name, refused)
         if refused.reason in EXPECTED_REASONS:

@@ -1,7 +1,7 @@
-"""Checkpoint: what Spark notes of a query, as far as a sink has use for it.
+"""Checkpoint: the id and the watermarks of a query, as Spark stores them.
 
-``metadata`` has the id of the query, which stays the same over restarts; ``offsets/<batch id>`` is
-written before the micro-batch and has the watermark that holds in it, so a replay finds the same.
+``metadata`` has the id of the query, which is the same after a restart. ``offsets/<batch id>`` is
+written before the micro-batch and has its watermark, so a replay reads the same one.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Checkpoint:
         """The id of the query.
 
         Raises:
-            StateError: This is no checkpoint.
+            StateError: The directory is not a checkpoint.
         """
         try:
             return str(json.loads(self._read("metadata"))["id"])
         except (KeyError, RecursionError, TypeError, ValueError) as error:
-            raise self._unlike("metadata", error) from error
+            raise self._invalid_file("metadata", error) from error
 
     def watermark(self, batch_id: int) -> datetime | None:
-        """The watermark of a micro-batch; None if the stream has none.
+        """Return the watermark of a micro-batch; None if the stream has none.
 
         Raises:
-            StateError: This is no checkpoint of a query that has come to this micro-batch.
+            StateError: The directory is not a checkpoint, or has no entry for the micro-batch.
         """
         name = f"offsets/{batch_id}"
         try:
@@ -52,9 +52,9 @@ class Checkpoint:
             milliseconds = int(json.loads(settings).get("batchWatermarkMs", 0))
             return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
         except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise self._unlike(name, error) from error
+            raise self._invalid_file(name, error) from error
 
-    def _unlike(self, name: str, error: Exception) -> StateError:
+    def _invalid_file(self, name: str, error: Exception) -> StateError:
         return StateError(
             f"checkpoint {self._location}: {name} is not as Spark writes it "
             f"({type(error).__name__}: {error}): put a copy of the checkpoint back"

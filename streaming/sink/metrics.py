@@ -1,8 +1,8 @@
-"""Metrics: what a micro-batch brought, what it gave and where its time went.
+"""Metrics: rows, seconds by phase and state sizes of each micro-batch.
 
-One value per micro-batch: in ``sink.metrics``, as a line of JSON in the state directory
-(``metrics.jsonl``), and through `logging` at level INFO. Spark's own progress events show them too
-if the stream is observed (`streaming.observe`).
+There is one `BatchMetrics` per micro-batch: in ``sink.metrics``, as a line of JSON in the state
+directory (``metrics.jsonl``), and through `logging` at level INFO. Spark's own progress events
+count the rows as well if the stream is observed (`streaming.observe`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["OBSERVATION_NAME", "BatchMetrics", "Stopwatch", "observe"]
 
 #: The name of the observed metrics in Spark's progress events.
 OBSERVATION_NAME: Final = "dbsp_wcoj"
-#: Seconds after which a micro-batch that is not done is logged; again after twice as many, ...
+#: Seconds after which a running micro-batch is logged; the interval then doubles, ...
 SLOW_AFTER_S: Final = 5.0
-#: ... but at least this often.
+#: ... up to this interval.
 MAX_LOG_INTERVAL_S: Final = 60.0
 
 log = logging.getLogger(__name__)
@@ -36,26 +36,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BatchMetrics:
-    """One micro-batch.
+    """The metrics of one micro-batch.
 
     Attributes:
         batch_id: The micro-batch.
-        replayed: Whether it came again and only its deltas were given out again.
-        rows_in: Rows taken of each relation.
-        rows_out: Rows given out for each view.
+        replayed: Whether it was replayed, so that only its tables were published again.
+        rows_in: Accepted rows of each relation.
+        rows_out: Published rows of each view.
         dead_letters: Rows kept as dead letters, of this micro-batch.
         dead_letters_total: Rows kept as dead letters so far, of all micro-batches.
-        seconds: Time spent in each phase: ``load`` (the state, where it is not loaded), ``read``
-            (Spark's work and the way to Python), ``decode`` (taking the micro-batch apart and
-            looking for bad rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells``
-            (of a distributed one, on the executors), ``write`` (state and deltas), ``merge``
-            (making the step the state), ``publish`` (targets), and in ``all``.
+        seconds: Seconds of each phase: ``load`` (the state, if it is not loaded), ``read`` (Spark's
+            work and the transfer to Python), ``decode`` (splitting into relations and checking
+            rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells`` (of a distributed
+            circuit, on the executors), ``write`` (state and deltas), ``merge`` (commit in memory),
+            ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes of the durable state of each arrangement and table.
-        missing_deletions: Of each input, the rows that were deleted more often than they were
-            there, each of which swallows a later insert. Exact for inputs that are materialized, a
-            lower bound for others that joins read; the rest, inputs with keys, and distributed
-            circuits are not counted (`circuits.CircuitStep.missing_deletions`).
+        missing_deletions: Of each input, the rows that were deleted more often than inserted; each
+            of them cancels a later insert. Exact for materialized inputs, a lower bound for others
+            that joins read; other inputs, inputs with keys, and distributed circuits are not
+            counted (`circuits.CircuitStep.missing_deletions`).
     """
 
     batch_id: int
@@ -70,7 +70,7 @@ class BatchMetrics:
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """One line.
+        """Return the metrics as one line of JSON.
 
         >>> BatchMetrics(7, False, {"e": 3}, {"v": 1}, 0, 0, {"step": 0.25}, 100).to_json()[:49]
         '{"batch_id":7,"replayed":false,"rows_in":{"e":3},'
@@ -79,11 +79,11 @@ class BatchMetrics:
 
 
 class Stopwatch:
-    """The seconds of the phases of a micro-batch; one that takes long is logged while it does.
+    """Measures the phases of a micro-batch, and logs a slow micro-batch while it runs.
 
     Args:
         batch_id: The micro-batch.
-        slow: Seconds after which it is logged first; then after growing pauses.
+        slow: Seconds before the first log line; the intervals then grow.
     """
 
     def __init__(self, batch_id: int, slow: float = SLOW_AFTER_S) -> None:
@@ -94,11 +94,13 @@ class Stopwatch:
         self._work = Work("start", self._start)
         self._operator: tuple[str, str, tuple[str, ...]] | None = None
         self._done = threading.Event()
-        self._watcher: threading.Thread | None = None
+        self._logger_thread: threading.Thread | None = None
 
     def __enter__(self) -> Stopwatch:
-        self._watcher = threading.Thread(target=self._watch, name="dbsp-wcoj-progress", daemon=True)
-        self._watcher.start()
+        self._logger_thread = threading.Thread(
+            target=self._log_progress, name="dbsp-wcoj-progress", daemon=True
+        )
+        self._logger_thread.start()
         return self
 
     def __exit__(
@@ -108,12 +110,12 @@ class Stopwatch:
         trace: TracebackType | None,
     ) -> None:
         self._done.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        if self._logger_thread is not None:
+            self._logger_thread.join()
 
     @contextmanager
     def phase(self, name: str, what: str = "") -> Iterator[None]:
-        """Measure a phase; ``what`` is what it works on, for the log."""
+        """Measure a phase; ``what`` names the object of its work in the log."""
         start = time.perf_counter()
         self._work, self._operator = Work(name, start, what), None
         try:
@@ -122,9 +124,9 @@ class Stopwatch:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
             if log.isEnabledFor(logging.DEBUG):
-                self._tell_phase(name, what, spent)
+                self._log_phase(name, what, spent)
 
-    def _tell_phase(self, name: str, what: str, spent: float) -> None:
+    def _log_phase(self, name: str, what: str, spent: float) -> None:
         fields = {
             "event": "phase",
             "batch_id": self._batch_id,
@@ -138,11 +140,11 @@ class Stopwatch:
         )
 
     def subject(self, text: str) -> None:
-        """Note what the phase works on now."""
+        """Record the object of the work."""
         self._work = replace(self._work, subject=text)
 
     def operator(self, name: str, kind: str, views: tuple[str, ...]) -> None:
-        """Note the operator that a step evaluates now, as `circuits.Circuit.observe` tells it."""
+        """Record the operator that a step evaluates; a callback of `circuits.Circuit.observe`."""
         self._operator = name, kind, views
 
     @property
@@ -157,7 +159,7 @@ class Stopwatch:
         return Progress(self._batch_id, work.phase, subject, now - work.begun, now - self._start)
 
     def split(self, name: str, parts: Mapping[str, float]) -> None:
-        """Count some of the seconds of a phase as those of others."""
+        """Count some of the seconds of a phase as seconds of other phases."""
         for part, spent in parts.items():
             if part != name:
                 self._seconds[name] -= spent
@@ -165,11 +167,11 @@ class Stopwatch:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The seconds so far, by phase and in all."""
+        """The seconds so far, by phase and in total."""
         total = time.perf_counter() - self._start
         return {name: round(spent, 6) for name, spent in (*self._seconds.items(), ("all", total))}
 
-    def _watch(self) -> None:
+    def _log_progress(self) -> None:
         pause = self._slow
         while not self._done.wait(pause):
             progress = self.progress
@@ -178,7 +180,7 @@ class Stopwatch:
 
 
 def observe(frame: DataFrame, weight: str = "weight") -> DataFrame:
-    """Have Spark count the rows of each micro-batch, for its progress events.
+    """Count the rows of each micro-batch in Spark's progress events.
 
     ``observedMetrics["dbsp_wcoj"]`` of a `StreamingQueryProgress` then has ``rows`` and
     ``retractions``. They are counted once however often a micro-batch is evaluated, so a sink

@@ -1,8 +1,9 @@
-"""Progress: what a micro-batch that takes long is doing.
+"""Progress: the current activity of a slow micro-batch.
 
-The thread of the micro-batch notes its phase, and below that the operator that the circuit
-evaluates (`circuits.Circuit.observe`); another thread reads these notes now and then. The notes are
-whole values that are replaced, so no lock is needed, and the circuit is never touched.
+The thread of the micro-batch records its phase and the operator that the circuit evaluates
+(`circuits.Circuit.observe`). Another thread reads the records from time to time. Each record is an
+immutable value that is replaced as a whole, so no lock is needed, and the reader never accesses the
+circuit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 __all__ = ["PHASES", "Progress", "Work"]
 
-#: What each phase does, in words; the names are those of `BatchMetrics.seconds`.
+#: A description of each phase; the names are those of `BatchMetrics.seconds`.
 PHASES: Final = {
     "start": "starting",
     "load": "loading the state",
@@ -28,12 +29,12 @@ PHASES: Final = {
 
 @dataclass(frozen=True)
 class Work:
-    """A note of what is done now.
+    """The current activity.
 
     Attributes:
         phase: One of ``PHASES``.
-        begun: When it began, in seconds of the stopwatch's clock.
-        subject: What it works on: rows, an operator, a target.
+        begun: The start of the phase, in seconds of the stopwatch.
+        subject: The object of the work: rows, an operator, a target.
     """
 
     phase: str
@@ -43,14 +44,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Progress:
-    """A micro-batch that is not done.
+    """The progress of a micro-batch that is not completed.
 
     Attributes:
         batch_id: The micro-batch.
         phase: One of ``PHASES``.
-        subject: What the phase works on; may be empty.
-        phase_seconds: Since the phase began.
-        seconds: Since the micro-batch began.
+        subject: The object of the work; may be empty.
+        phase_seconds: Seconds since the start of the phase.
+        seconds: Seconds since the start of the micro-batch.
 
     >>> print(Progress(7, "step", "operator #4 join, of view n", 5.02, 6.1))
     micro-batch 7: stepping the views (operator #4 join, of view n) for 5.0 s, 6.1 s in all
@@ -71,7 +72,7 @@ class Progress:
         )
 
     def fields(self) -> dict[str, Any]:
-        """As keys and values, for logs that machines read."""
+        """The progress as keys and values, for structured logs."""
         return {
             "event": "progress",
             "batch_id": self.batch_id,

@@ -1,4 +1,4 @@
-"""Origin: the query that a micro-batch comes from, as Spark or its checkpoint tell."""
+"""Query identity: the Spark query that a micro-batch belongs to, and its watermark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERY_ID: Final = "sql.streaming.queryId"  # set by Spark for the thread that ru
 
 
 class QueryIdentity:
-    """The query whose micro-batches a sink takes.
+    """The query of a sink.
 
     Args:
         checkpoint: Its checkpoint directory; without it there are no watermarks, and in Spark
@@ -31,10 +31,10 @@ class QueryIdentity:
         self._checkpoint = None if checkpoint is None else Checkpoint(checkpoint)
 
     def query_of(self, df: DataFrame) -> str | None:
-        """The id that Spark keeps in the checkpoint; None if there is no telling.
+        """Return the id that Spark keeps in the checkpoint; None if it is unknown.
 
         Raises:
-            StateError: The directory is no checkpoint.
+            StateError: The directory is not a checkpoint.
         """
         if self._checkpoint is not None:
             return self._checkpoint.query_id
@@ -48,10 +48,10 @@ class QueryIdentity:
     def watermarks(
         self, inputs: Mapping[str, Schema], rules: Mapping[str, InputOptions], batch_id: int
     ) -> dict[str, datetime]:
-        """Spark's watermark, for the inputs that retain rows by a timestamp.
+        """Return Spark's watermark for the inputs that retain rows by a timestamp.
 
         Raises:
-            StateError: The checkpoint has nothing of this micro-batch.
+            StateError: The checkpoint has no entry for this micro-batch.
         """
         retained = {
             name: next(f.type for f in inputs[name].fields if f.name == one.retain.column)

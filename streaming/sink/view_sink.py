@@ -1,4 +1,4 @@
-"""ViewSink: a circuit as the function of ``foreachBatch``.
+"""ViewSink: applies micro-batches to a circuit; the function of ``foreachBatch``.
 
 ::
 
@@ -6,27 +6,27 @@
     sink = ViewSink(circuit, [Output("r", target)], state_dir="state/")
     changes.writeStream.foreachBatch(sink).option("checkpointLocation", "checkpoint/").start()
 
-Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without holes, at least
-once each. The sink makes that exactly once:
+Spark calls it with the rows of one micro-batch and a batch id: 0, 1, 2 ... without gaps, at least
+once each. The sink applies each micro-batch exactly once:
 
-1.  the next id: read the rows by one ``toArrow()``, decode them, prepare the step, write what it
-    adds to the state and the views' deltas, commit (one rename, `streaming.state.store`), make the
-    step the state in memory, give the deltas to their targets;
-2.  an id that is done (Spark was stopped or failed before it noted the commit): read the rows,
-    check that they are the same, give the same deltas out again, change nothing;
-3.  any other id: `BatchOrderError`, for state and checkpoint do not belong together.
+1.  the next id: read the rows by one ``toArrow()``, decode them, prepare the step, write its state
+    and the deltas of the views, commit (one rename, `streaming.state.store`), make the step the
+    state in memory, write the deltas to their targets;
+2.  an id that is part of the state (Spark stopped or failed before it recorded the commit): read
+    the rows, check that they are the same, publish the same deltas again, change nothing;
+3.  any other id: `BatchOrderError`, because state and checkpoint do not belong together.
 
-An error before the commit leaves the state as it was, and the micro-batch may come again. Targets
+An error before the commit leaves the state unchanged, and the micro-batch may be replayed. Targets
 get every delta at least once, with the same rows, and the ones that come with this package write
 it once (`streaming.targets`). A plain function ``(frame, batch_id)`` must itself be idempotent by
 the batch id.
 
-The micro-batch is read on a replay, too: Spark notes a micro-batch as done when the function
-returns, whether its rows were looked at or not, and rows that differ would be lost unseen.
+A replayed micro-batch is read as well: Spark records a micro-batch as complete when the function
+returns, even if its rows were not read, so different rows would be lost silently.
 
-Without ``state_dir`` the state is in the memory of this process, and exactly once holds while it
-lives. With it, the sink can be pickled: it then is its circuit's definition and its settings, and
-finds the state in the directory; that is how Spark Connect runs it, in a process of its own.
+Without ``state_dir`` the state is in the memory of this process, and exactly once holds while the
+process lives. With it, the sink can be pickled to the definition of its circuit and its settings;
+the copy loads the state from the directory. Spark Connect runs a sink this way, in another process.
 
 Rows come flat, with a column ``relation`` where there are several inputs, as the envelope of
 `streaming.merge`, or raw with ``feed`` (`streaming.sources.change_feeds`).
@@ -58,12 +58,12 @@ from streaming.sink.execution_mode import (
 )
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.observer import Published, SinkObserver, notify
-from streaming.sink.output import Outputs, route_outputs
+from streaming.sink.output import Output, Outputs, route_outputs
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRows, apply_policy, check_policy
-from streaming.sources.envelope import Changes, changes_of
+from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
@@ -84,45 +84,45 @@ log = logging.getLogger(__name__)
 
 
 class ViewSink:
-    """Feeds micro-batches to a circuit; give it to ``writeStream.foreachBatch``.
+    """Applies micro-batches to a circuit; pass it to ``writeStream.foreachBatch``.
 
     Args:
-        circuit: The views; from now on only this sink may step it.
+        circuit: The views; afterwards only this sink may step the circuit.
         outputs: The target and the output mode of each view, a list of `Output`. Short form: one
             `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
             the circuit, one view after another.
-        state_dir: Where the state is kept: a path, a URI of a pyarrow file system, a pair of file
-            system and path, or `Files`. Without it, in memory.
+        state_dir: The location of the state: a path, a URI of a pyarrow file system, a pair of file
+            system and path, or `Files`. Without it, the state is in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
-            bits, its files, dead letters among them, when they are created on a local disk. What
-            exists keeps its own. Only the user of this process may read them by default.
-        keep: How many versions of the state stay in the directory, at least 2.
-        relation: The input that all rows belong to, when they carry no column ``relation``. Not
-            needed when the circuit has one input.
-        feed: How the rows become changes: a `ChangeFeed`, or its name
-        (`streaming.sources.change_feeds.FEEDS`).
-        bad_rows: "fail", or "dead_letter" to keep rows that cannot be taken, with the reason, under
+            bits, its files (also dead letters), when they are created on a local disk. Existing
+            files keep their mode. By default only the user of this process may read them.
+        keep: The number of versions of the state in the directory, at least 2.
+        relation: The input of all rows, if they have no column ``relation``. Not needed if the
+            circuit has one input.
+        feed: The change feed that decodes the rows, or its name
+            (`streaming.sources.change_feeds.FEEDS`).
+        bad_rows: "fail", or "dead_letter" to keep invalid rows, with the reason, under
             ``letters/`` in the state directory.
-        checkpoint: The checkpoint directory of the query. With it, Spark's watermark moves the
-            horizon of inputs that retain rows by a timestamp, and a checkpoint of another query is
-            noticed in Spark Connect as well (elsewhere Spark tells).
+        checkpoint: The checkpoint directory of the query. With it, Spark's watermark advances
+            inputs that retain rows by a timestamp, and a checkpoint of another query is detected
+            in Spark Connect as well (elsewhere Spark reports the query).
         mode: "embedded", the circuit in this process, or "distributed", cells of it on Spark's
-            executors (`streaming.distributed`): the same deltas, where state or work are too much
-            for one machine. It needs a state directory that all machines share, and keeps no view
-            whole. A circuit with a recursion runs embedded all the same, with a warning.
-        cells: Distributed, how many cells each join or group has at most. A state directory that
-            is there is of one mode and one number of cells; ``python -m streaming rescale`` moves
-            it to others.
+            executors (`streaming.distributed`): the same deltas, for state or work that exceeds
+            one machine. It needs a state directory that all machines share, and keeps no view
+            whole. A circuit with a recursion runs embedded in either mode, with a warning.
+        cells: Distributed, the maximal number of cells of each join or group. An existing state
+            directory has one mode and one number of cells; ``python -m streaming rescale``
+            changes them.
         observers: Receive the events of each micro-batch (`SinkObserver`).
 
     Raises:
-        StreamingError: ``mode`` and ``cells`` do not go together or with the circuit.
-        UnknownInputError: ``relation`` is no input of the circuit.
+        StreamingError: ``mode``, ``cells`` and the circuit do not fit each other.
+        UnknownInputError: ``relation`` is not an input of the circuit.
         UnknownViewError: An output names a view that is not an output of the circuit.
         TargetError: An output mode does not fit its view or ``mode``.
-        FeedError: There is no such feed.
-        StateError: ``keep`` is too small, ``state_mode`` shuts this user out, the location is no
-            place for files, or there is none to keep dead letters in.
+        FeedError: The feed is unknown.
+        StateError: ``keep`` is too small, ``state_mode`` excludes this user, the location is not a
+            folder, or dead letters have no state directory.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class ViewSink:
                 "ViewSink(state_dir=...)"
             )
         mode, cells = resolve_mode(circuit, mode, cells)
-        _tell_expiry(circuit)
+        _log_expiry(circuit)
         self._circuit = circuit
         self._routing = route_outputs(circuit, outputs)
         check_outputs(mode, self._routing.outputs.values())
@@ -167,12 +167,12 @@ class ViewSink:
         self._keep = keep
         self._mode = mode
         self._cells = cells
-        self._origin = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
+        self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._begin()
         self._observers.extend(observers)
 
     def _begin(self) -> None:
-        """What is not part of the settings: the versions, and what has been seen."""
+        """Set the attributes that are not settings: the engine and the history of this process."""
         self._lock = RLock()
         self._engine = make_engine(
             self._circuit,
@@ -186,10 +186,10 @@ class ViewSink:
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
         self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
-        # Whether the circuit has the state of the last micro-batch, to be read beside the next one.
+        # Whether the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
         rules = self._circuit.input_options.items()
-        # Inputs of which it was said that they delete what is not there.
+        # Inputs for which missing deletions were logged.
         self._missed: set[str] = set()
         self._order = OrderCheck(
             self._feed, {name for name, rule in rules if rule.keys and rule.sequence is None}
@@ -197,22 +197,26 @@ class ViewSink:
 
     @property
     def circuit(self) -> Circuit:
-        """The views, at the state of the last micro-batch that this process has done.
+        """The views, at the state of the last micro-batch of this process.
 
-        Any thread may read it (``sink.circuit.query(...)``), also while a micro-batch runs: it
-        then has the state before that. Distributed, the views are without state, which is on the
-        executors.
+        Any thread may read it (``sink.circuit.query(...)``). During a micro-batch it has the state
+        before that micro-batch. In mode "distributed" it has no state, which is on the executors.
         """
         return self._circuit
 
     @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The target and output mode of each view that has an output."""
+        return tuple(self._routing.outputs.values())
+
+    @property
     def metrics(self) -> tuple[BatchMetrics, ...]:
-        """The last thousand micro-batches that this process has done, oldest first."""
+        """The metrics of the last thousand micro-batches of this process, oldest first."""
         return tuple(self._metrics)
 
     @property
     def last(self) -> Published | None:
-        """What the latest micro-batch gave out; None before the first in this process."""
+        """The tables of the latest micro-batch; None before the first one in this process."""
         return self._last
 
     def add_observer(self, observer: SinkObserver) -> None:
@@ -220,12 +224,12 @@ class ViewSink:
         self._observers.append(observer)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Apply one micro-batch. A second thread that comes in between waits.
+        """Apply one micro-batch. A second thread waits.
 
         Raises:
-            BatchOrderError: The id does not follow the state's.
-            ReplayError: The micro-batch came again with other rows.
-            RowError: A row cannot be taken, and ``bad_rows`` is "fail".
+            BatchOrderError: The id does not follow that of the state.
+            ReplayError: The micro-batch was replayed with different rows.
+            RowError: A row is invalid, and ``bad_rows`` is "fail".
             StateError: The state directory cannot be used.
             MicroBatchError, CircuitError: The rows do not fit the circuit. In all these cases the
                 state has not changed.
@@ -248,7 +252,7 @@ class ViewSink:
 
     def _apply(self, df: DataFrame, batch_id: int) -> Published:
         with Stopwatch(batch_id) as watch:
-            query_id = self._origin.query_of(df)
+            query_id = self._query.query_of(df)
             with watch.phase("load", "state"):
                 done = self._versions.find(batch_id, query_id)
                 self._is_current = True
@@ -262,7 +266,7 @@ class ViewSink:
                 table = frame.toArrow()  # the one action on df
                 self._order.check_rows(table)
             with watch.phase("decode", f"{table.num_rows:,} rows"):
-                changes = changes_of(
+                changes = decode_batch(
                     table,
                     self._circuit.inputs,
                     relation=self._relation,
@@ -280,25 +284,25 @@ class ViewSink:
             return published
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
-        """The whole of a materialized view, or input, as it is after the last micro-batch.
+        """Return a whole materialized view, or input, after the last micro-batch.
 
-        With a state directory, also while another process runs the query on it: that of a Spark
-        Connect server, or a job beside a notebook. Beside a micro-batch in another thread it is
-        the view before that; nobody is waited for but a sink that is still loading its state.
+        With a state directory this works while another process runs the query on it: a Spark
+        Connect server, or a job beside a notebook. During a micro-batch in another thread it is the
+        view before that micro-batch. The call waits only for a sink that is loading its state.
 
         Args:
             name: The view.
-            session: Where the DataFrame belongs; the active session when not given.
+            session: The session of the DataFrame; by default the active session.
 
         Raises:
             UnknownViewError: There is no such view, or it is not materialized.
-            StateDamagedError: The newest version of the state directory is not whole.
+            StateDamagedError: The newest version of the state directory is damaged.
         """
         whole = ViewDelta(name, -1, self.table(name), "complete")
         return frame_of(session or SparkSession.active(), whole)
 
     def table(self, name: str) -> pa.Table:
-        """As `view`, as an Arrow table, without Spark."""
+        """Return a whole view as an Arrow table, without Spark; otherwise as `view`."""
         self._engine.check_readable(name)
         while not self._is_current:
             if self._lock.acquire(timeout=LOAD_POLL_INTERVAL_S):
@@ -310,22 +314,22 @@ class ViewSink:
         return self._circuit.views[name]
 
     def explain(self) -> str:
-        """What runs: the circuit's operators, or the stages of cells and how rows find them."""
+        """Return the running plan: the operators of the circuit, or the stages of cells."""
         with self._lock if self._engine.explain_reads_state else nullcontext():
             return self._engine.explain()
 
     def close(self) -> None:
-        """Let go of the state directory, for another sink or process; a call takes it up again."""
+        """Release the state directory for another sink or process; the next call opens it again."""
         with self._lock:
             self._is_current = False
             self._versions.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The settings: what is needed to go on from the state directory elsewhere."""
+        """Return the settings, with which a copy continues from the state directory."""
         if self._state_dir is None:
             raise pickle.PicklingError(
                 "a ViewSink without state_dir has its state in memory and cannot move to another "
-                "process, as Spark Connect wants it to: give ViewSink(state_dir=...)"
+                "process, which Spark Connect requires: give ViewSink(state_dir=...)"
             )
         own = (
             "_circuit",
@@ -366,7 +370,7 @@ class ViewSink:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
-        watermarks = self._origin.watermarks(circuit.inputs, circuit.input_options, batch_id)
+        watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)
         batch = MicroBatch(batch_id, query_id, changes, df, watermarks)
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
@@ -420,7 +424,7 @@ class ViewSink:
                 log.warning(MISSING_ROWS, name, done.batch_id, rows)
         if dead_letters:
             log.warning(
-                "micro-batch %d: %d rows were not taken, and are %s",
+                "micro-batch %d: %d rows were not accepted, and are %s",
                 done.batch_id,
                 dead_letters,
                 self._versions.describe_dead_letters(done.batch_id),
@@ -435,11 +439,11 @@ class ViewSink:
             log.warning("the metrics of micro-batch %d are not kept: %s", done.batch_id, error)
 
 
-def _tell_expiry(circuit: Circuit) -> None:
-    """Say once what becomes of published rows, for inputs whose ``on_expiry`` was not chosen."""
+def _log_expiry(circuit: Circuit) -> None:
+    """Log the effect of expiry on published rows, for inputs without an explicit ``on_expiry``."""
     for name, rules in circuit.input_options.items():
         retain = rules.retain
-        if retain is not None and not retain.chosen:
+        if retain is not None and not retain.has_explicit_on_expiry:
             log.warning(
                 "input %r: a row leaves when %r of the newest row is %s ahead, and its results are "
                 "then deleted from the views and from their targets (on_expiry=retract, the "
@@ -447,5 +451,5 @@ def _tell_expiry(circuit: Circuit) -> None:
                 "on_expiry=retract to say that this is meant",
                 name,
                 retain.column,
-                retain.shown,
+                retain.duration_text,
             )

@@ -1,19 +1,18 @@
-"""Dead letters: the rows that a view cannot take, each with the reason.
+"""Dead letters: the rows that a circuit does not accept, each with the reason.
 
-A table of five columns::
+They are a table of five columns::
 
-    relation   string, NULL when the row does not say, or is of no input
-    row        string: the row as JSON, or the event as it came
+    relation   string; NULL if the row names no relation
+    row        string: the row as JSON, or the original event
     weight     int64
     reason     string
-    batch_id   int64, NULL until the letters are stamped
+    batch_id   int64; NULL until `DeadLetters.with_batch_id`
 
-What becomes of them is a policy: ``"fail"`` refuses the micro-batch with the first of them
-(`RowError`), and nothing has happened; ``"dead_letter"`` keeps and counts them, and the other rows
-go on.
+A policy decides: ``"fail"`` raises `RowError` with the first of them, and the micro-batch has no
+effect; ``"dead_letter"`` keeps and counts them, and the other rows continue.
 
-Cost: rows become JSON column by column, in Arrow (`rows_as_json`), so a micro-batch in which all is
-wrong costs about what it costs to print it. Only binaries and nested values go through Python.
+Cost: rows become JSON column by column, in Arrow (`rows_as_json`), so a micro-batch with only
+bad rows costs about as much as printing it. Only binaries and nested values go through Python.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _BY_VALUE: Final = (
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """Rows that were not taken.
+    """Rows that the circuit does not accept.
 
     >>> letters = DeadLetters.of_rows("r", pa.table({"n": [1], "s": ['a "b"']}), "late", [1])
     >>> letters.table.to_pylist()[0]["row"]
@@ -84,7 +83,7 @@ class DeadLetters:
 
     @classmethod
     def none(cls) -> DeadLetters:
-        """No letters."""
+        """Return no dead letters."""
         return cls(DEAD_LETTER_SCHEMA.empty_table())
 
     @classmethod
@@ -95,7 +94,7 @@ class DeadLetters:
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
     ) -> DeadLetters:
-        """Letters of rows, which become JSON.
+        """Make dead letters of rows, which become JSON.
 
         Args:
             relation: The relation, or one for each row.
@@ -113,7 +112,7 @@ class DeadLetters:
         reason: str | pa.ChunkedArray,
         weights: pa.ChunkedArray | npt.NDArray[np.int64] | list[int] | None = None,
     ) -> DeadLetters:
-        """Letters of texts of rows or events; the rest as in `of_rows`."""
+        """Make dead letters of rows or events as texts; the other arguments as in `of_rows`."""
         size = len(texts)
         if weights is None:
             weights = np.ones(size, np.int64)
@@ -136,7 +135,7 @@ class DeadLetters:
         return DeadLetters(pa.concat_tables([self.table, other.table]))
 
     def with_batch_id(self, batch_id: int) -> DeadLetters:
-        """The letters with the id of their micro-batch."""
+        """Return the dead letters with the id of their micro-batch."""
         ids = pa.array(np.full(len(self), batch_id, np.int64))
         return DeadLetters(self.table.set_column(4, DEAD_LETTER_SCHEMA.field(4), ids))
 
@@ -145,31 +144,31 @@ def check_policy(policy: str) -> None:
     """Check the name of a policy.
 
     Raises:
-        StreamingError: There is none of that name.
+        StreamingError: There is no policy of that name.
     """
     if policy not in POLICIES:
         raise StreamingError(f"bad_rows is {policy!r}; it is one of {', '.join(POLICIES)}")
 
 
 def apply_policy(letters: DeadLetters, *, bad_rows: BadRows, batch_id: int) -> DeadLetters:
-    """Return the letters to keep, stamped with their micro-batch.
+    """Return the dead letters to keep, with the id of their micro-batch.
 
     Raises:
-        RowError: There are some, and the policy is to fail.
+        RowError: There are dead letters, and the policy is to fail.
     """
     if not len(letters) or bad_rows == "dead_letter":
         return letters.with_batch_id(batch_id)
     first = letters.table.slice(0, 1).to_pylist()[0]
     relation = first["relation"]
     where = f"relation {excerpt(relation)}" if relation else "of no relation"
-    shown = shorten(first["row"] or "", MAX_ROW_CHARACTERS)
+    row = shorten(first["row"] or "", MAX_ROW_CHARACTERS)
     reason = shorten(first["reason"] or "", MAX_REASON_CHARACTERS)
     more = len(letters) - 1
-    others = f", and {more} more rows cannot be taken" if more else ""
+    others = f", and {more} more rows are not accepted" if more else ""
     raise RowError(
-        f"micro-batch {batch_id}: row {shown} with weight {first['weight']}, {where}: "
+        f"micro-batch {batch_id}: row {row} with weight {first['weight']}, {where}: "
         f"{reason}{others}; nothing of the micro-batch was applied: correct the source, "
-        'or give bad_rows="dead_letter" to keep such rows aside and go on'
+        'or use bad_rows="dead_letter" to keep such rows apart and continue'
     )
 
 
@@ -200,7 +199,7 @@ def _repeated(value: str | pa.ChunkedArray | None, size: int) -> pa.Array | pa.C
 
 
 def _json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The values as JSON texts, NULL as null."""
+    """Return the values as JSON texts, NULL as null."""
     type = column.type
     if types.is_dictionary(type):
         column = column.cast(type.value_type)

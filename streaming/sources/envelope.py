@@ -1,22 +1,23 @@
-"""Envelope: from the rows of a micro-batch to one table per relation, and the rows put aside.
+"""Envelope: split the rows of a micro-batch into one table per relation and dead letters.
 
-A micro-batch arrives as one Arrow table in one of three shapes:
+A micro-batch arrives as one Arrow table in one of three forms:
 
 1.  the envelope of a change feed or of `streaming.merge` (`streaming.sources.change_feeds.feed`);
 2.  tagged: a column ``relation`` and the columns of all relations side by side;
 3.  flat: the columns of one relation.
 
-The last two may have ``weight``, without which every row comes once, and ``sequence``, which orders
-the rows of a key for inputs with keys. What is wrong with a row puts that row aside with the reason
-(`streaming.sources.dead_letters`), and no other: an event that the feed could not read; a relation
-that is NULL or no input; a weight that is no integer of 64 bits; NULL where the input forbids it; a
-value that the type of its column does not have. What is wrong with a column is an error of the
-whole micro-batch: it is not there, or is of a type from which nothing can be cast without loss.
+The last two may have a column ``weight`` (default 1) and a column ``sequence``, which orders the
+rows of a key for inputs with keys. An invalid row becomes a dead letter with the reason
+(`streaming.sources.dead_letters`); the other rows continue. A row is invalid if the feed could not
+decode its event; if its relation is NULL or not an input; if its weight is not an integer of 64
+bits; if it is NULL where the input forbids it; if a value does not fit the type of its column. An
+invalid column is an error of the whole micro-batch: the column is missing, or its type has no
+lossless cast.
 
-Of a deletion from an input with keys only the key is looked at: all else becomes NULL when it does
-not fit. All tests are masks over whole columns, and most are made only when the cast of the whole
-column has failed, so a micro-batch without bad rows pays for little more than the casts that the
-circuit would make anyway. Memory: the table, its parts, and a byte per row.
+Of a deletion from an input with keys only the key is checked: any other value that does not fit
+becomes NULL. All checks are masks over whole columns, and most run only after the cast of the whole
+column has failed, so a micro-batch without bad rows costs little more than the casts that the
+circuit needs anyway. Memory: the table, its parts, and a byte per row.
 """
 
 from __future__ import annotations
@@ -35,19 +36,26 @@ from circuits import SchemaError
 from circuits.excerpt import MAX_EXCERPT_CHARACTERS
 from circuits.schema import WEIGHT, Schema
 from streaming.errors import UntaggedBatchError
-from streaming.sources.change_feeds.feed import ERROR, RAW, RELATION, SEQUENCE, is_envelope, name_of
+from streaming.sources.change_feeds.feed import (
+    ERROR,
+    RAW,
+    RELATION,
+    SEQUENCE,
+    is_envelope,
+    struct_column,
+)
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
 from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
-__all__ = ["Changes", "Keyed", "changes_of"]
+__all__ = ["Changes", "Keyed", "decode_batch"]
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Keyed(Protocol):
-    """What is asked of the rules of an input: the columns of its key, none without.
+    """The part of the options of an input that decoding needs: its key columns.
 
-    A ``sequence`` that they may name is the column that orders the rows of a key.
+    The options may name a ``sequence``, the column that orders the rows of a key.
     """
 
     @property
@@ -56,36 +64,36 @@ class Keyed(Protocol):
 
 @dataclass(frozen=True)
 class Changes:
-    """What a micro-batch changes: a table per relation, and the rows that cannot be taken."""
+    """The changes of a micro-batch: a table per relation, and the invalid rows."""
 
     tables: Mapping[str, pa.Table]
     dead_letters: DeadLetters
 
 
-def changes_of(
+def decode_batch(
     table: pa.Table,
     inputs: Mapping[str, Schema],
     *,
     relation: str | None = None,
     input_options: Mapping[str, Keyed] | None = None,
 ) -> Changes:
-    """Take a micro-batch apart.
+    """Split a micro-batch into its relations.
 
     Args:
         table: The micro-batch.
         inputs: The inputs of the circuit.
-        relation: The input that rows without a tag belong to; not needed when there is one.
-        input_options: The options of inputs, as the circuit has them.
+        relation: The input of rows without a tag; not needed if there is one input.
+        input_options: The options of the inputs of the circuit.
 
     Raises:
-        UntaggedBatchError: The rows do not say to which relation they belong.
+        UntaggedBatchError: The rows do not name their relation.
         SchemaError: A column of a relation is missing, or of a type that cannot be cast.
 
     Complexity:
         O(bytes).
 
     >>> inputs = {"r": Schema.of("r", pa.schema([("n", pa.int8())]))}
-    >>> changes = changes_of(pa.table({"n": [1, 300], "weight": [1, -1]}), inputs)
+    >>> changes = decode_batch(pa.table({"n": [1, 300], "weight": [1, -1]}), inputs)
     >>> changes.tables["r"].to_pylist()
     [{'n': 1, 'weight': 1}]
     >>> changes.dead_letters.table.select(["row", "reason"]).to_pylist()
@@ -106,7 +114,7 @@ def changes_of(
             )
         order = orders.get(relation) or SEQUENCE
         part = _Part(relation, inputs[relation], keys.get(relation, ()), order, table)
-        tables, letters = part.taken(drop=False)
+        tables, letters = part.split(drop=False)
         return Changes({relation: tables}, letters)
     tags = table.column(RELATION)
     if not (types.is_string(tags.type) or types.is_large_string(tags.type)):
@@ -119,7 +127,7 @@ def changes_of(
     if enveloped and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))
         letters += DeadLetters.of_texts(
-            _shown(failed.column(RELATION)),
+            _shorten(failed.column(RELATION)),
             failed.column(RAW),
             failed.column(ERROR),
             _plain_weights(failed),
@@ -128,7 +136,7 @@ def changes_of(
         tags = table.column(RELATION)
     known = pc.fill_null(pc.is_in(tags, pa.array(list(inputs), tags.type)), False)
     if not pc.all(known).as_py() and table.num_rows:
-        letters += _strangers(table.filter(pc.invert(known)), inputs, enveloped)
+        letters += _unknown_relations(table.filter(pc.invert(known)), inputs, enveloped)
     found = {}
     for name in pc.unique(tags).to_pylist():
         if name not in inputs:
@@ -136,17 +144,19 @@ def changes_of(
         mine = table.filter(pc.equal(tags, name))
         order = orders.get(name) or SEQUENCE
         if enveloped:
-            mine, empty = _unfolded(mine, name, order)
+            mine, empty = _expand_rows(mine, name, order)
             letters += empty
         part = _Part(name, inputs[name], keys.get(name, ()), order, mine)
-        found[name], aside = part.taken(drop=True)
-        letters += aside
+        found[name], rejected = part.split(drop=True)
+        letters += rejected
     return Changes(found, letters)
 
 
-def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -> DeadLetters:
-    """The letters of rows whose relation is NULL or no input."""
-    tags = _shown(table.column(RELATION))
+def _unknown_relations(
+    table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool
+) -> DeadLetters:
+    """Return dead letters for the rows whose relation is NULL or not an input."""
+    tags = _shorten(table.column(RELATION))
     known = f" is no input; inputs are {', '.join(inputs)}"
     reasons = pc.fill_null(
         pc.binary_join_element_wise("relation ", tags, known, ""),
@@ -158,9 +168,9 @@ def _strangers(table: pa.Table, inputs: Mapping[str, Schema], enveloped: bool) -
     return DeadLetters.of_rows(tags, table.select(rest), reasons, _plain_weights(table))
 
 
-def _unfolded(table: pa.Table, name: str, order: str) -> tuple[pa.Table, DeadLetters]:
-    """The struct of a relation as columns, with the weight and what orders the rows of a key."""
-    struct = name_of(name)
+def _expand_rows(table: pa.Table, name: str, order: str) -> tuple[pa.Table, DeadLetters]:
+    """Return the struct of a relation as columns, with the weight and the sequence."""
+    struct = struct_column(name)
     if struct not in table.column_names:
         raise SchemaError(
             f"relation {name!r}: the envelope has no column {struct!r} among {table.column_names}: "
@@ -202,23 +212,23 @@ class _Part:
     order: str
     table: pa.Table
 
-    def taken(self, *, drop: bool) -> tuple[pa.Table, DeadLetters]:
-        """The rows to take, cast to the types of the relation, and those put aside.
+    def split(self, *, drop: bool) -> tuple[pa.Table, DeadLetters]:
+        """Return the valid rows, cast to the types of the relation, and the dead letters.
 
-        ``drop`` leaves out columns of other relations; else the circuit refuses them.
+        ``drop`` removes columns of other relations; otherwise the circuit rejects them.
         """
         table, size = self.table, self.table.num_rows
         reasons: list[tuple[Mask, str]] = []
         weights, wrong, why = self._weights()
         if wrong.any():
             reasons.append((wrong, why))
-        gone = weights < 0 if self.key else np.zeros(size, np.bool_)
+        deleted = weights < 0 if self.key else np.zeros(size, np.bool_)
         columns: dict[str, Any] = {}
         for field in self.schema.fields:
-            # Of a key that goes nothing else is looked at.
-            looked = ~gone if field.name not in self.key else np.ones(size, np.bool_)
+            # Of a deleted key only the key columns are checked.
+            checked = ~deleted if field.name not in self.key else np.ones(size, np.bool_)
             if field.name not in table.column_names:
-                if looked.any() or not self.key or not size:
+                if checked.any() or not self.key or not size:
                     self._missing(field.name)
                 columns[field.name] = pa.nulls(size, field.type)
                 continue
@@ -228,12 +238,15 @@ class _Part:
                 raise SchemaError(
                     f"relation {self.name!r}: column {field.name!r}: {error}"
                 ) from error
-            if (wrong & looked).any():
+            if (wrong & checked).any():
                 reasons.append(
-                    (wrong & looked, f"column {field.name!r} holds a value that is no {field.type}")
+                    (
+                        wrong & checked,
+                        f"column {field.name!r} holds a value that is no {field.type}",
+                    )
                 )
             if (not field.nullable or field.name in self.key) and column.null_count:
-                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & looked & ~wrong
+                nulls = np.asarray(pc.is_null(column).to_numpy(), np.bool_) & checked & ~wrong
                 if nulls.any():
                     reasons.append((nulls, f"column {field.name!r} is NULL and must not be"))
             columns[field.name] = column
@@ -244,23 +257,23 @@ class _Part:
         columns[WEIGHT] = pa.array(weights)
         if self.order in table.column_names and (self.key or not drop):
             columns.setdefault(self.order, table.column(self.order))
-        taken = pa.table(columns)
+        rows = pa.table(columns)
         if not reasons:
-            return taken, DeadLetters.none()
+            return rows, DeadLetters.none()
         bad = np.logical_or.reduce([mask for mask, _ in reasons])
-        return taken.filter(pa.array(~bad)), self._letters(bad, reasons)
+        return rows.filter(pa.array(~bad)), self._dead_letters(bad, reasons)
 
-    def _letters(self, bad: Mask, reasons: list[tuple[Mask, str]]) -> DeadLetters:
-        """One letter for each bad row, with the first reason."""
+    def _dead_letters(self, bad: Mask, reasons: list[tuple[Mask, str]]) -> DeadLetters:
+        """Return one dead letter for each bad row, with its first reason."""
         chosen = np.full(len(bad), -1, np.int64)
         for place in reversed(range(len(reasons))):
             chosen[reasons[place][0]] = place
         texts = pa.array([why for _, why in reasons])
-        aside = self.table.filter(pa.array(bad))
-        mine = [name for name in aside.column_names if name in self.schema.columns]
-        text = rows_as_json(aside.select(mine))
+        rejected = self.table.filter(pa.array(bad))
+        mine = [name for name in rejected.column_names if name in self.schema.columns]
+        text = rows_as_json(rejected.select(mine))
         return DeadLetters.of_texts(
-            self.name, text, pc.take(texts, pa.array(chosen[bad])), _plain_weights(aside)
+            self.name, text, pc.take(texts, pa.array(chosen[bad])), _plain_weights(rejected)
         )
 
     def _missing(self, column: str) -> None:
@@ -271,7 +284,7 @@ class _Part:
         )
 
     def _weights(self) -> tuple[npt.NDArray[np.int64], Mask, str]:
-        """The weights, and where there is none."""
+        """Return the weights, the mask of the invalid ones, and the reason."""
         size = self.table.num_rows
         why = f"column {WEIGHT!r} holds no integer of 64 bits"
         if WEIGHT not in self.table.column_names:
@@ -291,7 +304,7 @@ class _Part:
 
 
 def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """A column of weights as int64, NULL where it is none; None for a type that holds none."""
+    """Return weights as int64, NULL if invalid; None if the type cannot hold weights."""
     type = column.type
     if types.is_null(type):
         return column.cast(pa.int64())
@@ -314,18 +327,18 @@ def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _narrow(whole: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decimals without fraction as int64, NULL where they are outside."""
+    """Return decimals without fraction as int64, NULL if out of range."""
     lowest, highest = (pa.scalar(str(n)).cast(pa.decimal128(19, 0)) for n in (1 - 2**63, 2**63 - 1))
     inside = pc.and_(pc.greater_equal(whole, lowest), pc.less_equal(whole, highest))
     kept = pc.if_else(pc.fill_null(inside, False), whole, pa.scalar(None, whole.type))
     return kept.cast(pa.int64())
 
 
-def _shown(names: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Names of relations that come from outside, without the end of long ones."""
+def _shorten(names: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return names of relations from the stream, cut to a maximal length."""
     return pc.utf8_slice_codeunits(names, 0, MAX_EXCERPT_CHARACTERS)
 
 
 def _plain_weights(table: pa.Table) -> pa.ChunkedArray | None:
-    """The weights for letters; NULL where there is none."""
+    """Return the weights for dead letters; NULL if invalid."""
     return _numbers(table.column(WEIGHT)) if WEIGHT in table.column_names else None

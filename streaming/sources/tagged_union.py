@@ -1,9 +1,9 @@
-"""Merge: several streams as one, so that a micro-batch is one consistent cut over all of them.
+"""Tagged union: several streams as one, so that a micro-batch is a consistent cut over all of them.
 
-Spark gives each query its own batch ids; two queries have no common moment. The union of the
-streams is one query, whose micro-batch has what each source has new, and whose offsets are written
-down together. The rows travel in an envelope (`streaming.sources.change_feeds.feed`) with one
-struct per relation, so equal names of columns of different types do not meet.
+Spark gives each query its own batch ids, and two queries have no common order. The union of the
+streams is one query: its micro-batch has the new rows of each source, and one checkpoint entry has
+the offsets of all. The rows travel in an envelope (`streaming.sources.change_feeds.feed`) with one
+struct per relation, so that columns of equal name may have different types.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from streaming.sources.change_feeds.feed import (
     WEIGHT,
     Keys,
     is_envelope,
-    name_of,
-    sequence_of,
+    sequence_expression,
+    struct_column,
 )
-from streaming.sources.change_feeds.sql_expressions import quoted
-from streaming.sources.change_feeds.weights import weight_of
+from streaming.sources.change_feeds.sql_expressions import quote_name
+from streaming.sources.change_feeds.weights import parse_weight
 
 __all__ = ["merge"]
 
@@ -78,14 +78,14 @@ def _enveloped(relation: str, df: DataFrame) -> DataFrame:
     data = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
     if not data:
         raise FeedError(f"the stream of {relation!r} has columns {df.columns}, and none of a row")
-    weight, error = weight_of(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
-    order = sequence_of("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
-    row = F.struct(*map(quoted, data))
+    weight, error = parse_weight(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
+    order = sequence_expression("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
+    row = F.struct(*map(quote_name, data))
     return df.select(
         F.lit(relation).alias(RELATION),
         weight.alias(WEIGHT),
         F.expr(order).alias(SEQUENCE),
         error.alias(ERROR),
         F.when(error.isNotNull(), F.to_json(row)).alias(RAW),
-        row.alias(name_of(relation)),
+        row.alias(struct_column(relation)),
     )

@@ -1,7 +1,7 @@
-"""Sealing: small files of one line of JSON and one line with its CRC-32.
+"""Checksums: small files of one line of JSON and one line with its CRC-32.
 
-A checksum tells what was cut short or changed by accident. It does not tell who wrote the file, so
-the content is read as if anybody had: strict JSON (no NaN, no key twice, bounded nesting and
+A checksum detects a file that was cut short or changed by accident. It does not prove who wrote the
+file, so the content is untrusted: strict JSON (no NaN, no key twice, bounded nesting and
 numbers), and every value is checked by the functions below before it is used.
 """
 
@@ -31,7 +31,7 @@ MAX_INT: Final = 2**63
 
 
 def encode_checked(body: Mapping[str, Any]) -> bytes:
-    """A text of JSON and its checksum.
+    """Encode JSON and its checksum.
 
     >>> encode_checked({"a": 1})
     b'{"a":1}\\ncrc32 561bacaf\\n'
@@ -42,15 +42,15 @@ def encode_checked(body: Mapping[str, Any]) -> bytes:
 
 
 def checksum_of(data: bytes) -> int:
-    """The checksum of what `encode_checked` wrote; O(bytes)."""
+    """Return the checksum of a file of `encode_checked`; O(bytes)."""
     return zlib.crc32(data.partition(b"\n")[0])
 
 
 def decode_checked(data: bytes, name: str) -> dict[str, Any]:
-    """The object that `encode_checked` wrote.
+    """Decode a file of `encode_checked`.
 
     Raises:
-        StateDamagedError: It was cut short or changed, or is no object of strict JSON.
+        StateDamagedError: It was cut short or changed, or is not an object of strict JSON.
     """
     line, _, seal = data.partition(b"\n")
     if seal != f"crc32 {zlib.crc32(line):08x}\n".encode():
@@ -75,10 +75,10 @@ def decode_checked(data: bytes, name: str) -> dict[str, Any]:
 
 
 def parse_int64(value: Any) -> int:
-    """An int64.
+    """Return the value if it is an int64.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if type(value) is not int or not -MAX_INT <= value < MAX_INT:
         raise ValueError(f"{str(value)[:50]!r} is no int64")
@@ -86,10 +86,10 @@ def parse_int64(value: Any) -> int:
 
 
 def parse_count(value: Any) -> int:
-    """A number that is not negative, below 2**62.
+    """Return the value if it is an integer from 0 to 2**62 - 1.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if type(value) is not int or not 0 <= value < MAX_COUNT:
         raise ValueError(f"{str(value)[:50]!r} is no count")
@@ -97,10 +97,10 @@ def parse_count(value: Any) -> int:
 
 
 def parse_text(value: Any) -> str:
-    """A text.
+    """Return the value if it is a string.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if not isinstance(value, str):
         raise ValueError(f"{str(value)[:50]!r} is no text")
@@ -108,10 +108,10 @@ def parse_text(value: Any) -> str:
 
 
 def parse_texts(value: Any) -> tuple[str, ...]:
-    """A list of texts.
+    """Return the value as a tuple if it is a list of strings.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if not isinstance(value, list):
         raise ValueError(f"{str(value)[:50]!r} is no list")
@@ -119,10 +119,10 @@ def parse_texts(value: Any) -> tuple[str, ...]:
 
 
 def parse_items(value: Any) -> list[tuple[str, Any]]:
-    """The members of an object.
+    """Return the members of an object.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not.
     """
     if not isinstance(value, dict):
         raise ValueError(f"{str(value)[:50]!r} is no object")

@@ -1,12 +1,12 @@
-"""Identity: what a state directory belongs to, in its file ``state.json``.
+"""Directory identity: the views and inputs of a state directory, in its file ``state.json``.
 
-The state is that of certain views over certain inputs, whatever the formula or the number of
-threads. The identity has a fingerprint of each of them, so that an error can name what differs, and
-an id of its own, by which targets tell one directory's micro-batches from another's. The order of
+The state depends on the views and inputs, not on the formula or the number of threads. The identity
+has a fingerprint of each view and input, so that an error can name the difference, and an id, by
+which targets distinguish the micro-batches of different directories. The order of
 inputs and views counts, as operators, and with them parts of state, are named by their place.
 
-Every manifest says as much in two words, so the file can be made again if it is lost or damaged,
-for the circuit that the manifest is of.
+Each manifest has the id and one fingerprint of the circuit, so that a lost or damaged file can be
+written again for that circuit.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DirectoryIdentity:
-    """What a state directory belongs to.
+    """The circuit that a state directory belongs to.
 
     Attributes:
         format: The version of the layout of the directory.
-        id: Unlike that of any other directory.
+        id: Unique to the directory.
         fingerprints: One for each input and view, and for what is materialized.
         inputs: The columns of each input, for messages.
     """
@@ -48,7 +48,7 @@ class DirectoryIdentity:
 
 
 def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
-    """The identity of a directory, which is given one if it is new, or lost it.
+    """Return the identity of a directory; write one if the directory is new or has lost it.
 
     Raises:
         StateMismatchError, StateDamagedError: As for `read_identity`.
@@ -62,18 +62,18 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
 
 
 def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
-    """The identity of a directory; None if it has none yet.
+    """Return the identity of a directory; None if it has none yet.
 
     Raises:
         StateMismatchError: The directory belongs to other views, or to a newer version.
-        StateDamagedError: The file was changed, or is gone while there are manifests, and these do
-            not say that they are of this circuit.
+        StateDamagedError: The file was changed, or is missing while there are manifests, and these
+            are not of this circuit.
     """
     return _found(files, circuit)[0]
 
 
 def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bool]:
-    """The identity, and whether the file has it."""
+    """Return the identity, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:
         if not files.names(MANIFESTS):
@@ -111,7 +111,7 @@ def _found(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, bo
 
 
 def _recovered(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:
-    """The identity by the newest manifest that is whole, if it is of this circuit."""
+    """Return the identity from the newest intact manifest, if it is of this circuit."""
     for number in reversed(list_batch_ids(files)):
         try:
             manifest = read_manifest(files, number)

@@ -52,15 +52,15 @@ __all__ = [
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # or a buffer of pyarrow
 
-# Bytes from which on a local file is mapped: each mapping keeps a file open.
+# A local file of at least this size is memory-mapped; each mapping keeps a file open.
 MIN_MAPPED_BYTES: Final = 1 << 24
 LOCK_FILE: Final = "lock"
-LOCK_TIMEOUT_S: Final = 5.0  # seconds to wait for another process to give the lock back
-# Where nothing can be appended to, text is written again with every line, so it has to be little.
+LOCK_TIMEOUT_S: Final = 5.0  # wait for another process to release the lock
+# Without append, each new line rewrites the file, so the file must be small.
 MAX_REWRITTEN_BYTES: Final = 1 << 20
-# The mode of a directory that only its owner may read.
+# Only the owner may read the directory.
 DEFAULT_STATE_MODE: Final = 0o700
-# Bytes of the largest manifest, identity or definition that is read.
+# The largest manifest, identity or definition that is read.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
 # The errors of a file system without hard links.
 NO_HARD_LINK_ERRORS: Final = (
@@ -87,34 +87,34 @@ class Files(Protocol):
         """Make the bytes of a file durable."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing a file of the new name."""
 
     def rename_new(self, old: str, new: str) -> None:
-        """Give a file another name that no file has; `FileExistsError` if one has it."""
+        """Rename a file to an unused name; raise `FileExistsError` if the name is used."""
 
     def sync_folder(self, folder: str) -> None:
         """Make the names in a folder durable; "" is the directory itself."""
 
     def read(self, name: str) -> memoryview:
-        """All bytes of a file, as private memory that may be written to."""
+        """Return the bytes of a file as private, writable memory."""
 
     def size(self, name: str) -> int | None:
-        """The size of a file in bytes; None if it is not there."""
+        """Return the size of a file in bytes; None if it is missing."""
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted, each with its folder."""
+        """Return the names of the files in a folder, sorted, each with its folder."""
 
     def remove(self, name: str) -> None:
-        """Take a file away; nothing happens if it is not there."""
+        """Remove a file; a missing file is not an error."""
 
     def append(self, name: str, text: str) -> None:
-        """Add lines to a file that may be lost."""
+        """Append lines to a file; they may be lost in a crash."""
 
     def lock(self) -> None:
-        """Keep other writers out until `unlock`."""
+        """Exclude other writers until `unlock`."""
 
     def unlock(self) -> None:
-        """Let other writers in."""
+        """Admit other writers."""
 
 
 class LocalFiles:
@@ -166,12 +166,12 @@ class LocalFiles:
             os.fsync(file)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing a file of the new name."""
         with self._at(new) as (there, new_base), self._at(old) as (here, old_base):
             os.replace(old_base, new_base, src_dir_fd=here, dst_dir_fd=there)
 
     def rename_new(self, old: str, new: str) -> None:
-        """Give a file another name that no file has.
+        """Rename a file to an unused name.
 
         Of several processes that try at once exactly one succeeds, where the file system has hard
         links.
@@ -199,7 +199,7 @@ class LocalFiles:
             os.fsync(handle)
 
     def read(self, name: str) -> memoryview:
-        """All bytes of a file, as private memory that may be written to."""
+        """Return the bytes of a file as private, writable memory."""
         with self._at(name) as (folder, base), self._opened(folder, base, os.O_RDONLY) as file:
             size = os.fstat(file).st_size
             if size >= MIN_MAPPED_BYTES:
@@ -214,7 +214,7 @@ class LocalFiles:
             return memoryview(data)
 
     def size(self, name: str) -> int | None:
-        """The size of a file in bytes; None if it is not there."""
+        """Return the size of a file in bytes; None if it is missing."""
         try:
             with self._at(name) as (folder, base):
                 found = os.stat(base, dir_fd=folder, follow_symlinks=False)
@@ -224,7 +224,7 @@ class LocalFiles:
         return found.st_size
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted, each with its folder.
+        """Return the names of the files in a folder, sorted, each with its folder.
 
         A folder or a link in the place of a file is listed, too, so that readers detect it.
         """
@@ -240,12 +240,12 @@ class LocalFiles:
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
-        """Take a file away; nothing happens if it is not there."""
+        """Remove a file; a missing file is not an error."""
         with contextlib.suppress(FileNotFoundError), self._at(name) as (folder, base):
             os.unlink(base, dir_fd=folder)
 
     def append(self, name: str, text: str) -> None:
-        """Add lines to a file that may be lost, after ending a last line that was cut."""
+        """Append lines to a file, after completing a last line that was cut; they may be lost."""
         data = text.encode()
         self._make(name.rpartition("/")[0])
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
@@ -257,7 +257,7 @@ class LocalFiles:
                 data = data[os.write(file, data) :]
 
     def lock(self) -> None:
-        """Keep other writers out until `unlock`.
+        """Exclude other writers until `unlock`.
 
         Raises:
             StateLockedError: Another process, or another sink of this one, has the lock.
@@ -281,7 +281,7 @@ class LocalFiles:
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
     def unlock(self) -> None:
-        """Let other writers in."""
+        """Admit other writers."""
         handle, self._lock = self._lock, None
         if handle is None:
             return
@@ -319,7 +319,7 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def _folder(self, folder: str) -> Iterator[int]:
-        """A folder, opened; "" is the directory itself.
+        """Open a folder; "" is the directory itself.
 
         Raises:
             StateDamagedError: A file or a symbolic link is in its place.
@@ -454,7 +454,7 @@ class ArrowFiles:
         """Nothing to do: a closed file is durable."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, in place of what had it."""
+        """Rename a file, replacing a file of the new name."""
         with _os_errors(self._path(old)):
             self._system.move(self._path(old), self._path(new))
 
@@ -474,19 +474,19 @@ class ArrowFiles:
         """Nothing to do: names are durable."""
 
     def read(self, name: str) -> memoryview:
-        """All bytes of a file, as private memory that may be written to."""
+        """Return the bytes of a file as private, writable memory."""
         path = self._path(name)
         with _os_errors(path), self._system.open_input_stream(path) as stream:
             return memoryview(bytearray(stream.read()))
 
     def size(self, name: str) -> int | None:
-        """The size of a file in bytes; None if it is not there."""
+        """Return the size of a file in bytes; None if it is missing."""
         with _os_errors(self._path(name)):
             (info,) = self._system.get_file_info([self._path(name)])
         return int(info.size) if info.type == arrow_fs.FileType.File else None
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, sorted, each with its folder."""
+        """Return the names of the files in a folder, sorted, each with its folder."""
         selector = arrow_fs.FileSelector(self._path(folder), allow_not_found=True)
         with _os_errors(self._path(folder)):
             infos = self._system.get_file_info(selector)
@@ -494,7 +494,7 @@ class ArrowFiles:
         return sorted(f"{folder}/{name}" if folder else name for name in found)
 
     def remove(self, name: str) -> None:
-        """Take a file away; nothing happens if it is not there."""
+        """Remove a file; a missing file is not an error."""
         if self.size(name) is not None:
             with _os_errors(self._path(name)):
                 self._system.delete_file(self._path(name))

@@ -1,19 +1,17 @@
-"""Manifest: all that belongs to the state after one batch id, in one small file.
+"""Manifest: the state after one batch id, described in one small file.
 
-It names every file of that version with its size and checksum, says which rows of which files are
-the parts of each arrangement and table, and what the micro-batch was: its input's digests, the
-files of its output deltas, how many rows were refused. A version exists from the moment its
-manifest has its name, which is one rename; whatever was written before is rubbish without it. In
-that of a distributed circuit are those of its cells (`streaming.state.cell_versions`), so that one
-rename is the commit of all of them.
+It names each file of the version with its size and checksum, the rows of the files that are the
+parts of each arrangement and table, and the micro-batch: the digests of its inputs, the files of
+its published tables, the number of dead letters. A version exists from the rename of its manifest;
+files without a manifest are garbage. The manifest of a distributed circuit contains the manifests
+of its cells (`streaming.state.cell_versions`), so that one rename commits all of them.
 
 The file is one line of JSON, then one line with the CRC-32 of the first, so that a manifest that
-was cut short or changed is known for what it is (`streaming.state.checksums`). A checksum says
-nothing of who wrote it, so whatever it says is checked as well: it has to be that of the batch id
-in its name and of the directory that it is in, every file that it names is in ``data/`` or
-``outputs/``, and it names the version that it was made from by its checksum (``parent``), so that a
-version of another history is noticed. ``epoch`` and ``owner`` are those of the writer
-(`streaming.state.ownership`).
+was cut short or changed is detected (`streaming.state.checksums`). A checksum does not prove who
+wrote the file, so its content is checked as well: it must be of the batch id in its name and of its
+directory, each file is in ``data/`` or ``outputs/``, and ``parent`` is the checksum of its parent
+version, so that a version of another history is detected. ``epoch`` and ``owner`` are those of the
+writer (`streaming.state.ownership`).
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ _CRC_LIMIT: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class FileChecksum:
-    """How a file must be: its size in bytes and its CRC-32."""
+    """The expected size of a file in bytes and its CRC-32."""
 
     size: int
     crc: int
@@ -81,15 +79,15 @@ class Manifest:
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each view's delta, in order.
-        dead_letters: Rows that were refused and kept as dead letters, with this micro-batch's.
-        files: Every file that is needed, and how it must be.
+        dead_letters: The number of dead letters so far, including this micro-batch.
+        files: The size and checksum of each file.
         state_id: The id of the directory (`streaming.state.directory_identity`).
-        fingerprint: That of the circuit.
-        cells: Those of a distributed circuit; None if it is embedded.
-        epoch: The number of the writer; 0 in directories of earlier versions.
+        fingerprint: The fingerprint of the circuit.
+        cells: The cells of a distributed circuit; None if it is embedded.
+        epoch: The number of the writer; 0 in directories of earlier releases.
         owner: The token of the writer.
-        parent: The checksum of the manifest that this version was made from; None if it is the
-            first, or of an earlier version.
+        parent: The checksum of the manifest of the parent version; None for the first version, or
+            if an earlier release wrote it.
         checksum: The checksum of this manifest, where it was read from a file.
     """
 
@@ -115,7 +113,7 @@ class Manifest:
 
     @property
     def file_names(self) -> set[str]:
-        """Every file that is needed, those of the cells among them."""
+        """All files of the version, also those of the cells."""
         names = set(self.files)
         for cell in self._cell_manifests.values():
             names |= read_cell_manifest(cell).files.keys()
@@ -150,7 +148,7 @@ class Manifest:
         return found
 
     def to_bytes(self) -> bytes:
-        """The text of the file."""
+        """Return the content of the file."""
         numbers = {name: i for i, name in enumerate(self.files)}
 
         def references(parts: tuple[SegmentReference, ...]) -> list[list[int]]:
@@ -184,7 +182,7 @@ class Manifest:
 
     @staticmethod
     def of(data: bytes, name: str) -> Manifest:
-        """Read the text of a file.
+        """Read the content of a file.
 
         Raises:
             StateDamagedError: It was cut short or changed.
@@ -200,7 +198,7 @@ class Manifest:
 
 
 def _manifest(body: Mapping[str, Any], seal: int) -> Manifest:
-    """The manifest in the body of a file, with every value checked."""
+    """Read a manifest from JSON values, and check each value."""
     files = {_file_name(name): _mark(*mark) for name, mark in parse_items(body["files"])}
     names = list(files)
 
@@ -263,12 +261,12 @@ def _mark(size: Any, crc: Any) -> FileChecksum:
 
 @lru_cache(maxsize=1024)
 def read_cell_manifest(data: bytes) -> Manifest:
-    """The manifest of a cell; few of them change from version to version."""
+    """Read the manifest of a cell; cached, because few of them change between versions."""
     return Manifest.of(data, "the manifest of a cell")
 
 
 def manifest_name(batch_id: int) -> str:
-    """The name of the manifest of a batch id; names sort as ids do.
+    """Return the name of the manifest of a batch id; names sort like ids.
 
     >>> manifest_name(7)
     'manifests/00000000000000000007.json'
@@ -277,7 +275,7 @@ def manifest_name(batch_id: int) -> str:
 
 
 def parse_manifest_name(name: str) -> int | None:
-    """The batch id of a manifest's name; None if it is none.
+    """Return the batch id in the name of a manifest; None for another name.
 
     >>> parse_manifest_name(manifest_name(7)), parse_manifest_name("manifests/7.json.tmp")
     (7, None)
@@ -287,22 +285,22 @@ def parse_manifest_name(name: str) -> int | None:
 
 
 def list_batch_ids(files: Files) -> list[int]:
-    """The batch ids of the manifests in a directory, in order."""
+    """Return the batch ids of the manifests in a directory, sorted."""
     return sorted(n for n in map(parse_manifest_name, files.names(MANIFESTS)) if n is not None)
 
 
 def read_manifest(files: Files, batch_id: int, *, state_id: str | None = None) -> Manifest:
-    """The manifest of a batch id, compared with its name and its directory.
+    """Read the manifest of a batch id, and check its batch id and its directory.
 
     Args:
         files: The directory.
         batch_id: The micro-batch.
-        state_id: The id of the directory; not compared when not given.
+        state_id: The id of the directory; not checked if omitted.
 
     Raises:
-        FileNotFoundError: It is not there.
-        StateDamagedError: It is not as it was written, or that of another micro-batch or directory.
-        OSError: The file system refused.
+        FileNotFoundError: The file is missing.
+        StateDamagedError: It is damaged, or of another micro-batch or directory.
+        OSError: The file system failed.
     """
     name = manifest_name(batch_id)
     path = f"{files.location}/{name}"

@@ -1,7 +1,7 @@
-"""Volatile: versions in memory only, for a sink without a state directory.
+"""In-memory store: the last version only, for a sink without a state directory.
 
-Exactly once within the process: the last micro-batch can come again and gives the same delta. When
-the process ends the state is gone, and a checkpoint that is older than the sink is refused.
+Exactly once holds within the process: a replay of the last micro-batch gives the same delta. The
+state ends with the process, and a checkpoint that is older than the sink raises an error.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class InMemoryStore:
         self._lost = False
 
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
-        """The last micro-batch if it came again; None if this is the next one.
+        """Return the last micro-batch if it is replayed; None if this is the next one.
 
         Raises:
-            BatchOrderError: It is neither.
+            BatchOrderError: The id is neither.
         """
         last = self._last
         if self._lost:
@@ -77,7 +77,7 @@ class InMemoryStore:
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
     ) -> VersionSummary:
-        """Keep what a step gives, in place of the one before."""
+        """Keep the output of a step, in place of that of the previous step."""
         before = 0 if self._last is None else self._last.dead_letters
         now = 0 if dead_letters is None else dead_letters.num_rows
         self._lost = True  # until the circuit has the step, too
@@ -86,18 +86,18 @@ class InMemoryStore:
         return self._last
 
     def settle(self) -> None:
-        """Take note that the circuit has committed the step."""
+        """Record that the circuit has committed the step."""
         self._lost = False
 
     def load_newest(self) -> None:
-        """Nothing to load."""
+        """Do nothing: the state is in the circuit."""
 
     def note(self, line: str) -> None:
-        """There is no place for a line of metrics."""
+        """Do nothing: there is no file for metrics."""
 
     def describe_dead_letters(self, batch_id: int) -> str:
-        """What has become of the refused rows of a micro-batch."""
+        """Return that the dead letters of a micro-batch are not kept, for messages."""
         return "not kept, for want of a state_dir"
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no directory to release."""

@@ -1,15 +1,15 @@
-"""Ownership: which writer a state directory belongs to, in the file ``epoch.json``.
+"""Ownership: the current writer of a state directory, in the file ``epoch.json``.
 
-The lock keeps a second process out as long as its file is there, and other file systems have none.
-So each writer that opens the directory takes it over: it writes the next number and a random token
-of its own. Every commit compares them, before and after the manifest has its name, and no manifest
-takes the place of another::
+The lock excludes a second process only while its file exists, and remote file systems have no
+locks. So each writer that opens the directory takes it over: it writes the next epoch and its
+random token. Each commit compares them before and after the rename of the manifest, and no manifest
+replaces another (fencing)::
 
     A: take over 4 ... check 4, publish version 7, check 4 ... check 4: it is 5, StateLockedError
     B:                                  take over 5, read versions up to 7 ...
 
-A writer that was taken over fails before targets see anything. The file is also what a running sink
-misses when its directory is deleted.
+A writer that was replaced fails before targets receive anything. If the file is missing, a running
+sink knows that its directory was deleted.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Owner:
     """A writer of a directory.
 
     Attributes:
-        epoch: Greater than those of all writers before it.
-        token: Unlike that of any other writer.
+        epoch: Greater than the epochs of all earlier writers.
+        token: Unique to the writer.
     """
 
     epoch: int
@@ -48,10 +48,10 @@ def take_over(files: Files, after: int = 0) -> Owner:
 
     Args:
         files: The directory, locked if it has locks.
-        after: An epoch that the new one has to be greater than.
+        after: The new epoch is greater than this one.
 
     Raises:
-        OSError: The file system refused.
+        OSError: The file system failed.
     """
     try:
         before = _read(files)
@@ -65,12 +65,12 @@ def take_over(files: Files, after: int = 0) -> Owner:
 
 
 def check_owner(files: Files, owner: Owner) -> None:
-    """Look whether a directory still belongs to a writer.
+    """Check that a directory still belongs to a writer.
 
     Raises:
         StateLockedError: Another writer has taken it over.
-        StateDamagedError: The directory is gone, or was replaced.
-        OSError: The file system refused.
+        StateDamagedError: The directory was deleted or replaced.
+        OSError: The file system failed.
     """
     found = _read(files)
     if found is None:
@@ -88,7 +88,7 @@ def check_owner(files: Files, owner: Owner) -> None:
 
 
 def _read(files: Files) -> Owner | None:
-    """The content of the file; None if there is no file."""
+    """Return the content of the file; None if there is no file."""
     path = f"{files.location}/{EPOCH_FILE}"
     try:
         body = decode_checked(read_small(files, EPOCH_FILE), path)

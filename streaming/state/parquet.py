@@ -1,9 +1,9 @@
-"""Parquet: what a view publishes, as the bytes of files of a bounded number of rows.
+"""Parquet: encode published tables as files of a bounded number of rows.
 
-Not compressed and without dictionaries: the files live for a few micro-batches, and encoding
-well takes longer than writing more bytes. An empty table has one file without rows, so that its
-columns are known. Letters, which no manifest names, have checksums in their pages. Since nothing
-is compressed, a file that says otherwise is not ours, and is refused before it grows in memory.
+The files are not compressed and have no dictionaries: they live for a few micro-batches, and a
+better encoding takes longer than writing more bytes. An empty table has one file without rows, so
+that its columns are known. Files of dead letters, which no manifest names, have checksums in their
+pages. A compressed file is not from this library and raises an error before it grows in memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MAX_FILE_ROWS: Final = 1 << 20
 
 
 def encode_parquet(table: pa.Table, *, whole: bool = False) -> Iterator[pa.Buffer]:
-    """The files of a table, one after another.
+    """Yield the files of a table.
 
     Args:
-        table: What is to be written.
-        whole: Whether it is to be one file, however many rows there are.
+        table: The table.
+        whole: Whether to write one file, for any number of rows.
 
     >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()
@@ -56,7 +56,7 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
         name: The name of the file, for messages.
 
     Raises:
-        StateDamagedError: It is no Parquet file, or one of another writer.
+        StateDamagedError: It is not a Parquet file, or is from another writer.
     """
     try:
         buffer = pa.py_buffer(data)

@@ -1,8 +1,8 @@
-"""Reader: the newest version of a directory that another sink may be writing to.
+"""Reader: loads the newest version of a directory that another sink may be writing to.
 
 A reader takes no lock and changes nothing, so the client of a Spark Connect query, or a notebook
-beside the job, sees the views while the query runs. Versions are immutable; what may happen is that
-the one being loaded is dropped meanwhile. Then there is a newer one, and that is loaded instead.
+beside the job, sees the views while the query runs. Versions are immutable. If the version
+is removed while it is being loaded, there is a newer one, and the reader loads that one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["Reader", "load"]
 
 
 class Reader:
-    """Loads the newest version, without the right to write.
+    """Loads the newest version; never writes.
 
     Args:
         files: The directory.
-        circuit: What is loaded; an embedded one.
+        circuit: The circuit to load; an embedded one.
     """
 
     def __init__(self, files: Files, circuit: Circuit) -> None:
@@ -35,14 +35,14 @@ class Reader:
         self._loaded: tuple[str, int | None] | None = None
 
     def forget(self) -> None:
-        """The circuit is no longer at the version that was read."""
+        """Forget the loaded version, because the circuit has changed."""
         self._loaded = None
 
     def load_newest(self) -> None:
-        """Have the circuit at the newest version; without any, it has no rows.
+        """Load the newest version into the circuit; without a version, an empty state.
 
         Raises:
-            StateDamagedError: It is not whole.
+            StateDamagedError: The version is damaged.
             StateMismatchError: The directory belongs to another circuit.
             StateError: It cannot be read.
         """
@@ -90,19 +90,19 @@ def load(
     *,
     cells: int | None = None,
 ) -> Manifest | None:
-    """Have a circuit at a version, or without state, if there is none; return its manifest.
+    """Load a version into a circuit, or an empty state if there is none; return its manifest.
 
     Args:
         files: The directory.
-        circuit: What is loaded.
+        circuit: The circuit to load.
         number: The version.
-        manifest_of: Its manifest.
-        cells: Over how many cells its state is to be spread, beside what is in ``circuit``; None
-            for an embedded one. Their files are looked for, and read by who steps the cells.
+        manifest_of: Returns the manifest of a version.
+        cells: The expected number of cells beside ``circuit``; None for an embedded circuit. This
+            function checks that their files exist; the tasks that step the cells read them.
 
     Raises:
-        StateDamagedError: The version is not whole.
-        StateMismatchError: It is not one of this circuit, or spread otherwise.
+        StateDamagedError: The version is damaged.
+        StateMismatchError: It is of another circuit, or of another number of cells.
     """
     manifest = None if number is None else manifest_of(number)
     if manifest is not None:
@@ -118,7 +118,7 @@ def load(
         ) from error
     except (OSError, MemoryError):
         raise
-    except Exception as error:  # whatever a file says that somebody else wrote
+    except Exception as error:  # the content of a file is untrusted
         raise StateDamagedError(
             f"version {number} of state directory {files.location} is no state "
             f"({type(error).__name__}: {error}): restore the directory from a copy, or delete it "
@@ -128,7 +128,7 @@ def load(
 
 
 def _check_cells(files: Files, manifest: Manifest, wanted: int | None) -> None:
-    """Refuse a version that is spread over another number of cells, or lacks files of them."""
+    """Check the number of cells of a version, and that their files exist."""
     found = None if manifest.cells is None else manifest.cells.count
     if found != wanted:
         shown = [

@@ -1,6 +1,6 @@
-"""Segments: what one step adds to the state, as Arrow files of parts.
+"""Segments: the additions of one step to the state, as Arrow files of parts.
 
-A part is a run (its words as they are in memory) or a stretch of a table (offsets and bytes of
+A part is a run (its words as they are in memory) or a range of a table (offsets and bytes of
 the values in the order of their codes). A segment is an Arrow IPC file with one record batch and
 one row per part::
 
@@ -8,11 +8,11 @@ one row per part::
     "relation e [0,1]"   header, levels, weights     -
     "text"               offsets                     the values end to end
 
-so any Arrow reader can open it. Small parts of a step share a segment, since each file costs a
-sync; a large one has its own. Reading copies nothing: words and bytes are views of the memory that
-was read or mapped. Whether they are those that were written is known from the manifest's checksum,
-which is compared before anything else. A checksum can be forged, so a segment has to be of just
-this form: nothing compressed, nothing outside of the file, offsets that rise.
+so any Arrow reader can open it. Small parts of a step share a segment, because each file costs a
+sync; a large part has its own. Reading copies nothing: words and bytes are views of the memory that
+was read or mapped. The checksum in the manifest is compared before anything else. A checksum can be
+forged, so a segment must have exactly this form: nothing compressed, nothing outside of the file,
+ascending offsets.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COMPRESSION_FIELD: Final = 3
 
 @dataclass(frozen=True, eq=False)
 class SegmentPart:
-    """A run, or a stretch of a table, on its way to or from a file."""
+    """A run, or a range of a table, as it is in a file."""
 
     name: str
     words: Int64Array
@@ -63,7 +63,7 @@ class SegmentPart:
 
 
 def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
-    """The bytes of the file that holds these parts.
+    """Encode parts as the bytes of a file.
 
     >>> words = np.arange(3)
     >>> file = memoryview(bytearray(encode_segment([SegmentPart("r [0]", words)])))
@@ -95,7 +95,7 @@ def encode_segment(parts: Sequence[SegmentPart]) -> pa.Buffer:
 
 
 def part_name(trace: str, order: Sequence[int]) -> str:
-    """The name of a part of an arrangement; a part of a table has the name of the table.
+    """Return the name of a part of an arrangement; a part of a table has the table's name.
 
     >>> part_name("relation e", (0, 1))
     'relation e [0,1]'
@@ -104,14 +104,14 @@ def part_name(trace: str, order: Sequence[int]) -> str:
 
 
 def decode_segment(data: memoryview, name: str = "a segment") -> list[SegmentPart]:
-    """The parts in the memory of a file, as views of it.
+    """Decode the parts of a file as views of its memory.
 
     Args:
         data: The memory.
         name: The name of the file, for messages.
 
     Raises:
-        StateDamagedError: This is no segment. Its checksum should have told before.
+        StateDamagedError: This is not a segment, although its checksum matched.
     """
     try:
         return _pieces(data, _batch(data))
@@ -175,7 +175,7 @@ def _is_compressed(metadata: bytes) -> bool:
     """Return whether a record batch's message declares compressed buffers."""
 
     def field_at(table: int, number: int) -> int:
-        """Where a field of a table is; 0 if it has none."""
+        """Return the position of a field of a table; 0 if it has none."""
         (back,) = struct.unpack_from("<i", metadata, table)
         vtable = table - back
         if not 0 <= vtable <= len(metadata):

@@ -1,24 +1,24 @@
-"""Store: the versions of a circuit's state in a directory, one for each batch id.
+"""Store: the versions of a circuit's state in a directory, one per batch id.
 
 ::
 
-    state.json, views.json                what the directory belongs to       (identity, definition)
-    epoch.json                            which writer it belongs to          (ownership)
+    state.json, views.json                the circuit of the directory        (identity, definition)
+    epoch.json                            the writer of the directory         (ownership)
     manifests/<batch id>.json             a version                           (manifest, versions)
-    data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment, parts)
-    outputs/....parquet                   what the views gave out             (writer)
-    letters/<batch id>.parquet            rows that were refused
+    data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and tables   (segment)
+    outputs/....parquet                   published tables of the views       (writer)
+    letters/<batch id>.parquet            dead letters
     metrics.jsonl                         a line for each micro-batch
 
-A step writes the parts that it adds, the sums that have come due, what the views give out, syncs
-all of it, and then its manifest, which gets its name only if no other file has it: that is the
-commit. Until then the version does not exist:
-a crash leaves files that no manifest names, which are swept away. The last ``keep`` versions stay.
+A step writes the parts that it adds, the pending merges and the tables that the views publish, and
+syncs them. Then it writes its manifest, and renames it to its name only if no other file has that
+name: the rename is the commit. Before it the version does not exist: a crash leaves files that no
+manifest names, and the next start removes them. The last ``keep`` versions stay.
 
-Which version to go on from is decided when the first micro-batch comes, because only its id says
-what Spark has committed. The newest version is loaded if it is whole. If it is damaged and Spark
-gives its micro-batch again, the one before it serves as well: the same rows give the same delta. If
-Spark has gone on, nothing but an error is right.
+The first micro-batch decides from which version to continue, because only its id shows what Spark
+has committed. The newest version is loaded if it is intact. If it is damaged and Spark replays its
+micro-batch, the version before it works as well: the same rows give the same delta. If Spark has
+advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
 O(arrangements · log rows), three or four syncs. Loading maps files: O(bytes), for checksums only.
@@ -66,11 +66,11 @@ class Store:
 
     Args:
         files: The directory.
-        circuit: The circuit whose state it is; loaded and stepped through this store from now on.
-        keep: How many versions stay, at least 2.
-        name: Gives names that no other attempt has.
-        owner: The circuit that the directory belongs to, if ``circuit`` is the driver's part of it.
-        cells: Over how many cells the other part is spread.
+        circuit: The circuit of the state; only this store loads and steps it.
+        keep: The number of versions to keep, at least 2.
+        name: Returns a unique name for each attempt.
+        owner: The circuit of the directory, if ``circuit`` is only its driver part.
+        cells: The number of cells of the other part.
     """
 
     def __init__(
@@ -107,15 +107,15 @@ class Store:
         self._letters: set[str] = set()
 
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
-        """A micro-batch that is part of the state already; None if it is the next one.
+        """Return a micro-batch that is part of the state; None if it is the next one.
 
-        Loads the state that the micro-batch follows, if it is not the circuit's.
+        Loads the state that the micro-batch follows, unless the circuit has it.
 
         Raises:
             BatchOrderError: The id belongs to another checkpoint, skips micro-batches or is older
                 than the oldest version.
-            StateDamagedError: The state that is needed is not whole.
-            StateMismatchError, StateLockedError: The directory is not this circuit's to use.
+            StateDamagedError: The required version is damaged.
+            StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
         """
         self._open()
         while True:
@@ -143,26 +143,25 @@ class Store:
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
     ) -> VersionSummary:
-        """Make a prepared step the next version. The circuit is not touched.
+        """Make a prepared step the next version; the circuit does not change.
 
-        It is to commit the step, and then comes `settle`; whatever happens in between, the next
-        `find` loads the version.
+        The caller then commits the step and calls `settle`. If that fails, the next `find` loads
+        the version.
 
         Args:
-            batch_id: The micro-batch, as `find` has let it pass.
-            query_id: Its checkpoint.
-            step: The step, not yet committed.
-            outputs: What each view gives out.
-            digests: A checksum of the rows of each input, to recognise them by.
-            dead_letters: The refused rows, if there are any.
-            cells: What the cells have written for the step.
+            batch_id: The micro-batch, for which `find` returned None.
+            query_id: The query of its checkpoint.
+            step: The prepared step.
+            outputs: The table that each view publishes.
+            digests: A checksum of the rows of each input, to compare a replay.
+            dead_letters: The rows that are not part of the step, if there are any.
+            cells: The versions that the cells have written for the step.
 
         Raises:
-            StateError: The file system refused. Nothing has changed.
-            StateLockedError: Another sink has taken the directory over. Nothing has changed here.
-                Or it refused the last rename, which is in doubt: the next `find` looks.
-            StateDamagedError: A file that is due to be summed is not as it was written, or the
-                directory was deleted.
+            StateError: The file system failed; nothing has changed. If the last rename failed, its
+                effect is unknown, and the next `find` checks it.
+            StateLockedError: Another sink has taken over the directory; nothing has changed.
+            StateDamagedError: A file of a pending merge is damaged, or the directory was deleted.
         """
         stem = f"{batch_id:020}-{self._name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}")
@@ -216,8 +215,8 @@ class Store:
         except BaseException:
             writer.undo()
             raise
-        # What is on the disk is looked at again, unless all of the rest is done; what is in memory
-        # is loaded again, unless `settle` tells that the circuit has the step, too.
+        # The next `find` reads the directory again unless the rest succeeds, and loads the state
+        # again unless `settle` confirms that the circuit has the step.
         self._loaded = self._opened = False
         try:
             self._publish(temporary, batch_id, data, owner)
@@ -235,19 +234,18 @@ class Store:
 
     @property
     def cells(self) -> CellVersions | None:
-        """Those of the version that the circuit is at."""
+        """The cells of the current version."""
         return None if self._current is None else self._current.cells
 
     def settle(self) -> None:
-        """Take note that the circuit has committed the step that was written last."""
+        """Record that the circuit has committed the last written step."""
         self._loaded = True
 
     def load_newest(self) -> None:
-        """Have the circuit at the newest version, be it of this sink or of another.
+        """Load the newest version, whether this sink or another one wrote it.
 
         Raises:
-            StateDamagedError: It is not whole; only a micro-batch can tell whether an older one
-                will do.
+            StateDamagedError: It is damaged; only a micro-batch decides whether an older one works.
         """
         if not self._opened:
             self._reader.load_newest()
@@ -263,11 +261,11 @@ class Store:
             self._noted = 0
 
     def describe_dead_letters(self, batch_id: int) -> str:
-        """What has become of the refused rows of a micro-batch."""
+        """Return where the dead letters of a micro-batch are, for messages."""
         return f"kept with the reasons in {self.files.location}/{_letters_name(batch_id)}"
 
     def close(self) -> None:
-        """Let others write to the directory."""
+        """Release the directory for other writers."""
         self._opened = self._loaded = False
         self._known = None
         self.files.unlock()
@@ -303,7 +301,7 @@ class Store:
         self._known = self.id
 
     def _check_known(self) -> None:
-        """Refuse a directory that was deleted or replaced since this sink opened it."""
+        """Raise an error if the directory was deleted or replaced since this sink opened it."""
         if self._known is None:
             return
         found = read_identity(self.files, self._owner)
@@ -315,7 +313,7 @@ class Store:
             )
 
     def _check_held(self, owner: Owner, manifest: Manifest) -> None:
-        """Refuse to commit into a directory that others have taken over, or that has lost files."""
+        """Raise an error if another sink has taken over the directory, or files are missing."""
         check_owner(self.files, owner)
         there = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
         missing = sorted(manifest.files.keys() - there)
@@ -327,7 +325,7 @@ class Store:
             )
 
     def _publish(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
-        """Give a manifest its name, unless another writer has given it to one of its own."""
+        """Rename a manifest to its name, unless another writer has used the name."""
         name = manifest_name(batch_id)
         try:
             self.files.rename_new(temporary, name)
@@ -352,7 +350,7 @@ class Store:
             return 0
 
     def _load(self, newest: int | None) -> None:
-        """Have the circuit at a version, or without state."""
+        """Load a version into the circuit, or an empty state."""
         self._current = load(
             self.files,
             self.circuit,
@@ -363,7 +361,7 @@ class Store:
         self._loaded = True
 
     def _again(self, batch_id: int) -> VersionSummary:
-        """A micro-batch that is done, with what the views gave out."""
+        """Return a committed micro-batch with the tables that the views published."""
         if batch_id not in self._versions:
             raise BatchOrderError(
                 f"micro-batch {batch_id} came again, and version {batch_id} is not in state "
@@ -397,7 +395,7 @@ class Store:
         )
 
     def _step_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
-        """Go on from the version before the newest, if Spark gives the newest one again."""
+        """Return to the version before the newest, if Spark replays the newest one."""
         if newest is None or batch_id > newest or (newest and newest - 1 not in self._versions):
             self._opened = False  # what was left out of account is looked at again
             raise StateDamagedError(

@@ -1,8 +1,8 @@
-"""Verified: the bytes of a file, once they are known to be those that were written.
+"""Verified files: read files of the state and check their checksums and positions.
 
-A checksum tells accidents from what was written, but not who wrote it. Kernels follow the positions
-that are in runs and tables without looking, so these are looked at here, once for each part that
-is read: whatever a file says, nothing outside of its memory is touched.
+A checksum detects accidents but does not prove who wrote a file. Kernels trust the positions in
+runs and tables, so they are checked here, once for each part that is read: for any content of a
+file, no memory outside of it is accessed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["Known", "check_size", "decode_run", "decode_strings", "read_state", 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-#: The parts of files that have been read, by name, with the mark that they were read by.
+#: The parts of files that have been read, by name, with the checksum of the file.
 Known = dict[str, tuple[FileChecksum, list[SegmentPart]]]
 
 
 def read_verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
-    """The memory of a file; O(bytes) for the checksum.
+    """Read a file and compare its checksum; O(bytes).
 
     Raises:
         StateDamagedError: It is missing, cut short or changed.
@@ -48,10 +48,10 @@ def read_verified(files: Files, name: str, mark: FileChecksum) -> memoryview:
 
 
 def check_size(files: Files, name: str, mark: FileChecksum) -> None:
-    """Look whether a file is there, in its length.
+    """Check that a file exists and has its size.
 
     Raises:
-        StateDamagedError: It is not.
+        StateDamagedError: It is missing, or has another size.
     """
     path = f"{files.location}/{name}"
     size = files.size(name)
@@ -62,13 +62,13 @@ def check_size(files: Files, name: str, mark: FileChecksum) -> None:
 
 
 def read_state(files: Files, manifest: Manifest, known: Known | None = None) -> State:
-    """The state of a version, as it lies in its files: nothing is copied or built.
+    """Return the state of a version as views of its files; nothing is copied.
 
     Args:
         files: The directory.
         manifest: The version.
-        known: Files that need not be read again, as they never change; those of the version are
-            added to it. They are of this directory.
+        known: Files of this directory that need not be read again, because files never change;
+            the files of the version are added to it.
 
     Raises:
         StateDamagedError: A file is missing, cut short or changed.
@@ -116,10 +116,10 @@ def read_state(files: Files, manifest: Manifest, known: Known | None = None) -> 
 def find_part(
     files: Files, parts: list[SegmentPart], reference: SegmentReference, title: str
 ) -> SegmentPart:
-    """The part that a manifest places in a file.
+    """Return the part of a file that a manifest refers to.
 
     Raises:
-        StateDamagedError: There is none, or another one.
+        StateDamagedError: The file has no such part.
     """
     part = parts[reference.row] if reference.row < len(parts) else None
     if part is None or part.name != title or part.size != reference.size:
@@ -134,10 +134,10 @@ def find_part(
 def decode_run(
     files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
 ) -> Run:
-    """The run of a part; O(words) to look at its positions if it is new.
+    """Decode a part as a run; O(words) to check its positions if it is new.
 
     Raises:
-        StateDamagedError: It is none, or has other rows than the manifest says.
+        StateDamagedError: It is not a run, or its number of rows differs from the manifest.
     """
     try:
         run = Run.from_words(part.words)
@@ -157,10 +157,10 @@ def decode_run(
 def decode_strings(
     files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
 ) -> tuple[Words, Bytes]:
-    """The offsets and bytes of a part of a table; O(values) to look at them if it is new.
+    """Decode a part as strings, offsets and bytes; O(values) to check them if it is new.
 
     Raises:
-        StateDamagedError: They are no strings, or others than the manifest says.
+        StateDamagedError: They are not strings, or their number differs from the manifest.
     """
     offsets, data = part.words, part.bytes
     right = len(offsets) == reference.rows + 1

@@ -1,4 +1,4 @@
-"""Done: what a version says to those who publish it."""
+"""Version summary: the part of a version that publishing needs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["VersionSummary"]
 
 @dataclass(frozen=True)
 class VersionSummary:
-    """A micro-batch that is part of the state.
+    """A committed micro-batch.
 
     Attributes:
         batch_id: The micro-batch.
-        outputs: What each view gives out.
-        files: The files of it, for Spark, where there are any.
+        outputs: The published table of each view.
+        files: The files of each table, for Spark, if there are any.
         digests: A checksum of the rows of each input; empty if there is none.
-        dead_letters: Dead letters up to this micro-batch.
+        dead_letters: The number of dead letters up to this micro-batch.
         sizes: Rows and bytes of each arrangement and table, where they are on disk.
     """
 
@@ -33,13 +33,13 @@ class VersionSummary:
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def check_same(self, digests: Mapping[str, int]) -> None:
-        """Compare the rows of the micro-batch, which came again, with those that were taken.
+        """Check that a replayed micro-batch has the same rows.
 
         Args:
-            digests: As the attribute, of the rows that came again.
+            digests: As the attribute, of the replayed rows.
 
         Raises:
-            ReplayError: They are others.
+            ReplayError: The rows differ.
         """
         for name in {*digests, *self.digests}:
             if digests.get(name, 0) != self.digests.get(name, 0):

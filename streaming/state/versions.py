@@ -1,11 +1,11 @@
 """Versions: the manifests of a directory, the newest few, and the files that they name.
 
 A version that is dropped loses its manifest first, then the files that no kept version names; a
-crash in between leaves files without a manifest, which `Versions.sweep` removes. As long as any
-manifest cannot be read nothing is swept, because what it names is not known.
+crash in between leaves files without a manifest, which `Versions.sweep` removes. While a
+manifest cannot be read nothing is removed, because the files that it names are unknown.
 
-Each version names the one that it was made from by its checksum, so that a manifest of another
-history (an older copy of the directory, say) is found out: it is damaged, and its successor is not.
+Each version has the checksum of its parent version. So a manifest of another history, for example
+from an older copy of the directory, is detected: it counts as damaged, and its successor does not.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 
 class Versions:
-    """The last versions in a directory, by batch id; a manifest that is damaged is its error.
+    """The last versions in a directory, by batch id; a damaged manifest is kept as its error.
 
     Args:
         files: The directory.
-        keep: How many stay.
+        keep: The number of versions to keep.
     """
 
     def __init__(self, files: Files, keep: int) -> None:
@@ -50,7 +50,7 @@ class Versions:
         return batch_id in self._found
 
     def __getitem__(self, batch_id: int) -> Manifest:
-        """The version of a batch id.
+        """Return the version of a batch id.
 
         Raises:
             StateDamagedError: Its manifest is damaged.
@@ -83,7 +83,7 @@ class Versions:
             state_id: The id of the directory; a manifest of another one is damaged.
 
         Raises:
-            OSError: The file system refused.
+            OSError: The file system failed.
         """
         # The rename of a process that was killed may not be durable yet.
         self._files.sync_folder(MANIFESTS)
@@ -100,8 +100,8 @@ class Versions:
     def sweep(self) -> None:
         """Remove the files that no manifest names, once after `read`.
 
-        It is for who knows that the versions are those that the checkpoint goes with: a manifest
-        that was lost can only be put back while its files are there.
+        Call it only if the versions match the checkpoint: a lost manifest can be restored only
+        while its files exist.
         """
         if self._swept:
             return
@@ -111,7 +111,7 @@ class Versions:
             self._sweep()
 
     def add(self, manifest: Manifest) -> None:
-        """Take up a new version and drop those beyond the last ones."""
+        """Add a new version and remove the versions beyond ``keep``."""
         self._found[manifest.batch_id] = manifest
         dropped = sorted(self._found)[: -self._keep]
         if not dropped:
@@ -124,15 +124,15 @@ class Versions:
         self._remove([*map(manifest_name, dropped), *sorted(gone - self._file_names())])
 
     def forget(self, batch_id: int) -> None:
-        """Leave a version out of account; its micro-batch is to be done again."""
+        """Ignore a version from now on; its micro-batch is replayed."""
         del self._found[batch_id]
         self._forgotten.add(batch_id)
 
     def make_room(self, batch_id: int) -> None:
-        """Remove the manifests of forgotten versions that a new one takes the place of.
+        """Remove the manifests of forgotten versions that a new version replaces.
 
         Raises:
-            OSError: The file system refused.
+            OSError: The file system failed.
         """
         for number in sorted(self._forgotten, reverse=True):
             if number >= batch_id:
@@ -140,7 +140,7 @@ class Versions:
                 self._forgotten.discard(number)
 
     def _check_parents(self) -> None:
-        """Take the versions that are not those that their successors were made from for damaged."""
+        """Mark each version as damaged that is not the parent of its successor."""
         for number in sorted(self._found, reverse=True):
             child, parent = self._found[number], self._found.get(number - 1)
             if (

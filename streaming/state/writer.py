@@ -1,4 +1,4 @@
-"""Writer: the files of one version, written and synced, and the marks by which they are known."""
+"""Writer: writes and syncs the files of one version, and records their checksums."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Key = tuple[str, tuple[int, ...] | None]
 
 
 class Writer:
-    """Writes what a step adds to the version before it.
+    """Writes the additions of a step to the version before it.
 
     Args:
         files: The directory.
@@ -74,10 +74,10 @@ class Writer:
                 self._references[name, None] = list(references)
 
     def add(self, state: StateStep) -> None:
-        """Take up what a step adds to the state, and write it.
+        """Write the additions of a step to the state.
 
         Raises:
-            StateDamagedError: A part that is due to be summed is not as it was written.
+            StateDamagedError: A part of a pending merge is damaged.
         """
         wanted: set[Key] = set()
         for name, orders in state.orders.items():
@@ -95,7 +95,7 @@ class Writer:
         self._write_parts()
 
     def outputs(self, views: Mapping[str, pa.Table], stem: str) -> dict[str, tuple[str, ...]]:
-        """Write what the views publish; return the names of the files."""
+        """Write the tables that the views publish; return the names of the files."""
         names: dict[str, tuple[str, ...]] = {}
         for number, (view, table) in enumerate(views.items()):
             named = []
@@ -127,7 +127,7 @@ class Writer:
         dead_letters: int = 0,
         cells: CellVersions | None = None,
     ) -> Manifest:
-        """Sync the folders; return what the version is, after `add`.
+        """Sync the folders; return the manifest of the version. Call it after `add`.
 
         Args:
             state: What was added.
@@ -178,7 +178,7 @@ class Writer:
         return {name.partition("/")[0] for name in self._temporary}
 
     def undo(self) -> None:
-        """Take away what was written."""
+        """Remove the written files."""
         for name in self._temporary:
             with contextlib.suppress(OSError):
                 self._files.remove(name)
@@ -240,7 +240,7 @@ class Writer:
         references.append(self._stage_part(SegmentPart(name, offsets, data), len(offsets) - 1))
 
     def _count_due(self, references: Sequence[SegmentReference | int], new: int) -> int:
-        """How many of the newest parts a new one takes in now."""
+        """Return how many of the newest parts are merged into a new one now."""
         rows = [reference.rows for reference in _as_references(references)]
         taken = count_merged_parts(rows, new)
         if taken and sum(rows[-taken:]) > MAX_SHARED_MERGE_ROWS:
@@ -250,14 +250,14 @@ class Writer:
         return taken
 
     def _stage_part(self, part: SegmentPart, rows: int) -> int:
-        """Write a part with the others of the step."""
+        """Stage a part, to be written with the other parts of the step."""
         number = len(self._small) + len(self._large)
         (self._large if part.size >= MIN_OWN_FILE_BYTES else self._small).append((part, number))
         self._new[number] = SegmentReference("", 0, rows, part.size)
         return number
 
     def _rewrite_small_segments(self) -> None:
-        """Carry the parts of some files over, when they are many."""
+        """Copy the parts of some small files into a new one if there are many files."""
         sizes: dict[str, int] = {}
         for references in self._references.values():
             for reference in references:
@@ -296,7 +296,7 @@ class Writer:
         return decode_strings(self._files, self._read_part(reference, title), reference)
 
     def _read_part(self, reference: SegmentReference, title: str) -> SegmentPart:
-        """A part that was written before."""
+        """Read a part of an earlier version."""
         if reference.file not in self._read:
             try:
                 data = read_verified(self._files, reference.file, self._before[reference.file])

@@ -34,10 +34,10 @@ from circuits.types.arrow_types import type_row, value_type
 from circuits.types.codecs.arrow_buffers import plain
 from streaming.errors import TargetError
 
-__all__ = ["converted", "lake_type", "parquet_type", "plain_type"]
+__all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 
 
-def converted(
+def convert_columns(
     table: pa.Table, type_of: Callable[[pa.DataType], pa.DataType], *, what: str
 ) -> pa.Table:
     """Return the table in other types.
@@ -50,9 +50,10 @@ def converted(
     Raises:
         TargetError: A value cannot be held by its new type.
 
-    >>> converted(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
+    >>> convert_columns(pa.table({"a": pa.array([1], pa.uint8())}), lake_type, what="x").schema
     a: int16
-    >>> converted(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), lake_type, what="table x")
+    >>> nanoseconds = pa.table({"t": pa.array([1], pa.timestamp("ns"))})
+    >>> convert_columns(nanoseconds, lake_type, what="table x")
     Traceback (most recent call last):
     streaming.errors.TargetError: table x: column 't' of type timestamp[ns] holds values that \
 timestamp[us] does not: Casting from timestamp[ns] to timestamp[us] would lose data: 1; cast it \

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
-from streaming.targets.column_types import converted, lake_type
+from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import ViewDelta, address_of, place_of
 
@@ -73,7 +73,7 @@ class DeltaTarget:
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         path = place_of(self.path, delta.view)
-        table = converted(delta.table, lake_type, what=str(delta))
+        table = convert_columns(delta.table, lake_type, what=str(delta))
         pause = FIRST_PAUSE_S
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
@@ -106,7 +106,7 @@ class DeltaTarget:
         from deltalake.exceptions import DeltaError
 
         path = place_of(self.path, delta.view)
-        table = converted(delta.table, lake_type, what=f"view {delta.view!r}")
+        table = convert_columns(delta.table, lake_type, what=f"view {delta.view!r}")
         try:
             if not DeltaTable.is_deltatable(path, self.storage_options):
                 if "://" not in path:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from streaming.targets.column_types import converted, lake_type
+from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]
@@ -64,7 +64,7 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     if delta.files and all(map(_reads, delta.table.schema.types)):
         paths = [_PATTERN.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
-    table = converted(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
+    table = convert_columns(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 
 

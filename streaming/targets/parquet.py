@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from streaming.errors import TargetError
 from streaming.state.files import Files, LocalFiles, open_files
-from streaming.targets.column_types import converted, parquet_type
+from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
 from streaming.targets.target import BATCH_ID, ViewDelta, address_of, file_name, place_of
 
@@ -77,7 +77,7 @@ class ParquetTarget:
         files = open_files(self._place(delta))
         log = delta.mode != "complete"
         table = delta.with_batch_id() if log and self.batch_id else delta.table
-        table = converted(table, parquet_type, what=str(delta))
+        table = convert_columns(table, parquet_type, what=str(delta))
         try:
             if not self._is_due(files, delta):
                 return

@@ -46,7 +46,7 @@ import pyarrow.compute as pc
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.redacted import redacted
-from streaming.targets.column_types import converted, plain_type
+from streaming.targets.column_types import convert_columns, plain_type
 from streaming.targets.dialect import Dialect, Row
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
@@ -345,7 +345,7 @@ class _Writing:
     is_committing = False
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
-        table = converted(delta.table, plain_type, what=str(delta))
+        table = convert_columns(delta.table, plain_type, what=str(delta))
         self.delta = replace(delta, table=table)
         self.dialect = dialect
         self.name = target.name_for(delta.view)

@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "CustomFormula": (CustomFormula, {"terms": ["D1 += d1"]}),
     "CustomFormula.parse": (CustomFormula.parse, {"text": "D1 += d1"}),
-    "Term.parse": (DeltaTerm.parse, {"text": "D1 += d1"}),
+    "DeltaTerm.parse": (DeltaTerm.parse, {"text": "D1 += d1"}),
     "DeltaQuery.step": (lambda deltas: DeltaQuery(PATHS).step(deltas), {"deltas": {"e": EDGES}}),
     "DeltaQuery.step, counted": (
         lambda deltas: DeltaQuery("n() :- e(a, b), e(b, c)").step(deltas),

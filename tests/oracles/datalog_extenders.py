@@ -1,4 +1,4 @@
-"""Bodies as prefix extenders: one-shot answers by the readable generic join.
+"""The oracle of Datalog plans: rule bodies as prefix extenders, joined by the reference join.
 
 ::
 
@@ -6,17 +6,19 @@
         RelationExtender(e, 0 1), Not(RelationExtender(ban, 1)),
         Or(RelationExtender(f, 0), RelationExtender(g, 0)), Filter(0 1, <)
 
-The variable order is that of the text, a computed variable after those it is computed from. An or
-that must be distributed (see `circuits.datalog.disjunctions`) is an ``Or`` of ``And`` over the
-whole order. Variables local to an alternative have no level, so such an alternative is solved
-beforehand and is a relation. Two extenders are made here:
+The variable order is that of the text; a computed variable is after the variables of its term. An
+or that is distributed (see `circuits.datalog.disjunctions`) is an ``Or`` of ``And`` over the whole
+order. Variables local to an alternative have no level, so such an alternative is solved first and
+is a relation. This module adds two extenders:
 
 - ``Computed``: ``x = term``, which proposes one value;
-- ``Absent``: a negation with local variables, solved anew for each prefix that binds its others.
+- ``Absent``: a negation with local variables, solved again for each prefix that binds its others.
 
-Rows are Python values; None is NULL. It becomes a `Null` of its own at each place of each atom,
-which equals itself only, so that NULL joins nothing; ``answers`` turns it back. Terms are evaluated
-value by value, so this is for small results and as a second opinion; the plan is for large ones.
+Rows are Python values; None is NULL. Each place of each atom replaces it by a different `Null`,
+which equals itself only, so that NULL joins nothing; ``answers`` converts it back. Terms are
+evaluated value by value, so this is for small results.
+
+It shares the parser, name resolution and safety with the plans that it checks, but no join.
 
 References:
     Datalog and GenericJoin, the hooray2 project, 2025 (the extenders for or, and, not).
@@ -146,7 +148,7 @@ class Computed:
         return (self.level,)
 
     def participates(self, level: int) -> bool:
-        """Whether this is the level of the variable."""
+        """Return whether this is the level of the variable."""
         return level == self.level
 
     def count(self, prefix: Prefix) -> float:
@@ -184,7 +186,7 @@ class Absent:
         return (max(self.shared, default=0),)
 
     def participates(self, level: int) -> bool:
-        """Whether this is the last shared level."""
+        """Return whether this is the last shared level."""
         return level in self.levels
 
     def count(self, prefix: Prefix) -> float:
@@ -263,7 +265,7 @@ class _Builder:
         raise AssertionError(item)
 
     def _binds(self, item: Or) -> bool:
-        """Whether every alternative of an or without atoms computes its variables itself."""
+        """Return whether every alternative of an or without atoms computes its variables itself."""
         names = set(variables_of(item))
         return all(names <= bound_variables(branch) for branch in item.alternatives)
 

@@ -39,7 +39,7 @@ from circuits.runtime.operators.min_max import MinMax
 from circuits.runtime.operators.operator import Prepared, Result, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange
 from circuits.types.codecs.arrow_buffers import BoolArray
-from circuits.types.codecs.codec import NULL, Codec, Codecs, tabled
+from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
@@ -90,8 +90,10 @@ class AggregateOperator:
             *(one.trace for one in self._sets.values()),
             *(trace for one in self._extremes.values() for trace in one.rows.traces),
         )
-        keys = tabled([inputs[key] for key in self.keys])
-        values = [tabled([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets]
+        keys = dictionary_columns([inputs[key] for key in self.keys])
+        values = [
+            dictionary_columns([*(inputs[key] for key in self.keys), inputs[c]]) for c in self._sets
+        ]
         self.coded: tuple[Mapping[int, Codec], ...] = (
             keys,
             *values,
@@ -108,10 +110,10 @@ class AggregateOperator:
         sources += [_positive(extreme.arranged(zset)) for extreme in self._extremes.values()]
         groups, places = grouped(sources, len(self.keys))
         n = groups.shape[1]
-        linear = Digits(places[0], sources[0]._rows[-1], sources[0]._weights)
+        linear = Digits(places[0], sources[0].row_array[-1], sources[0].weight_array)
         k = len(self.keys)
         best = [
-            extreme.best(n, place, source._rows[k:])
+            extreme.best(n, place, source.row_array[k:])
             for extreme, place, source in zip(
                 self._extremes.values(), places[1:], sources[1:], strict=True
             )
@@ -178,12 +180,12 @@ class AggregateOperator:
 
     def _values(self, zset: ZSet, column: int) -> ZSet:
         """The rows (keys, value) where the value is not NULL."""
-        rows = zset._rows[[*self.keys, column]]
+        rows = zset.row_array[[*self.keys, column]]
         there = np.flatnonzero(rows[-1] != NULL)
-        return consolidated_rows(rows[:, there], zset._weights[there])
+        return consolidated_rows(rows[:, there], zset.weight_array[there])
 
 
 def _positive(zset: ZSet) -> ZSet:
     """The rows of positive weight."""
-    kept = np.flatnonzero(zset._weights > 0)
-    return ZSet(zset._rows[:, kept], zset._weights[kept])
+    kept = np.flatnonzero(zset.weight_array > 0)
+    return ZSet(zset.row_array[:, kept], zset.weight_array[kept])

@@ -22,14 +22,14 @@ def touched(delta: ZSet, keys: Sequence[int]) -> Int64Array:
     if not keys:
         return np.empty((0, 1), np.int64)
     ones = np.ones(len(delta), np.int64)
-    return consolidated_rows(delta._rows[list(keys)], ones)._rows
+    return consolidated_rows(delta.row_array[list(keys)], ones).row_array
 
 
 def grouped(sources: Sequence[ZSet], keys: int) -> tuple[Int64Array, list[Int64Array]]:
     """The groups of all sources by their first columns, and which one each row is of."""
     if keys == 0:
         return np.empty((0, 1), np.int64), [np.zeros(len(s), np.int64) for s in sources]
-    columns = np.concatenate([source._rows[:keys] for source in sources], axis=1)
+    columns = np.concatenate([source.row_array[:keys] for source in sources], axis=1)
     groups, places = np.unique(columns, axis=1, return_inverse=True)
     cuts = np.cumsum([len(source) for source in sources])[:-1]
     return groups, np.split(places.reshape(-1), cuts)

@@ -55,9 +55,9 @@ class RowIdEncodeOperator:
         if not len(zset):
             return ZSet.empty(self.kept + 1)
         rows = np.empty((self.kept + 1, len(zset)), np.int64)
-        rows[: self.kept] = zset._rows[: self.kept]
-        rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset._rows[self.kept :]))
-        return consolidated_rows(rows, zset._weights.copy())
+        rows[: self.kept] = zset.row_array[: self.kept]
+        rows[self.kept] = self.table.intern_rows(np.ascontiguousarray(zset.row_array[self.kept :]))
+        return consolidated_rows(rows, zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Encode a delta."""
@@ -82,10 +82,10 @@ class RowIdDecodeOperator:
         if not len(zset):
             return ZSet.empty(self._width)
         parts = []
-        for column, codes in enumerate(zset._rows):
+        for column, codes in enumerate(zset.row_array):
             encoder = self._encoders.get(column)
             parts.append(codes[np.newaxis] if encoder is None else encoder.table.rows(codes))
-        return consolidated_rows(np.concatenate(parts), zset._weights.copy())
+        return consolidated_rows(np.concatenate(parts), zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Decode a delta."""

@@ -59,7 +59,7 @@ class FilterOperator:
         kept = np.flatnonzero(true)
         if len(kept) == len(zset):
             return zset
-        return ZSet(np.ascontiguousarray(zset._rows[:, kept]), zset._weights[kept])
+        return ZSet(np.ascontiguousarray(zset.row_array[:, kept]), zset.weight_array[kept])
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Filter a delta."""
@@ -95,7 +95,7 @@ class MapOperator:
         rows = np.empty((len(self.expressions), len(zset)), np.int64)
         for place, expression in enumerate(self.expressions):
             rows[place] = self._codes(expression, batch, budget)
-        return consolidated_rows(rows, zset._weights.copy())
+        return consolidated_rows(rows, zset.weight_array.copy())
 
     def _codes(
         self, expression: Expression, batch: RowBatch, budget: Budget | None

@@ -94,13 +94,13 @@ class LinearAggregate:
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
-        rows, weights = zset._rows, zset._weights
+        rows, weights = zset.row_array, zset.weight_array
         keys = rows[self.keys]
         pieces = [(keys, np.zeros(len(weights), np.int64), weights)]
         for (column, distinct), slot in self._counts.items():
             if distinct:
                 counted = sets[column]
-                keys_of, amounts = counted._rows[:-1], counted._weights
+                keys_of, amounts = counted.row_array[:-1], counted.weight_array
             else:
                 nulls = np.flatnonzero(rows[column] == NULL)
                 keys_of, amounts = keys[:, nulls], weights[nulls]
@@ -108,7 +108,11 @@ class LinearAggregate:
         for (column, distinct), (slot, exact) in self._sums.items():
             if distinct:
                 counted = sets[column]
-                keys_of, codes, factors = counted._rows[:-1], counted._rows[-1], counted._weights
+                keys_of, codes, factors = (
+                    counted.row_array[:-1],
+                    counted.row_array[-1],
+                    counted.weight_array,
+                )
             else:
                 keys_of, codes, factors = keys, rows[column], weights
                 there = np.flatnonzero(codes != NULL)

@@ -59,7 +59,7 @@ class MinMax:
 
     def arranged(self, zset: ZSet) -> ZSet:
         """The rows (keys, sort columns of the value, its code unless they give it)."""
-        rows, weights = zset._rows, zset._weights
+        rows, weights = zset.row_array, zset.weight_array
         there = np.flatnonzero(rows[self.column] != NULL)
         if len(there) < len(weights):
             rows, weights = rows[:, there], weights[there]

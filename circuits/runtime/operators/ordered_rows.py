@@ -96,7 +96,7 @@ class OrderedRows:
             step = self.rows.prepare(delta)
             staged.append(step)
         known = None
-        if not self.front.is_empty or (delta._weights < 0).any():
+        if not self.front.is_empty or (delta.weight_array < 0).any():
             known = prefix_lookup(self.front, groups, limit=1)
         found = prefix_lookup(
             self.rows,

@@ -31,7 +31,7 @@ from circuits.runtime.operators.groups import changed_rows, grouped, touched
 from circuits.runtime.operators.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.operator import Prepared, Result, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange
-from circuits.types.codecs.codec import Codecs, tabled
+from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import consolidated_rows
 
@@ -61,14 +61,14 @@ class FinalAggregateOperator:
         self._linear = _linear(plan.partial, self._keys, codecs)
         self._arity = len(plan.fields)
         self.traces = (self._linear.trace,)
-        self.coded = (tabled([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)
+        self.coded = (dictionary_columns([codecs.codec(f.type) for f in plan.fields[: plan.keys]]),)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The rows of all groups."""
         (zset,) = inputs
         groups, (places,) = grouped([zset], len(self._keys))
         n = groups.shape[1]
-        digits = Digits(places, zset._rows[-1], zset._weights)
+        digits = Digits(places, zset.row_array[-1], zset.weight_array)
         exists, columns = self._linear.results(n, digits, always=not self._keys)
         rows = np.concatenate((groups, np.array(columns, np.int64).reshape(len(columns), n)))[
             :, exists

@@ -67,7 +67,7 @@ class RecursiveSetOperator:
 
     def _prepared(self, delta: ZSet) -> Result:
         staged = self.trace.prepare(delta)
-        given = delta._rows
+        given = delta.row_array
         if len(given) == 1:
             rows: Int64Array = np.empty((0, 1), np.int64)
         else:

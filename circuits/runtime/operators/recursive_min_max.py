@@ -83,7 +83,7 @@ class RecursiveMinMaxOperator:
         return self._prepared(delta) if len(delta) else (delta, None)
 
     def _prepared(self, delta: ZSet) -> Result:
-        rows, weights = delta._rows[self._order], delta._weights
+        rows, weights = delta.row_array[self._order], delta.weight_array
         there = np.flatnonzero(rows[-2] != NULL)
         if len(there) < len(weights):
             rows, weights = rows[:, there], weights[there]
@@ -117,7 +117,7 @@ class RecursiveMinMaxOperator:
         iteration as for its first.
         """
         n = len(keys)
-        rows = candidates._rows
+        rows = candidates.row_array
         first = first_of_equal(rows[:n]) if n else np.zeros(1, np.int64)
         places = np.repeat(np.arange(len(first)), np.diff([*first, len(candidates)]))
         earliest = np.minimum.reduceat(rows[-1], first)

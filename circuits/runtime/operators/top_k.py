@@ -33,7 +33,7 @@ from circuits.plan.nodes import TopK
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.ordered_rows import CombinedChange, OrderedRows, first_of_each
 from circuits.runtime.operators.sort_columns import SortColumn
-from circuits.types.codecs.codec import Codecs, tabled
+from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import LIMIT, Int64Array, consolidated_rows
 
@@ -88,7 +88,9 @@ class TopKOperator:
         )
         self.traces = self._rows.traces
         kept = {self._first_kept + place: columns[c] for place, c in enumerate(self._kept)}
-        self.coded = (tabled([columns[key] for key in self.keys]) | kept,) * len(self.traces)
+        self.coded = (dictionary_columns([columns[key] for key in self.keys]) | kept,) * len(
+            self.traces
+        )
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """The chosen rows of a whole Z-set, by sorting all of it."""
@@ -96,9 +98,9 @@ class TopKOperator:
         laid = self._laid_out(zset)
         starts = _group_starts(laid, len(self.keys))
         places = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(laid))))
-        order = self._in_order(places, laid._rows)
-        rows, places = laid._rows[:, order], places[order]
-        return self._original(rows, self._chosen(places, laid._weights[order]))
+        order = self._in_order(places, laid.row_array)
+        rows, places = laid.row_array[:, order], places[order]
+        return self._original(rows, self._chosen(places, laid.weight_array[order]))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """How the chosen rows of the touched groups change.
@@ -111,7 +113,7 @@ class TopKOperator:
             return ZSet.empty(self.arity), None
         laid = self._laid_out(delta)
         k = len(self.keys)
-        prefixes = laid._rows[:k, _group_starts(laid, k)]
+        prefixes = laid.row_array[:k, _group_starts(laid, k)]
         found, steps = self._rows.prepare(laid, prefixes)
         rows = np.concatenate((prefixes[:, found.places], found.rows))
         places, old, new = found.places, found.old, found.new
@@ -123,14 +125,14 @@ class TopKOperator:
 
     def _laid_out(self, zset: ZSet) -> ZSet:
         """The rows as the trace has them."""
-        rows = zset._rows
+        rows = zset.row_array
         columns = [rows[key] for key in self.keys]
         for sort in self._sorts:
             columns += sort.keys(rows[sort.column])
         columns += [rows[column] for column in self._kept]
         if len(columns) < self._width:
             columns.append(np.zeros(len(zset), np.int64))
-        return consolidated_rows(np.stack(columns), zset._weights)
+        return consolidated_rows(np.stack(columns), zset.weight_array)
 
     def _in_order(self, places: Int64Array, rows: Int64Array) -> Int64Array:
         """The permutation that sorts laid out rows by place and by values."""
@@ -177,6 +179,6 @@ class TopKOperator:
 
 def _group_starts(zset: ZSet, k: int) -> Int64Array:
     """The positions at which the first k columns change, 0 among them if there are rows."""
-    rows = zset._rows[:k]
+    rows = zset.row_array[:k]
     change = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
     return np.flatnonzero(np.concatenate((np.ones(min(len(zset), 1), np.bool), change)))

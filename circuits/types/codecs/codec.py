@@ -43,7 +43,7 @@ from circuits.types.codecs.strings import Strings
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import Interner
 
-__all__ = ["NULL", "Codec", "Codecs", "tabled"]
+__all__ = ["NULL", "Codec", "Codecs", "dictionary_columns"]
 
 
 class Coding(Protocol):
@@ -287,11 +287,11 @@ class Codecs:
         raise SchemaError(f"no column can be of type {type}: {way_out}")
 
 
-def tabled(codecs: Sequence[Codec]) -> dict[int, Codec]:
+def dictionary_columns(codecs: Sequence[Codec]) -> dict[int, Codec]:
     """The places of codecs whose codes are those of a table, and so mean nothing elsewhere.
 
     >>> codecs = Codecs()
-    >>> list(tabled([codecs.codec(pa.int8()), codecs.codec(pa.string())]))
+    >>> list(dictionary_columns([codecs.codec(pa.int8()), codecs.codec(pa.string())]))
     [1]
     """
     return {place: codec for place, codec in enumerate(codecs) if not codec.ordered}

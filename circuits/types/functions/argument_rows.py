@@ -18,15 +18,22 @@ from circuits.types.functions.function import Kernel, Values
 from circuits.types.functions.length_limits import MAX_COLUMN_BYTES
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["by_constants", "filled", "fitted", "relabelled", "scattered", "unscaled"]
+__all__ = [
+    "by_constants",
+    "fill_rows",
+    "fit_precision",
+    "relabel_scale",
+    "scatter_rows",
+    "unscaled_digits",
+]
 
 
-def filled(values: Values, rows: int) -> pa.Array:
+def fill_rows(values: Values, rows: int) -> pa.Array:
     """A scalar as often as there are rows; an array as it is."""
     return pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
 
 
-def scattered(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
+def scatter_rows(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array:
     """The values of the parts at their places, which together are 0 … n-1, each once."""
     if len(parts) == 1:
         return parts[0]
@@ -36,12 +43,12 @@ def scattered(places: Sequence[pa.Array], parts: Sequence[pa.Array]) -> pa.Array
     return pa.concat_arrays(parts).take(pa.array(order))
 
 
-def unscaled(decimals: pa.Array) -> pa.Array:
+def unscaled_digits(decimals: pa.Array) -> pa.Array:
     """The decimals without their point: the same digits, of scale 0."""
-    return relabelled(decimals, decimals.type.precision, 0)
+    return relabel_scale(decimals, decimals.type.precision, 0)
 
 
-def relabelled(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
+def relabel_scale(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     """The same digits, said to have another precision and scale."""
     make = pa.decimal128 if decimals.type.bit_width == 128 else pa.decimal256
     return pa.Array.from_buffers(
@@ -49,7 +56,7 @@ def relabelled(decimals: pa.Array, precision: int, scale: int) -> pa.Array:
     )
 
 
-def fitted(decimals: pa.Array, target: pa.DataType) -> pa.Array:
+def fit_precision(decimals: pa.Array, target: pa.DataType) -> pa.Array:
     """Decimals in a decimal or integer type; ArrowInvalid for one that has too many digits.
 
     Arrow drops the high bits of a decimal that it scales up within 128 bits, so that is done in
@@ -63,13 +70,13 @@ def fitted(decimals: pa.Array, target: pa.DataType) -> pa.Array:
         decimals = pc.cast(decimals, wide) if source != wide else decimals
         if source.precision > room:
             _check_digits(decimals, room, target)
-            decimals = relabelled(decimals, room, source.scale)
+            decimals = relabel_scale(decimals, room, source.scale)
         decimals = pc.cast(decimals, pa.decimal256(76, target.scale))
     return pc.cast(decimals, target)
 
 
 def _check_digits(decimals: pa.Array, digits: int, target: pa.DataType) -> None:
-    most = relabelled(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
+    most = relabel_scale(pa.array([10**digits - 1], pa.decimal256(76, 0)), 76, decimals.type.scale)
     over = pc.fill_null(pc.greater(pc.abs(decimals), most[0]), False)
     if pc.any(over).as_py():
         raise pa.ArrowInvalid(f"{decimals.filter(over)[0]} does not fit {target}")
@@ -83,12 +90,12 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
 
     def kernel(arguments: Sequence[Values], of: pa.DataType) -> Values:
         rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
-        column, parameters = filled(arguments[0], rows), arguments[1:]
+        column, parameters = fill_rows(arguments[0], rows), arguments[1:]
         if all(isinstance(parameter, pa.Scalar) for parameter in parameters):
-            return applied(column, [parameter.as_py() for parameter in parameters], of)
+            return apply_kernel(column, [parameter.as_py() for parameter in parameters], of)
         if rows == 0:
             return pa.nulls(0, of)
-        columns = [pc.dictionary_encode(filled(p, rows), "encode") for p in parameters]
+        columns = [pc.dictionary_encode(fill_rows(p, rows), "encode") for p in parameters]
         sizes = [len(c.dictionary) for c in columns]
         codes = np.ravel_multi_index([c.indices.to_numpy() for c in columns], sizes)
         order = np.argsort(codes, kind="stable")
@@ -100,15 +107,15 @@ def by_constants(function: Callable[..., pa.Array]) -> Kernel:
             pairs = zip(columns, combination, strict=True)
             constants = [c.dictionary[int(code)].as_py() for c, code in pairs]
             places.append(place)
-            parts.append(applied(column.take(place), constants, of))
+            parts.append(apply_kernel(column.take(place), constants, of))
             made += parts[-1].nbytes
             if made > MAX_COLUMN_BYTES and is_text(of):
                 raise pa.ArrowCapacityError(
                     f"more than {MAX_COLUMN_BYTES:,} bytes of text in a column"
                 )
-        return scattered(places, parts)
+        return scatter_rows(places, parts)
 
-    def applied(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
+    def apply_kernel(column: pa.Array, constants: list[Any], of: pa.DataType) -> pa.Array:
         if any(constant is None for constant in constants):
             return pa.nulls(len(column), of)
         result = function(column, *constants)

@@ -21,7 +21,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.types.functions import date_arithmetic as moments
-from circuits.types.functions.argument_rows import filled, relabelled
+from circuits.types.functions.argument_rows import fill_rows, relabel_scale
 from circuits.types.functions.coercion import adapt, cast_to
 from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
 from circuits.types.functions.type_rules import digits_of, is_number, is_text
@@ -130,9 +130,9 @@ def _multiply(arguments: Sequence[Values], of: pa.DataType) -> Values:
 
 def _wide(values: Values, rows: int, precision: int) -> pa.Array:
     """In 256 bits, said to have ``precision`` digits: Arrow asks for 77 for 38 times 38."""
-    values = filled(values, rows)
+    values = fill_rows(values, rows)
     wide = pc.cast(values, pa.decimal256(values.type.precision, values.type.scale))
-    return relabelled(wide, precision, values.type.scale)
+    return relabel_scale(wide, precision, values.type.scale)
 
 
 FUNCTIONS = (

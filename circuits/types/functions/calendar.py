@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.types.functions.argument_rows import filled
+from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.dates import moment
 from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
@@ -81,7 +81,7 @@ def _trunc(arguments: Sequence[Values], of: pa.DataType) -> Values:
     if isinstance(unit, pa.Array):
         unit = unit[0]
     found = pc.cast(pc.floor_temporal(values, unit=unit.as_py()), of)
-    infinite = infinite_rows(filled(values, 1))
+    infinite = infinite_rows(fill_rows(values, 1))
     if infinite is None:
         return found
     return pc.if_else(infinite[0] if isinstance(values, pa.Scalar) else infinite, values, found)
@@ -92,7 +92,7 @@ def _diff(arguments: Sequence[Values], of: pa.DataType) -> Values:
     name = (unit[0] if isinstance(unit, pa.Array) else unit).as_py()
     found = pc.subtract(_border(end, start, name), _border(start, start, name))
     for side in (start, end):
-        infinite = infinite_rows(filled(side, 1))
+        infinite = infinite_rows(fill_rows(side, 1))
         if infinite is not None:
             # A scalar is infinite for all rows.
             mask = infinite[0] if isinstance(side, pa.Scalar) else infinite
@@ -146,7 +146,7 @@ def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
     values = given
     if months or days:
         local = values if of.tz is None else pc.local_timestamp(values)
-        moved = _moved(local, months, days)
+        moved = _add_interval(local, months, days)
         values = moved if of.tz is None else pc.assume_timezone(moved, of.tz)
     if microseconds:
         factor = _PER_SECOND[of.unit] // 1_000_000
@@ -155,7 +155,7 @@ def _add(arguments: Sequence[Values], of: pa.DataType) -> Values:
     return values
 
 
-def _moved(values: pa.Array, months: int, days: int) -> pa.Array:
+def _add_interval(values: pa.Array, months: int, days: int) -> pa.Array:
     """Months, cut to the last day of the month, then days; the time of day stays."""
     date = pc.cast(values, pa.date32())
     midnight = pc.cast(pc.cast(date, values.type), pa.int64())

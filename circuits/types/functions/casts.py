@@ -22,14 +22,14 @@ from pyarrow import types as arrow
 from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
-from circuits.types.functions.argument_rows import fitted, relabelled, unscaled
+from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
 from circuits.types.functions.function import Arguments, Function, Typed, Values, refuse, require
 from circuits.types.functions.text_formatting import write_text
 from circuits.types.functions.text_parsing import read_text
-from circuits.types.functions.time_units import clock_of, moved
+from circuits.types.functions.time_units import clock_of, convert_unit
 from circuits.types.functions.type_rules import is_binary, is_number, is_text, plain
 
-__all__ = ["FUNCTIONS", "cast_scalar", "convert", "rounded"]
+__all__ = ["FUNCTIONS", "cast_scalar", "convert", "round_half_away"]
 
 _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -56,7 +56,7 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
     if arrow.is_timestamp(source) and source.tz is not None:
         return convert(_local(values), target)
     if arrow.is_timestamp(source) and arrow.is_date32(target):
-        return moved(values, target)
+        return convert_unit(values, target)
     if arrow.is_timestamp(source) and arrow.is_time(target):
         return clock_of(values, target)
     if arrow.is_floating(target):
@@ -81,7 +81,7 @@ def _decimal_to_float(values: pa.Array) -> pa.Array:
     Arrow's own cast rounds twice: it makes 3.5380000000000003 of 3.538.
     """
     scale = values.type.scale
-    digits = pc.cast(unscaled(values), pa.float64())
+    digits = pc.cast(unscaled_digits(values), pa.float64())
     quotient = pc.divide(digits, 10.0**scale)
     long = pc.or_(pc.greater(pc.abs(digits), 2.0**53), scale > 22)
     long = pc.fill_null(long, False)
@@ -97,7 +97,7 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
         if arrow.is_floating(source):
             values = pc.round(values, round_mode="half_to_even")
         elif arrow.is_decimal(source) and source.scale > 0:
-            values = rounded(values, 0)
+            values = round_half_away(values, 0)
         return pc.cast(values, target)
     if arrow.is_floating(source):
         return _float_to_decimal(values, target)
@@ -105,8 +105,8 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
         digits = 20 if arrow.is_uint64(source) else 19
         values = pc.cast(values, pa.decimal128(digits, 0))
     elif source.scale > target.scale:
-        values = rounded(values, target.scale)
-    return fitted(values, target)
+        values = round_half_away(values, target.scale)
+    return fit_precision(values, target)
 
 
 def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -120,7 +120,7 @@ def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     exact = pc.less(pc.abs(product), 2.0**63 if target.precision <= 18 else 2.0**53)
     exact = pc.fill_null(exact, True)
     digits = pc.cast(pc.if_else(exact, whole, 0.0), pa.int64())
-    near = relabelled(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
+    near = relabel_scale(pc.cast(digits, pa.decimal256(19, 0)), 76, target.scale)
     result = pc.cast(near, target)
     if pc.all(exact, min_count=0).as_py():
         return result
@@ -128,7 +128,7 @@ def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.replace_with_mask(result, pc.invert(exact), far)
 
 
-def rounded(values: pa.Array, digits: int) -> pa.Array:
+def round_half_away(values: pa.Array, digits: int) -> pa.Array:
     """Half away from zero; in a wider decimal, where 9.99 has room to become 10.00."""
     source = values.type
     wide = pa.decimal256(min(source.precision + 1, 76), source.scale)
@@ -139,11 +139,11 @@ def _to_timestamp(values: pa.Array, target: pa.DataType) -> pa.Array:
     source = values.type
     zone = source.tz if arrow.is_timestamp(source) else None
     if zone is None and target.tz is not None:
-        local = moved(values, pa.timestamp(target.unit))
+        local = convert_unit(values, pa.timestamp(target.unit))
         return local.view(target) if target.tz == "UTC" else pc.assume_timezone(local, target.tz)
     if zone is not None and target.tz is None:
         values = _local(values)
-    return moved(values, target)
+    return convert_unit(values, target)
 
 
 def _local(values: pa.Array) -> pa.Array:

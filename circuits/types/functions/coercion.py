@@ -67,10 +67,10 @@ def adapt(arguments: Sequence[Expression]) -> Arguments:
         target = common_type(fixed)
     except FunctionError:
         return tuple(arguments)
-    return tuple(_adapted(a, target) if isinstance(a, Literal) else a for a in arguments)
+    return tuple(_adapt_literal(a, target) if isinstance(a, Literal) else a for a in arguments)
 
 
-def _adapted(literal: Literal, target: pa.DataType) -> Expression:
+def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
     if literal.value is None or literal.type == target:
         return Literal(literal.value, target)
     if is_text(literal.type):

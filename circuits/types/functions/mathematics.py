@@ -19,7 +19,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.functions.arithmetic import numbers
-from circuits.types.functions.casts import rounded
+from circuits.types.functions.casts import round_half_away
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -110,11 +110,11 @@ def _round(arguments: Sequence[Values], of: pa.DataType) -> Values:
         if -digits > values.type.precision - values.type.scale:
             zero = pa.scalar(Decimal(0), of)
             return pc.if_else(pc.is_valid(values), zero, pa.scalar(None, of))
-        return pc.cast(rounded(values, min(digits, values.type.scale)), of)
+        return pc.cast(round_half_away(values, min(digits, values.type.scale)), of)
     if digits >= 0:
         return values
     exact = pc.cast(values, pa.decimal128(19, 0))
-    return pc.cast(rounded(exact, max(digits, -37)), of)
+    return pc.cast(round_half_away(exact, max(digits, -37)), of)
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
-from circuits.types.functions.argument_rows import unscaled
+from circuits.types.functions.argument_rows import unscaled_digits
 from circuits.types.functions.time_units import PER_SECOND, is_infinite, ticks_of
 
-__all__ = ["readable", "shown", "write_text"]
+__all__ = ["format_scalar", "readable", "write_text"]
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
@@ -41,7 +41,7 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.cast(values, target)
 
 
-def shown(scalar: pa.Scalar) -> str:
+def format_scalar(scalar: pa.Scalar) -> str:
     """A value for an error's text; as text where Python has no such value, as of the year 20000."""
     try:
         return excerpt(scalar.as_py())
@@ -70,22 +70,22 @@ def readable(table: pa.Table) -> pa.Table:
 def _float(values: pa.Array, target: pa.DataType) -> pa.Array:
     """By numpy, whose shortest digits have an exponent where DuckDB's have one."""
     floats = values.to_numpy(zero_copy_only=False)
-    shown = floats.astype(str)
+    texts = floats.astype(str)
     if floats.dtype == np.float32:
         # numpy writes 1e+10 of a float32, DuckDB all digits up to 1e+16.
-        long = np.char.find(shown, "e+") >= 0
+        long = np.char.find(texts, "e+") >= 0
         long &= np.abs(floats) < np.float32(1e16)
         whole = [np.format_float_positional(value, trim="0") for value in floats[long]]
-        shown = shown.astype(object)
-        shown[long] = whole
-    return pc.if_else(pc.is_valid(values), pa.array(shown, target), pa.scalar(None, target))
+        texts = texts.astype(object)
+        texts[long] = whole
+    return pc.if_else(pc.is_valid(values), pa.array(texts, target), pa.scalar(None, target))
 
 
 def _decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Arrow writes small values of a scale above 6 as ``1E-7``; so the point is put in here."""
     scale = values.type.scale
     positive = pc.abs(values)
-    digits = pc.utf8_lpad(pc.cast(unscaled(positive), target), scale + 1, "0")
+    digits = pc.utf8_lpad(pc.cast(unscaled_digits(positive), target), scale + 1, "0")
     before = pc.utf8_slice_codeunits(digits, 0, -scale)
     if scale == values.type.precision:
         before = pc.replace_substring(before, "0", "")
@@ -134,14 +134,14 @@ def _moment(tick: int, of: pa.DataType) -> str:
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
     number = int(month.astype(np.int64)) % 12 + 1
     day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
-    shown = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
+    text = f"{year if year > 0 else 1 - year:04}-{number:02}-{day:02}{'' if year > 0 else ' (BC)'}"
     if not arrow.is_timestamp(of):
-        return shown
+        return text
     seconds, part = divmod(rest, per_second)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     digits = f"{part:0{len(str(per_second)) - 1}}".rstrip("0") if part else ""
     zone = "" if of.tz is None else "+00"
-    return f"{shown} {clock}{'.' if digits else ''}{digits}{zone}"
+    return f"{text} {clock}{'.' if digits else ''}{digits}{zone}"
 
 
 def _trimmed(text: pa.Array) -> pa.Array:

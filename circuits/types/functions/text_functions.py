@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
-from circuits.types.functions.argument_rows import by_constants, filled
+from circuits.types.functions.argument_rows import by_constants, fill_rows
 from circuits.types.functions.coercion import cast_to
 from circuits.types.functions.function import (
     Arguments,
@@ -199,7 +199,7 @@ def _padding_bytes(padding: str, characters: int) -> int:
 
 def _repeat(arguments: Sequence[Values], of: pa.DataType) -> Values:
     rows = max(len(values) for values in arguments if isinstance(values, pa.Array))
-    text, count = (filled(values, rows) for values in arguments)
+    text, count = (fill_rows(values, rows) for values in arguments)
     lengths = byte_lengths(text, rows)
     times = np.asarray(pc.fill_null(count, 0).to_numpy(), np.int64)
     # An empty text stays empty, and no other can be repeated more often than it has room.

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
-from circuits.types.functions.argument_rows import fitted
+from circuits.types.functions.argument_rows import fit_precision
 from circuits.types.functions.long_decimals import MAX_ARROW_CHARACTERS, read_long_decimals
 from circuits.types.functions.time_parsing import read_date, read_time, read_timestamp
 from circuits.types.functions.type_rules import is_text
@@ -123,7 +123,7 @@ def _decimal(values: pa.Array, target: pa.DataType, wanted: str) -> pa.Array:
     cut = pc.replace_substring_regex(shown, rf"(\.\d{{0,{scale}}})\d*$", r"\1")
     read = pc.cast(cut, pa.decimal256(76, scale))
     rounded = pc.round(read, ndigits=target.scale, round_mode="half_towards_infinity")
-    return fitted(pc.cast(rounded, wide), target)
+    return fit_precision(pc.cast(rounded, wide), target)
 
 
 def _is_inexact(values: pa.Array) -> pa.Array:

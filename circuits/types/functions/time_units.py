@@ -28,9 +28,9 @@ __all__ = [
     "MAX_DAY_US",
     "PER_SECOND",
     "clock_of",
+    "convert_unit",
     "infinite_rows",
     "is_infinite",
-    "moved",
     "ticks_of",
     "to_unit",
 ]
@@ -80,7 +80,7 @@ def to_unit(ticks: Int64s, source: str, target: str) -> tuple[Int64s, Bools]:
     return np.where(infinite, ticks, moved_), fits | infinite
 
 
-def moved(values: pa.Array, target: pa.DataType) -> pa.Array:
+def convert_unit(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Dates or timestamps as another of these types, by the same clock.
 
     ArrowInvalid if a moment does not fit the target.

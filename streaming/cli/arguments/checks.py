@@ -39,7 +39,7 @@ from streaming.errors import (
 )
 from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
-from streaming.sources.change_feeds.change_order import unordered
+from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import read_identity
 from streaming.state.files import open_files
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
@@ -150,7 +150,7 @@ def check_views(
             source.check_sequence(None if "select" in source.settings else schemas[name])
             _check_rules(source, schemas[name])
             if source.lacks_order(schemas[name]):
-                checks.warnings.append(unordered(name))
+                checks.warnings.append(missing_order_warning(name))
             place = "" if source.path is None else f" in {source.path}"
             checks.passed.append((f"source {name}", f"{form}{place}: {_columns(schemas[name])}"))
     if not is_complete or len(checks.problems) > before:

@@ -61,57 +61,59 @@ def xxhash64(columns: Sequence[pa.Array | pa.ChunkedArray], *literals: int) -> H
     hashes = np.full(len(columns[0]), SEED, np.uint64)
     for column in columns:
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        hashed = _column(whole, hashes)
+        hashed = _hash_column(whole, hashes)
         if whole.null_count:
             hashed = np.where(whole.is_null().to_numpy(zero_copy_only=False), hashes, hashed)
         hashes = hashed
     for literal in literals:
-        hashes = _of_4(np.array([literal & 0xFFFFFFFF], np.uint64), hashes)
+        hashes = _hash_4_bytes(np.array([literal & 0xFFFFFFFF], np.uint64), hashes)
     return hashes.view(np.int64)
 
 
-def _column(column: pa.Array, seeds: Words) -> Words:
+def _hash_column(column: pa.Array, seeds: Words) -> Words:
     type = column.type
     match family_of(type):
         case Family.DICTIONARY:
-            return _column(column.dictionary_decode(), seeds)
+            return _hash_column(column.dictionary_decode(), seeds)
         case Family.NULL:
             return seeds
         case Family.BOOLEAN:
-            return _of_4(
+            return _hash_4_bytes(
                 _numbers(column.cast(pa.int32()), np.int32).view(np.uint32).astype(np.uint64), seeds
             )
         case Family.DATE:
-            return _of_small(column.cast(pa.date32()).cast(pa.int32()), seeds)
+            return _hash_int32(column.cast(pa.date32()).cast(pa.int32()), seeds)
         case Family.INTEGER:
-            return _of_integers(column.cast(pa.int64()), seeds)
+            return _hash_int64(column.cast(pa.int64()), seeds)
         case Family.FLOAT:
             bits = _numbers(column.cast(pa.float64()), np.float64)
             plain = np.where(np.isnan(bits), np.nan, bits + 0.0)  # one NaN, one zero
-            return _of_8(plain.view(np.uint64), seeds)
+            return _hash_8_bytes(plain.view(np.uint64), seeds)
         case Family.TIMESTAMP:
             micros = column.cast(pa.timestamp("us", type.tz))
-            return _of_integers(micros.view(pa.int64()), seeds)
+            return _hash_int64(micros.view(pa.int64()), seeds)
         case Family.TIME:
-            return _of_integers(column.cast(pa.time64("ns")).view(pa.int64()), seeds)
+            return _hash_int64(column.cast(pa.time64("ns")).view(pa.int64()), seeds)
         case Family.DURATION:
-            return _of_integers(column.cast(pa.duration("us")).view(pa.int64()), seeds)
+            return _hash_int64(column.cast(pa.duration("us")).view(pa.int64()), seeds)
         case Family.DECIMAL if type.precision <= 38:  # the widest decimal of Spark
-            words = _sixteen_bytes(column)
+            words = _decimal_bytes(column)
             if type.precision <= 18:
-                return _of_8(np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds)
-            return _of_bytes(*_shortest(words), seeds)
+                return _hash_8_bytes(
+                    np.ascontiguousarray(words.view("<u8")[:, 0], np.uint64), seeds
+                )
+            return _hash_bytes(*_java_bytes(words), seeds)
         case Family.STRING | Family.BINARY if type != pa.binary_view():
-            return _of_texts(column, seeds)
+            return _hash_strings(column, seeds)
     raise StreamingError(f"values of type {type} have no hash here: cast the column")
 
 
-def _of_small(column: pa.Array, seeds: Words) -> Words:
-    return _of_4(_numbers(column, np.int32).view(np.uint32).astype(np.uint64), seeds)
+def _hash_int32(column: pa.Array, seeds: Words) -> Words:
+    return _hash_4_bytes(_numbers(column, np.int32).view(np.uint32).astype(np.uint64), seeds)
 
 
-def _of_integers(column: pa.Array, seeds: Words) -> Words:
-    return _of_8(_numbers(column, np.int64).view(np.uint64), seeds)
+def _hash_int64(column: pa.Array, seeds: Words) -> Words:
+    return _hash_8_bytes(_numbers(column, np.int64).view(np.uint64), seeds)
 
 
 def _numbers(column: pa.Array, dtype: type[np.generic]) -> Any:
@@ -119,7 +121,7 @@ def _numbers(column: pa.Array, dtype: type[np.generic]) -> Any:
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False), dtype)
 
 
-def _sixteen_bytes(column: pa.Array) -> Bytes:
+def _decimal_bytes(column: pa.Array) -> Bytes:
     """The unscaled values of decimals, a row of 16 bytes each, the lowest first; 0 for NULL."""
     wide = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     found = np.frombuffer(wide.buffers()[1], np.uint8).reshape(-1, 16)
@@ -129,7 +131,7 @@ def _sixteen_bytes(column: pa.Array) -> Bytes:
     return found
 
 
-def _shortest(words: Bytes) -> tuple[Bytes, Integers, Integers]:
+def _java_bytes(words: Bytes) -> tuple[Bytes, Integers, Integers]:
     """The bytes of integers as Java's BigInteger gives them: the highest first, and no more than
     tell the value and its sign; as `_bytes_of`.
     """
@@ -142,15 +144,15 @@ def _shortest(words: Bytes) -> tuple[Bytes, Integers, Integers]:
     return high_first.reshape(-1), 16 * np.arange(len(words)) + left_out, 16 - left_out
 
 
-def _of_texts(column: pa.Array, seeds: Words) -> Words:
+def _hash_strings(column: pa.Array, seeds: Words) -> Words:
     """Values of bytes, by their Arrow layout; each different one once if all have one seed."""
     if len(column) and (seeds == seeds[0]).all():
         coded = column.dictionary_encode()
         values = coded.dictionary
-        found = _of_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
+        found = _hash_bytes(*_bytes_of(values), np.full(len(values), seeds[0], np.uint64))
         codes = pc.fill_null(coded.indices, 0).to_numpy(zero_copy_only=False)
         return found[codes] if len(found) else seeds
-    return _of_bytes(*_bytes_of(column), seeds)
+    return _hash_bytes(*_bytes_of(column), seeds)
 
 
 def _bytes_of(column: pa.Array) -> tuple[Bytes, Integers, Integers]:
@@ -162,28 +164,28 @@ def _bytes_of(column: pa.Array) -> tuple[Bytes, Integers, Integers]:
     return data, offsets[:-1], np.diff(offsets)
 
 
-def _of_4(value: Words, seeds: Words) -> Words:
+def _hash_4_bytes(value: Words, seeds: Words) -> Words:
     mixed = (seeds + np.uint64((_P5 + 4) & _ALL)) ^ (value * np.uint64(_P1))
-    return _finished(_turned(mixed, 23) * np.uint64(_P2) + np.uint64(_P3))
+    return _finalize(_rotate_left(mixed, 23) * np.uint64(_P2) + np.uint64(_P3))
 
 
-def _of_8(values: Words, seeds: Words) -> Words:
-    turned = _turned(values * np.uint64(_P2), 31) * np.uint64(_P1)
+def _hash_8_bytes(values: Words, seeds: Words) -> Words:
+    turned = _rotate_left(values * np.uint64(_P2), 31) * np.uint64(_P1)
     mixed = (seeds + np.uint64((_P5 + 8) & _ALL)) ^ turned
-    return _finished(_turned(mixed, 27) * np.uint64(_P1) + np.uint64(_P4))
+    return _finalize(_rotate_left(mixed, 27) * np.uint64(_P1) + np.uint64(_P4))
 
 
-def _turned(values: Words, bits: int) -> Words:
+def _rotate_left(values: Words, bits: int) -> Words:
     return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
 
 
-def _finished(values: Words) -> Words:
+def _finalize(values: Words) -> Words:
     values = (values ^ (values >> np.uint64(33))) * np.uint64(_P2)
     values = (values ^ (values >> np.uint64(29))) * np.uint64(_P3)
     return values ^ (values >> np.uint64(32))
 
 
-def _of_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) -> Words:
+def _hash_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) -> Words:
     """The hashes of stretches of bytes."""
     order = np.argsort(-lengths, kind="stable")
     at, shorter, seeds = starts[order], -lengths[order], seeds[order]
@@ -202,7 +204,7 @@ def _of_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) ->
                 lane[:some] = _round(lane[:some], word)
         summed = np.zeros(long, np.uint64)
         for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
-            summed += _turned(lane, bits)
+            summed += _rotate_left(lane, bits)
         for lane in lanes:
             summed = (summed ^ _round(np.uint64(0), lane)) * np.uint64(_P1) + np.uint64(_P4)
         mixed[:long] = summed
@@ -211,24 +213,24 @@ def _of_bytes(data: Bytes, starts: Integers, lengths: Integers, seeds: Words) ->
     for size in (8, 4, 1):
         while len(rest := np.flatnonzero(left >= size)):
             word = words[at[rest]] & np.uint64((1 << 8 * size) - 1)
-            mixed[rest] = _mixed(mixed[rest], word, size)
+            mixed[rest] = _mix_tail(mixed[rest], word, size)
             at[rest] += size
             left[rest] -= size
     found = np.empty(len(order), np.uint64)
-    found[order] = _finished(mixed)
+    found[order] = _finalize(mixed)
     return found
 
 
-def _mixed(hashes: Words, words: Words, size: int) -> Words:
+def _mix_tail(hashes: Words, words: Words, size: int) -> Words:
     """With one word of the last bytes."""
     if size == 8:
-        turned = _turned(hashes ^ _round(np.uint64(0), words), 27)
+        turned = _rotate_left(hashes ^ _round(np.uint64(0), words), 27)
         return turned * np.uint64(_P1) + np.uint64(_P4)
     if size == 4:
-        turned = _turned(hashes ^ (words * np.uint64(_P1)), 23)
+        turned = _rotate_left(hashes ^ (words * np.uint64(_P1)), 23)
         return turned * np.uint64(_P2) + np.uint64(_P3)
-    return _turned(hashes ^ (words * np.uint64(_P5)), 11) * np.uint64(_P1)
+    return _rotate_left(hashes ^ (words * np.uint64(_P5)), 11) * np.uint64(_P1)
 
 
 def _round(lanes: Words | np.uint64, words: Words) -> Words:
-    return _turned(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)
+    return _rotate_left(lanes + words * np.uint64(_P2), 31) * np.uint64(_P1)

@@ -5,15 +5,15 @@
     {"database": …, "table": …, "type": "UPDATE", "isDdl": false, "es": …, "id": …,
      "data": [{…}, {…}], "old": [{…}, {…}]}
 
-Every value is a text. ``data`` holds the rows, ``old`` for each row of an update the former values
-of the columns that it changed, as in `maxwell`. Changes of tables are skipped; but a TRUNCATE of an
-input's table, or its end (ERASE), is an error, for the rows that go are not in the event; so is a
-QUERY that changes rows, as logs by statement have it, and a type that is not known. Bytes are
-written as latin-1.
+Every value is a string. ``data`` holds the rows; ``old`` holds, for each row of an update, the
+former values of the changed columns, as in `maxwell`. Changes of table definitions are skipped. A
+TRUNCATE or drop (ERASE) of an input's table is an error, because the deleted rows are not in the
+event. A QUERY that changes rows, as in statement-based logs, and an unknown type are errors too.
+Bytes are written as latin-1.
 
-Without a column that orders events, or Kafka's offset, the order is the second of ``es`` (33 bits),
-the end of ``id`` (18 bits) and the place of the row in the event; a key that changes twice in one
-second across a multiple of 262,144 ids needs one of the others.
+Without a column that orders events and without Kafka's offset, the order is the second of ``es``
+(33 bits), the low bits of ``id`` (18 bits) and the position of the row in the event. A key that
+changes twice in one second across a multiple of 262,144 ids needs a column or Kafka's offset.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from streaming.sources.change_feeds.events import (
     first_of,
     image,
     number,
-    opened,
-    routed,
+    open_events,
+    route_relation,
     text,
     unknown_table,
-    update_of,
+    update_images,
 )
-from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
-from streaming.sources.change_feeds.row_images import envelope_of
-from streaming.sources.change_feeds.sql_expressions import bound, literal, row, shown
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, compute_once
+from streaming.sources.change_feeds.row_images import build_envelope
+from streaming.sources.change_feeds.sql_expressions import excerpt_of, literal, row, with_binding
 from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["CanalFeed"]
@@ -81,7 +81,7 @@ class CanalFeed:
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
-        events = opened(
+        events = open_events(
             self,
             df,
             inputs,
@@ -92,23 +92,25 @@ class CanalFeed:
         database, table = text("event", "database"), text("event", "table")
         candidates = [f"concat({database}, '.', {table})", table]
         tables = self.tables or {name: name for name in inputs}
-        events = held(
+        events = compute_once(
             events,
             {
                 "type": f"upper({text('event', 'type')})",
                 "ddl": "coalesce(try_variant_get(event, '$.isDdl', 'boolean'), false)",
-                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "relation": literal(self.relation)
+                if self.relation
+                else route_relation(candidates, tables),
                 "counts": _counts(),
                 "sequence": f"coalesce(given, {_sequence()})",
             },
             keep=("raw", "event"),
         )
         new, gone = image(1, "line"), image(-1, "line")
-        update = update_of(image(-1, "get(olds, place)", "line"), new, keys, names)
+        update = update_images(image(-1, "get(olds, place)", "line"), new, keys, names)
         updates = f"flatten(transform({DATA}, (line, place) -> {update}))"
         images = (
             "CASE type "
-            f"WHEN 'UPDATE' THEN {bound('olds', OLD, updates)} "
+            f"WHEN 'UPDATE' THEN {with_binding('olds', OLD, updates)} "
             f"WHEN 'DELETE' THEN transform({DATA}, line -> {gone}) "
             f"ELSE transform({DATA}, line -> {new}) END"
         )
@@ -124,7 +126,7 @@ class CanalFeed:
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Canal"),
                 f"type NOT IN {ROWS + DROPS + ('QUERY',)}": (
-                    f"concat('the type is ', {shown('type')})"
+                    f"concat('the type is ', {excerpt_of('type')})"
                 ),
                 "relation IS NULL": unknown_table(table),
                 "type = 'QUERY'": literal("a statement that changes rows, which are not in it"),
@@ -147,7 +149,7 @@ class CanalFeed:
             f"{error} AS error",
             f"{images} AS images",
         )
-        return envelope_of(
+        return build_envelope(
             events, inputs, keys=keys, names=names, encoding=self.encoding, numbered=True
         )
 
@@ -163,10 +165,10 @@ def _counts() -> str:
         {
             "size": "if(data IS NULL, NULL, size(data))",
             "rows": objects.format("data"),
-            "olds": bound("old", OLD, f"if(old IS NULL, NULL, {objects.format('old')})"),
+            "olds": with_binding("old", OLD, f"if(old IS NULL, NULL, {objects.format('old')})"),
         }
     )
-    return bound("data", DATA, counted)
+    return with_binding("data", DATA, counted)
 
 
 def _sequence() -> str:

@@ -23,7 +23,7 @@ from streaming.sources.change_feeds.flat import AppendFeed, DeltaFeed, UpsertFee
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
 from streaming.sources.change_feeds.upsert import CompactedFeed
 
-__all__ = ["OFFSETS", "OrderCheck", "has_order", "unordered"]
+__all__ = ["OFFSETS", "OrderCheck", "has_order", "missing_order_warning"]
 
 #: The columns of Kafka by which feeds order changes when no other column is named.
 OFFSETS: Final = frozenset({"partition", "offset"})
@@ -55,10 +55,10 @@ def has_order(feed: ChangeFeed | None, columns: Collection[str]) -> bool:
     return True  # a feed of the user's own
 
 
-def unordered(relation: str) -> str:
+def missing_order_warning(relation: str) -> str:
     """The warning about an input with keys whose changes nothing orders.
 
-    >>> unordered("orders")[:60]
+    >>> missing_order_warning("orders")[:60]
     "input 'orders' has keys, and nothing orders the changes of a"
     """
     return (
@@ -91,7 +91,7 @@ class OrderCheck:
             return
         if not has_order(self._feed, columns):
             for name in sorted(self._unknown):
-                log.warning("%s", unordered(name))
+                log.warning("%s", missing_order_warning(name))
         self._unknown.clear()
 
     def check_rows(self, table: pa.Table) -> None:
@@ -105,4 +105,4 @@ class OrderCheck:
                 continue
             self._unknown.discard(name)
             if not pc.any(pc.and_(mine, has_sequence)).as_py():
-                log.warning("%s", unordered(name))
+                log.warning("%s", missing_order_warning(name))

@@ -8,27 +8,27 @@
 ========  ==========================================================================
 op        change
 ========  ==========================================================================
-c, r      the row after comes
-u         the row before goes, the row after comes
-d         the row before goes
-t         an error: the rows that a truncation takes are not in the event
+c, r      inserts the after image
+u         deletes the before image, inserts the after image
+d         deletes the before image
+t         an error: the rows that a truncation deletes are not in the event
 m         none
 ========  ==========================================================================
 
-A tombstone (NULL) is skipped. The row before is whole only if the database logs it: in PostgreSQL
-with ``REPLICA IDENTITY FULL``, in MySQL with ``binlog_row_image=FULL``. An update or deletion
-without it cannot take the old row out of a relation, and is an error, unless the input has keys:
-then the event says all there is to say, "the row of this key is now this". But where the converter
-fills columns that were not logged with NULL, "" or 0, such a row looks whole: declare the keys of
-tables with REPLICA IDENTITY DEFAULT, or ``strict``, which refuses to delete what is not there.
+A tombstone (NULL) is skipped. The before image is complete only if the database logs it: in
+PostgreSQL with ``REPLICA IDENTITY FULL``, in MySQL with ``binlog_row_image=FULL``. An update or
+deletion without it cannot delete the old row and is an error, unless the input has keys: then the
+key and the after image are enough. But if the converter fills columns that were not logged with
+NULL, "" or 0, such an image looks complete: declare the keys of tables with REPLICA IDENTITY
+DEFAULT, or ``strict``, which raises an error when a missing row is deleted.
 
-What numbers mean is read from the schema in the event; without it, from `Encoding`: a text for a
-decimal or an integer is the number ("string") or base64 of its unscaled bytes ("precise"), and
-refused where it could be both; a number for a time needs ``time_unit``. Dates are days since 1970.
-What is described as a number of times is no date, and bits are no numbers.
+The schema in the event defines the meaning of numbers; without it, `Encoding` does: a string for a
+decimal or an integer is the number ("string") or base64 of its unscaled bytes ("precise"), and an
+error if it could be both; a number for a time needs ``time_unit``. Dates are days since 1970. A
+column that the schema describes as a time is not read as a date, and bits are not numbers.
 
-The order of events (it matters for inputs with keys only) is, unless a column is named: the offset
-of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts_ms``, ``ts_ms``.
+The order of events matters only for inputs with keys. Unless a column is named, it is the offset of
+Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row; else ``source.ts_ms``, ``ts_ms``.
 """
 
 from __future__ import annotations
@@ -49,16 +49,22 @@ from streaming.sources.change_feeds.events import (
     is_keyed,
     member,
     number,
-    opened,
+    open_events,
     present,
-    routed,
+    route_relation,
     text,
     unknown_table,
-    update_of,
+    update_images,
 )
-from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
-from streaming.sources.change_feeds.row_images import envelope_of
-from streaming.sources.change_feeds.sql_expressions import bound, case, literal, row, shown
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, compute_once
+from streaming.sources.change_feeds.row_images import build_envelope
+from streaming.sources.change_feeds.sql_expressions import (
+    case,
+    excerpt_of,
+    literal,
+    row,
+    with_binding,
+)
 from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["DebeziumFeed"]
@@ -91,17 +97,18 @@ class DebeziumFeed:
 
     Args:
         value: The column that holds the event, a string or binary.
-        tables: Which input takes the rows of a table: ``{"inventory.orders": "orders"}``. A table
-            is named ``table``, ``schema.table``, ``database.table`` or all three. Without it a
-            table is the input of its name.
-        relation: The input that takes all rows, whatever their table.
-        ignore_unknown_tables: Skip events of other tables; else they are errors.
-        rename: Names of columns in events that are other columns of the input.
-        match_case: Whether ``ID`` is no ``id``.
-        evolved: Whether columns that the row of a deletion lacks are NULL, for they were added to
-            the table later; else such a row is not whole, unless the event's schema says so.
+        tables: The input of each table: ``{"inventory.orders": "orders"}``. A table is named
+            ``table``, ``schema.table``, ``database.table`` or by all three. By default a table
+            belongs to the input of its name.
+        relation: The input of all rows, for any table.
+        ignore_unknown_tables: Skip events of other tables; by default they are errors.
+        rename: The input column for names in events that differ from it.
+        match_case: Whether ``ID`` and ``id`` are different names.
+        evolved: Whether columns that a deleted row lacks are NULL, because they were added to the
+            table later; by default such a row is incomplete, unless the schema of the event
+            confirms it.
         sequence: A column that orders events.
-        encoding: What the events leave open.
+        encoding: The encodings that the events do not define.
         unavailable: The text that stands for an unchanged value which the database did not log;
             for bytes in base64 or hex, for an array in an array.
     """
@@ -122,7 +129,7 @@ class DebeziumFeed:
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
-        events = opened(
+        events = open_events(
             self,
             df,
             inputs,
@@ -130,26 +137,26 @@ class DebeziumFeed:
             sequence=self.sequence,
             relations=(self.relation, *self.tables.values()),
         )
-        wrapped = bound("inner", present("event", "payload"), "coalesce(inner, event)")
+        wrapped = with_binding("inner", present("event", "payload"), "coalesce(inner, event)")
         schema = f"try_variant_get(event, '$.schema', '{SCHEMA}')"
-        events = held(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
-        events = held(
+        events = compute_once(events, {"body": wrapped, "schema": schema}, keep=("raw", "given"))
+        events = compute_once(
             events,
             {
                 "op": text("body", "op"),
                 "relation": self._relation(inputs),
                 "sequence": f"coalesce(given, {_sequence()})",
-                "fields": bound("columns", _columns(), _fields()),
+                "fields": with_binding("columns", _columns(), _fields()),
                 "before": present("body", "before"),
                 "after": present("body", "after"),
             },
             keep=("raw", "body"),
         )
         keyed = is_keyed(keys)
-        # What the row before lacks of a key is as it is after.
+        # Key columns that the before image lacks are unchanged.
         old = image(-1, "before", f"if({keyed}, after, NULL)")
         new = image(1, "after", f"if({self._unlogged()}, before, NULL)")
-        updated = f"if(before IS NULL, array({new}), {update_of(old, new, keys, names)})"
+        updated = f"if(before IS NULL, array({new}), {update_images(old, new, keys, names)})"
         images = f"CASE op WHEN 'u' THEN {updated} WHEN 'd' THEN array({old}) ELSE array({new}) END"
         events = events.selectExpr(
             "raw",
@@ -160,7 +167,7 @@ class DebeziumFeed:
             f"{self._error(inputs, keyed, names)} AS error",
             f"{images} AS images",
         )
-        return envelope_of(
+        return build_envelope(
             events,
             inputs,
             keys=keys,
@@ -193,7 +200,7 @@ class DebeziumFeed:
             f"concat({database}, '.', {table})",
             table,
         ]
-        return routed(candidates, self.tables or {name: name for name in inputs})
+        return route_relation(candidates, self.tables or {name: name for name in inputs})
 
     def _skip(self) -> str:
         # A tombstone is {"schema": null, "payload": null} with some converters.
@@ -219,7 +226,7 @@ class DebeziumFeed:
                 "op = 't'": literal(
                     "a truncation does not say which rows go: delete them one by one"
                 ),
-                "op NOT IN ('c', 'r', 'u', 'd')": f"concat('op is ', {shown('op')})",
+                "op NOT IN ('c', 'r', 'u', 'd')": f"concat('op is ', {excerpt_of('op')})",
                 "op <> 'd' AND after IS NULL": literal("the event has no row after"),
                 "op = 'd' AND before IS NULL": literal("a deletion without" + advice),
                 f"op = 'u' AND before IS NULL AND NOT {keyed}": literal(

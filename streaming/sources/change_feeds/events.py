@@ -1,14 +1,14 @@
-"""Events: what the feeds of JSON have in common, up to the rows that an event says come and go.
+"""Events: the common part of the JSON change feeds, from an event to its row images.
 
 A feed of JSON (`debezium`, `maxwell`, `canal`, `upsert`) reads an event into columns::
 
-    raw        the text                     relation   the input, NULL when it is none of them
-    skip       nothing to do                error      why it cannot be taken
-    sequence   its order                    images     the rows that come and go
-    fields     what the event says of its own columns, NULL where it does not
+    raw        the text                     relation   the input; NULL if unknown
+    skip       the event has no effect      error      why it cannot be decoded
+    sequence   its order                    images     the inserted and deleted rows
+    fields     the description of its columns in the event; NULL without one
 
-An image is a row as two JSON objects: ``top``, and ``base`` for the columns that ``top`` does not
-have; so "the row before" is what an update says of old columns over what it says of new ones.
+An image is a row as two JSON objects: ``top``, and ``base`` for the columns that ``top`` lacks. So
+the before image of an update is its old values over its new values.
 `streaming.sources.change_feeds.row_images` reads them as rows of the envelope.
 
 All are expressions of Spark SQL (`streaming.sources.change_feeds.sql_expressions`). An event is
@@ -26,8 +26,21 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.feed import Keys, check_inputs, held, needs, sequence_of
-from streaming.sources.change_feeds.sql_expressions import bound, case, literal, quoted, row, shown
+from streaming.sources.change_feeds.feed import (
+    Keys,
+    check_columns,
+    check_inputs,
+    compute_once,
+    sequence_expression,
+)
+from streaming.sources.change_feeds.sql_expressions import (
+    case,
+    excerpt_of,
+    literal,
+    quote_name,
+    row,
+    with_binding,
+)
 
 __all__ = [
     "NO_FIELDS",
@@ -35,11 +48,11 @@ __all__ = [
     "Names",
     "image",
     "member",
-    "opened",
-    "parsed",
-    "routed",
+    "open_events",
+    "parse_object",
+    "route_relation",
     "text",
-    "update_of",
+    "update_images",
 ]
 
 NO_FIELDS = "CAST(NULL AS ARRAY<STRUCT<field: STRING, bytes: BOOLEAN, scale: INT, unit: BIGINT>>)"
@@ -48,36 +61,36 @@ UNREADABLE = (
 )
 
 
-def parsed(text: str) -> str:
-    """One JSON object as VARIANT; NULL for all else, also for two of them."""
+def parse_object(text: str) -> str:
+    """Parse one JSON object as VARIANT; NULL for anything else, also for two objects."""
     first, second = (f"try_variant_get(listed, '$[{place}]', 'variant')" for place in (0, 1))
     begins = literal(r"^\s*\{")
     one = f"CASE WHEN {second} IS NULL AND {text} RLIKE {begins} THEN {first} END"
-    return bound("listed", f"try_parse_json(concat('[', {text}, ']'))", one)
+    return with_binding("listed", f"try_parse_json(concat('[', {text}, ']'))", one)
 
 
 def member(value: str, *names: str) -> str:
-    """The member of a JSON object as VARIANT; NULL when there is none, not when it is null."""
+    """Return the member of a JSON object as VARIANT; NULL if it is missing, not if it is null."""
     return f"try_variant_get({value}, {literal(_path(*names))}, 'variant')"
 
 
 def text(value: str, *names: str) -> str:
-    """The member of a JSON object as text; NULL when there is none or it is null."""
+    """Return the member of a JSON object as text; NULL if it is missing or null."""
     return f"try_variant_get({value}, {literal(_path(*names))}, 'string')"
 
 
 def number(value: str, *names: str) -> str:
-    """The member of a JSON object as an integer; NULL when it is none."""
+    """Return the member of a JSON object as an integer; NULL if it is not one."""
     return f"try_variant_get({value}, {literal(_path(*names))}, 'bigint')"
 
 
 def present(value: str, *names: str) -> str:
-    """The member of a JSON object as VARIANT; NULL also when it is null."""
-    return bound("found", member(value, *names), "if(is_variant_null(found), NULL, found)")
+    """Return the member of a JSON object as VARIANT; NULL if it is missing or null."""
+    return with_binding("found", member(value, *names), "if(is_variant_null(found), NULL, found)")
 
 
 def _path(*names: str) -> str:
-    """The JSON path of a member.
+    """Return the JSON path of a member.
 
     Raises:
         FeedError: The name cannot be written in a path.
@@ -92,19 +105,19 @@ def _path(*names: str) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """How the columns of inputs are called in events.
+    """Maps the columns of inputs to their names in events.
 
     Args:
         rename: Names in events that are columns of another name: ``{"weight": "mass"}``, or
             ``{"product.weight": "mass"}`` for one relation.
-        match_case: Whether ``ID`` is no ``id``.
+        match_case: Whether ``ID`` and ``id`` are different names.
     """
 
     rename: Mapping[str, str]
     match_case: bool
 
     def name(self, relation: str, column: str) -> str:
-        """The name in events of a column."""
+        """Return the name of a column in events."""
         for name, renamed in self.rename.items():
             table, _, short = name.rpartition(".")
             if renamed == column and table == relation:
@@ -115,7 +128,7 @@ class Names:
         return column
 
     def member(self, value: str, relation: str, column: str) -> str:
-        """The member of a row of an event that is the column, as VARIANT."""
+        """Return the value of a column in a row of an event, as VARIANT."""
         name = self.name(relation, column)
         if self.match_case:
             return member(value, name)
@@ -123,20 +136,20 @@ class Names:
         return f"get(filter({members}, m -> lower(m.key) = {literal(name.lower())}), 0).value"
 
     def cell(self, image: str, relation: str, column: str) -> str:
-        """The member of an image that is the column, as VARIANT."""
+        """Return the value of a column in an image, as VARIANT."""
         top, base = (self.member(f"{image}.{side}", relation, column) for side in ("top", "base"))
         return f"coalesce({top}, {base})"
 
 
 def image(weight: int, top: str, base: str = "CAST(NULL AS VARIANT)") -> str:
-    """A row that comes (1) or goes (-1)."""
+    """Return the image of an inserted (1) or deleted (-1) row."""
     return row({"weight": str(weight), "top": top, "base": base})
 
 
-def update_of(before: str, after: str, keys: Keys, names: Names) -> str:
-    """The images of an update, given the images of weight -1 and 1.
+def update_images(before: str, after: str, keys: Keys, names: Names) -> str:
+    """Return the images of an update, given its before image and after image.
 
-    Of an input with keys the new row alone, and the old key only if it is another one.
+    For an input with keys this is the after image, with the before image only if the key changed.
     """
 
     def moved(relation: str) -> str:
@@ -153,35 +166,34 @@ def update_of(before: str, after: str, keys: Keys, names: Names) -> str:
         return f"array({before}, {after})"
     both = case("relation", keyed, moved, "true")
     images = f"if({both}, array(old, new), array(new))"
-    return bound("new", after, bound("old", before, images))
+    return with_binding("new", after, with_binding("old", before, images))
 
 
 def is_keyed(keys: Keys) -> str:
-    """Whether the event is of an input with keys."""
+    """Return whether the event is of an input with keys."""
     known = ", ".join(literal(name) for name, columns in keys.items() if columns)
     return f"coalesce(relation IN ({known}), false)" if known else "false"
 
 
-def routed(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
+def route_relation(candidates: Sequence[str], tables: Mapping[str, str]) -> str:
     """The input of an event, by the first of its names that is known."""
     routes = (case(name, list(tables), lambda t: literal(tables[t]), "NULL") for name in candidates)
     return f"coalesce({', '.join(routes)})"
 
 
 def unknown_table(table: str) -> str:
-    """The reason not to take an event of no input."""
-    return (
-        f"concat('the event is of ', coalesce({shown(table)}, 'no table'), ', which is no input')"
-    )
+    """Return the error of an event whose table is not an input."""
+    name = f"coalesce({excerpt_of(table)}, 'no table')"
+    return f"concat('the event is of ', {name}, ', which is no input')"
 
 
 def first_of(reasons: Mapping[str, str]) -> str:
-    """The reason of the first test that is true, both in SQL; NULL without any."""
+    """Return the reason of the first test that is true, both in SQL; NULL if none is."""
     arms = " ".join(f"WHEN {test} THEN {reason}" for test, reason in reasons.items())
     return f"CASE {arms} END"
 
 
-def opened(
+def open_events(
     feed: object,
     df: DataFrame,
     inputs: Mapping[str, pa.Schema],
@@ -195,14 +207,14 @@ def opened(
     Raises:
         FeedError: The stream lacks a column, or the feed names what is no input.
     """
-    needs(feed, df, value, sequence)
+    check_columns(feed, df, value, sequence)
     for name in relations:
         check_inputs(feed, inputs, name)
     check_inputs(feed, inputs, None)
-    text = f"CAST({quoted(value)} AS STRING)"
-    order = sequence_of(feed, df, sequence)
-    rows = df.filter(f"{quoted(value)} IS NOT NULL")
-    rows = held(
+    text = f"CAST({quote_name(value)} AS STRING)"
+    order = sequence_expression(feed, df, sequence)
+    rows = df.filter(f"{quote_name(value)} IS NOT NULL")
+    rows = compute_once(
         rows,
         {
             "raw": f"make_valid_utf8({text})",
@@ -210,5 +222,5 @@ def opened(
             "given": order,
         },
     )
-    event = f"CASE WHEN is_text THEN {parsed('raw')} END"
-    return held(rows, {"event": event}, keep=("raw", "given"))
+    event = f"CASE WHEN is_text THEN {parse_object('raw')} END"
+    return compute_once(rows, {"event": event}, keep=("raw", "given"))

@@ -1,20 +1,20 @@
-"""Feed: how the rows of a stream become changes of relations; and the envelope that carries them.
+"""Change feed: decodes the rows of a stream to changes of relations, in an envelope.
 
-A feed is a pure function from DataFrame to DataFrame, in Spark expressions only: it runs in the
-tasks, in parallel, and works on a batch as on a stream. What comes out is the envelope,
+A change feed is a pure function from DataFrame to DataFrame, in Spark expressions only: it runs in
+the tasks, in parallel, on batches and streams alike. Its result is the envelope,
 
 =================  ==========================================================================
 relation           string; the input that the row belongs to
-weight             long; +1 where the row comes, -1 where it goes
+weight             long; +1 for an inserted row, -1 for a deleted row
 sequence           long or NULL; the order of the events of one key, for inputs with keys
-error              string or NULL; why the row cannot be taken
-raw                string or NULL; the event as it was, for those
+error              string or NULL; why the event cannot be decoded
+raw                string or NULL; the original event, if there is an error
 row_<relation>     one struct for each relation, NULL in the rows of the others
 =================  ==========================================================================
 
-One struct per relation, because columns of equal name have different types in different relations.
-An event is one change of one or more rows; if any of them is wrong, one row with ``error`` stands
-for the event and none of its changes is made.
+There is one struct per relation, because columns of equal name have different types in different
+relations. An event changes one or more rows. If any of them is invalid, the event becomes one row
+with ``error``, and none of its changes is applied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 )
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.sql_expressions import quoted, row
+from streaming.sources.change_feeds.sql_expressions import quote_name, row
 
 __all__ = [
     "ERROR",
@@ -47,12 +47,12 @@ __all__ = [
     "WEIGHT",
     "ChangeFeed",
     "Keys",
+    "check_columns",
     "check_inputs",
-    "held",
+    "compute_once",
     "is_envelope",
-    "name_of",
-    "needs",
-    "sequence_of",
+    "sequence_expression",
+    "struct_column",
 ]
 
 RELATION: Final = "relation"
@@ -67,7 +67,7 @@ NO_KEYS: Final[Keys] = MappingProxyType({})
 
 
 class ChangeFeed(Protocol):
-    """A way to read changes from a DataFrame."""
+    """Decodes the changes in a DataFrame."""
 
     def envelope(
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
@@ -80,25 +80,25 @@ class ChangeFeed(Protocol):
             keys: The key columns of the inputs whose rows are upserts.
 
         Raises:
-            FeedError: The DataFrame lacks what the feed reads.
+            FeedError: The DataFrame lacks a column that the feed reads.
         """
 
 
-def name_of(relation: str) -> str:
-    """The name of the struct column of a relation."""
+def struct_column(relation: str) -> str:
+    """Return the name of the struct column of a relation."""
     return ROW + relation
 
 
 def is_envelope(columns: Sequence[str]) -> bool:
-    """Whether a table or DataFrame with these columns is an envelope."""
+    """Return whether a table or DataFrame with these columns is an envelope."""
     return {RELATION, WEIGHT, SEQUENCE, ERROR, RAW} <= set(columns)
 
 
-def needs(feed: object, df: DataFrame, *columns: str | None) -> None:
+def check_columns(feed: object, df: DataFrame, *columns: str | None) -> None:
     """Check that the DataFrame has the columns that a feed reads.
 
     Raises:
-        FeedError: One is not there.
+        FeedError: A column is missing.
     """
     missing = [column for column in columns if column is not None and column not in df.columns]
     if missing:
@@ -112,7 +112,7 @@ def check_inputs(feed: object, inputs: Mapping[str, pa.Schema], relation: str | 
     """Check that a feed names an input.
 
     Raises:
-        FeedError: It does not, or an input has no columns.
+        FeedError: The relation is not an input, or an input has no columns.
     """
     if relation is not None and relation not in inputs:
         raise FeedError(
@@ -121,31 +121,33 @@ def check_inputs(feed: object, inputs: Mapping[str, pa.Schema], relation: str | 
         )
     empty = [name for name, schema in inputs.items() if not len(schema)]
     if empty:
-        raise FeedError(f"the input {empty[0]!r} has no columns, and a row of a feed has some")
+        raise FeedError(f"the input {empty[0]!r} has no columns, but rows of a feed have columns")
 
 
-def held(df: DataFrame, columns: Mapping[str, str], *, keep: Sequence[str] = ()) -> DataFrame:
-    """Select columns and SQL expressions that are computed once, however often they are used.
+def compute_once(
+    df: DataFrame, columns: Mapping[str, str], *, keep: Sequence[str] = ()
+) -> DataFrame:
+    """Select columns and SQL expressions so that Spark computes each expression once.
 
     Spark inlines the columns of one projection into the next, and would parse an event once per
-    column of its row; it does not look through a generator.
+    column of its row. It does not inline through a generator.
     """
-    return df.selectExpr(*map(quoted, keep), f"inline(array({row(columns)}))")
+    return df.selectExpr(*map(quote_name, keep), f"inline(array({row(columns)}))")
 
 
-def sequence_of(feed: object, df: DataFrame, column: str | None) -> str:
-    """The order of an event as the stream has it: a named column, else the offset of Kafka.
+def sequence_expression(feed: object, df: DataFrame, column: str | None) -> str:
+    """Return the order of an event in the stream: a named column, else the offset of Kafka.
 
-    A time counts in microseconds, a date in days; what is outside 64 bits orders nothing.
+    A time counts in microseconds, a date in days. A value outside 64 bits becomes NULL.
 
     Raises:
-        FeedError: The column has no order of integers, such as texts and fractions.
+        FeedError: The column is not of a type that counts, for example a string or a fraction.
     """
     if column is None and {"partition", "offset"} <= set(df.columns):
         column = "offset"
     if column is None:
         return "CAST(NULL AS BIGINT)"
-    name, type = quoted(column), df.schema[column].dataType
+    name, type = quote_name(column), df.schema[column].dataType
     if isinstance(type, IntegralType | NullType):
         return f"CAST({name} AS BIGINT)"
     if isinstance(type, DecimalType) and type.scale == 0:
@@ -158,5 +160,5 @@ def sequence_of(feed: object, df: DataFrame, column: str | None) -> str:
         return f"CAST(unix_date({name}) AS BIGINT)"
     raise FeedError(
         f"{feed} orders the changes of a key by {column!r}, which is of type "
-        f"{type.simpleString()}: cast it to an integer, or take a time"
+        f"{type.simpleString()}: cast it to an integer, or use a time"
     )

@@ -1,18 +1,18 @@
 """Flat feeds: rows whose columns are those of the relation, or of several relations at once.
 
 =========  ===============================================================================
-append     every row comes
-weighted   a column says how often a row comes (or goes, when it is negative)
+append     every row is inserted
+weighted   a column has the weight of the row; a negative weight deletes
 delta      the change data feed of a Delta table, or of ``spark.readStream.changes``
 upsert     a row replaces the one of its key; for inputs with keys
 =========  ===============================================================================
 
-All take one relation, or a column that names that of each row. A row uses the columns of its
-relation, by name; a column that is not there at all is refused when the micro-batch is read
-(`streaming.sources.envelope`), which also checks the values.
+Each feed has one relation, or a column that names the relation of each row. A row has the columns
+of its relation, by name. `streaming.sources.envelope` checks the values and raises an error for a
+missing column when the micro-batch is read.
 
-In a delta the rows of one commit have one version; there a row that comes wins over one that goes,
-so that an update of an input with keys is the new row.
+The rows of one commit of a Delta table have one version. Among them an inserted row is ordered
+after a deleted one, so that an update of an input with keys leaves the new row.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from streaming.errors import FeedError
 from streaming.sources.change_feeds.feed import (
     NO_KEYS,
     Keys,
+    check_columns,
     check_inputs,
-    name_of,
-    needs,
-    sequence_of,
+    sequence_expression,
+    struct_column,
 )
-from streaming.sources.change_feeds.sql_expressions import quoted
-from streaming.sources.change_feeds.weights import shown_column, weight_of
+from streaming.sources.change_feeds.sql_expressions import quote_name
+from streaming.sources.change_feeds.weights import excerpt_column, parse_weight
 
 __all__ = ["AppendFeed", "DeltaFeed", "UpsertFeed", "WeightedFeed", "flat_envelope"]
 
 
 @dataclass(frozen=True)
 class AppendFeed:
-    """Every row comes.
+    """Every row is inserted.
 
     Args:
-        relation: The input that takes the rows; not needed when there is one.
-        column: The column that names it, if rows are of several.
+        relation: The input of all rows; not needed if there is one input.
+        column: The column that names the input of each row, without ``relation``.
     """
 
     relation: str | None = None
@@ -55,16 +55,16 @@ class AppendFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        order = F.expr(sequence_of(self, df, None))
+        order = F.expr(sequence_expression(self, df, None))
         return flat_envelope(self, df, inputs, F.lit(1), order)
 
 
 @dataclass(frozen=True)
 class WeightedFeed:
-    """A column says how often a row comes or goes.
+    """Rows with a weight; a negative weight deletes.
 
     Args:
-        weight: That column.
+        weight: The column of the weights.
         relation: As for `AppendFeed`.
         column: As for `AppendFeed`.
         sequence: A column that orders the changes of a key.
@@ -79,9 +79,9 @@ class WeightedFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        needs(self, df, self.weight, self.sequence)
-        weight, error = weight_of(_named(self.weight))
-        order = F.expr(sequence_of(self, df, self.sequence))
+        check_columns(self, df, self.weight, self.sequence)
+        weight, error = parse_weight(_named(self.weight))
+        order = F.expr(sequence_expression(self, df, self.sequence))
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
 
@@ -92,7 +92,7 @@ class DeltaFeed:
     Args:
         relation: As for `AppendFeed`.
         column: As for `AppendFeed`.
-        change: The column that says what happened.
+        change: The column of the kind of change.
         version: The column of the commit.
     """
 
@@ -105,22 +105,22 @@ class DeltaFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        needs(self, df, self.change)
+        check_columns(self, df, self.change)
         change = _named(self.change)
-        comes = change.isin("insert", "update_postimage")
-        goes = change.isin("delete", "update_preimage")
+        inserted = change.isin("insert", "update_postimage")
+        deleted = change.isin("delete", "update_preimage")
         error = F.when(
-            ~F.coalesce(comes | goes, F.lit(False)),
+            ~F.coalesce(inserted | deleted, F.lit(False)),
             F.concat(
                 F.lit(f"{self.change} is "),
-                F.coalesce(shown_column(change), F.lit("NULL")),
+                F.coalesce(excerpt_column(change), F.lit("NULL")),
                 F.lit(", none of insert, update_preimage, update_postimage, delete"),
             ),
         )
         order: Column = F.lit(None).cast("long")
         if self.version in df.columns:
-            order = _named(self.version).cast("long") * 2 + F.when(comes, 1).otherwise(0)
-        weight = F.when(goes, -1).otherwise(1)
+            order = _named(self.version).cast("long") * 2 + F.when(inserted, 1).otherwise(0)
+        weight = F.when(deleted, -1).otherwise(1)
         return flat_envelope(self, df, inputs, weight, order, error=error)
 
 
@@ -131,9 +131,9 @@ class UpsertFeed:
     Args:
         relation: As for `AppendFeed`.
         column: As for `AppendFeed`.
-        deleted: A column that is true where the key is gone; NULL is false.
-        weight: A column that is negative where the key is gone, and 0 where nothing is to be done.
-        sequence: A column that orders the rows of a key; without it the offset of Kafka does.
+        deleted: A column that is true if the key is deleted; NULL is false.
+        weight: A column that is negative if the key is deleted, and 0 if the row has no effect.
+        sequence: A column that orders the rows of a key; the default is the offset of Kafka.
     """
 
     relation: str | None = None
@@ -146,10 +146,10 @@ class UpsertFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        needs(self, df, self.deleted, self.weight, self.sequence)
+        check_columns(self, df, self.deleted, self.weight, self.sequence)
         weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
         if self.weight is not None:
-            number, error = weight_of(_named(self.weight))
+            number, error = parse_weight(_named(self.weight))
             weight = F.signum(number).cast("long")
             errors.append(error)
         if self.deleted is not None:
@@ -161,12 +161,12 @@ class UpsertFeed:
                     given.isNotNull() & gone.isNull(),
                     F.concat(
                         F.lit(f"{self.deleted} is "),
-                        shown_column(given),
+                        excerpt_column(given),
                         F.lit(", neither true nor false"),
                     ),
                 )
             )
-        order = F.expr(sequence_of(self, df, self.sequence))
+        order = F.expr(sequence_expression(self, df, self.sequence))
         chosen = [self.relation] if self.relation is not None else list(inputs)
         if not any(keys.get(name) for name in chosen):
             raise FeedError(
@@ -185,7 +185,7 @@ def flat_envelope(
     *,
     error: Column | None = None,
 ) -> DataFrame:
-    """The envelope of rows with the columns of their relations."""
+    """Return the envelope of rows that have the columns of their relations."""
     check_inputs(feed, inputs, feed.relation)
     relation = feed.relation
     if relation is None and feed.column not in df.columns:
@@ -207,16 +207,16 @@ def flat_envelope(
             )
         row = F.struct(*present)
         structs.append(
-            (row if relation is not None else F.when(tag == name, row)).alias(name_of(name))
+            (row if relation is not None else F.when(tag == name, row)).alias(struct_column(name))
         )
     wrong = F.lit(None).cast("string") if error is None else error
     if relation is None:
         known = F.coalesce(tag.isin(*inputs), F.lit(False))
-        names = F.coalesce(shown_column(tag), F.lit("NULL"))
-        stranger = F.concat(
+        names = F.coalesce(excerpt_column(tag), F.lit("NULL"))
+        unknown = F.concat(
             F.lit("relation "), names, F.lit(f" is no input; inputs are {', '.join(inputs)}")
         )
-        wrong = F.coalesce(F.when(~known, stranger), wrong)
+        wrong = F.coalesce(F.when(~known, unknown), wrong)
     whole = F.to_json(F.struct(*map(_named, df.columns)))
     return df.select(
         tag.alias("relation"),
@@ -229,5 +229,5 @@ def flat_envelope(
 
 
 def _named(name: str) -> Column:
-    """The column of exactly this name, dots and all."""
-    return F.col(quoted(name))
+    """Return the column of exactly this name, which may contain dots."""
+    return F.col(quote_name(name))

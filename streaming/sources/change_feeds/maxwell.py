@@ -30,16 +30,16 @@ from streaming.sources.change_feeds.events import (
     first_of,
     image,
     number,
-    opened,
+    open_events,
     present,
-    routed,
+    route_relation,
     text,
     unknown_table,
-    update_of,
+    update_images,
 )
-from streaming.sources.change_feeds.feed import NO_KEYS, Keys, held
-from streaming.sources.change_feeds.row_images import envelope_of
-from streaming.sources.change_feeds.sql_expressions import literal, shown
+from streaming.sources.change_feeds.feed import NO_KEYS, Keys, compute_once
+from streaming.sources.change_feeds.row_images import build_envelope
+from streaming.sources.change_feeds.sql_expressions import excerpt_of, literal
 from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["MaxwellFeed"]
@@ -76,7 +76,7 @@ class MaxwellFeed:
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
         names = Names(self.rename, self.match_case)
-        events = opened(
+        events = open_events(
             self,
             df,
             inputs,
@@ -87,11 +87,13 @@ class MaxwellFeed:
         database, table = text("event", "database"), text("event", "table")
         candidates = [f"concat({database}, '.', {table})", table]
         tables = self.tables or {name: name for name in inputs}
-        events = held(
+        events = compute_once(
             events,
             {
                 "type": text("event", "type"),
-                "relation": literal(self.relation) if self.relation else routed(candidates, tables),
+                "relation": literal(self.relation)
+                if self.relation
+                else route_relation(candidates, tables),
                 "data": present("event", "data"),
                 "old": present("event", "old"),
                 "sequence": f"coalesce(given, {_sequence()})",
@@ -99,7 +101,7 @@ class MaxwellFeed:
             keep=("raw", "event"),
         )
         gone, new = image(-1, "data"), image(1, "data")
-        updated = update_of(image(-1, "old", "data"), new, keys, names)
+        updated = update_images(image(-1, "old", "data"), new, keys, names)
         images = (
             f"CASE type WHEN 'update' THEN {updated} WHEN 'delete' THEN array({gone}) "
             f"ELSE array({new}) END"
@@ -112,7 +114,7 @@ class MaxwellFeed:
             {
                 "event IS NULL": literal(UNREADABLE),
                 "type IS NULL": literal("the event has no type: it is none of Maxwell"),
-                f"type NOT IN {ROWS + DROPS}": f"concat('the type is ', {shown('type')})",
+                f"type NOT IN {ROWS + DROPS}": f"concat('the type is ', {excerpt_of('type')})",
                 ends: literal(
                     "the table, or its database, was dropped, and the event does not hold its rows"
                 ),
@@ -130,7 +132,7 @@ class MaxwellFeed:
             f"{error} AS error",
             f"{images} AS images",
         )
-        return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
+        return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)
 
     def _in_database(self, database: str) -> str:
         """Whether the end of a database is that of an input's table, as far as names tell."""

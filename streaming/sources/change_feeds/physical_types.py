@@ -2,7 +2,7 @@
 
 Inputs of circuits are Arrow schemas; what a feed decodes is a DataFrame. Most types are the same in
 both worlds. The rest is carried by a Spark type that holds every value, and put down on the Arrow
-side (`decoded`), where `circuits.types.safe_cast` checks ranges:
+side (`decode_physical`), where `circuits.types.safe_cast` checks ranges:
 
 ===============================  ===========================================
 uint8, uint16, uint32            the next wider signed integer
@@ -31,7 +31,7 @@ from circuits.types.arrow_types import Family, family_of, type_row, value_type
 from circuits.types.functions.text_parsing import read_text
 from streaming.errors import FeedError
 
-__all__ = ["DIGITS", "TICKS", "decoded", "has_ticks", "is_decimal_text", "physical_type"]
+__all__ = ["DIGITS", "TICKS", "decode_physical", "has_ticks", "is_decimal_text", "physical_type"]
 
 DIGITS: Final = 38  # of Spark's widest decimal
 TICKS: Final = spark.DecimalType(20, 0)
@@ -59,8 +59,10 @@ def physical_type(type: pa.DataType) -> spark.DataType:
     Raises:
         FeedError: There is none.
 
-    >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC")),
-    physical_type(pa.time64("us")) (LongType(), TimestampType(), DecimalType(20,0))
+    >>> physical_type(pa.uint32()), physical_type(pa.timestamp("ms", "UTC"))
+    (LongType(), TimestampType())
+    >>> physical_type(pa.time64("us"))
+    DecimalType(20,0)
     """
     type = value_type(type)
     family = family_of(type)
@@ -96,7 +98,7 @@ def is_decimal_text(given: pa.DataType, type: pa.DataType) -> bool:
     return bool(wide and (types.is_string(given) or types.is_large_string(given)))
 
 
-def decoded(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
+def decode_physical(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     """Put a carried column down as its own type; other columns are returned as they are.
 
     Raises:
@@ -104,7 +106,7 @@ def decoded(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
     >>> from decimal import Decimal
     >>> carried = pa.chunked_array([pa.array([Decimal(2**64 - 1)], pa.decimal128(20, 0))])
-    >>> decoded(carried, pa.uint64()).to_pylist()
+    >>> decode_physical(carried, pa.uint64()).to_pylist()
     [18446744073709551615]
     """
     given = column.type

@@ -27,37 +27,37 @@ from streaming.sources.change_feeds.feed import (
     SEQUENCE,
     WEIGHT,
     Keys,
-    held,
-    name_of,
+    compute_once,
+    struct_column,
 )
 from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
 from streaming.sources.change_feeds.sql_expressions import (
-    bound,
-    capped,
     case,
+    excerpt_of,
     literal,
-    quoted,
+    quote_name,
     row,
-    shown,
+    shorten_text,
+    with_binding,
 )
 from streaming.sources.change_feeds.text_values import (
     Encoding,
-    kind_of,
-    limit_of,
-    shows_kind,
-    unrounded,
-    value_of,
+    json_kind,
+    mark_rounded,
+    max_text_bytes,
+    needs_json_kind,
+    value_expression,
 )
 from streaming.sources.change_feeds.unscaled_decimals import may_be_bytes, number_text
 
-__all__ = ["envelope_of"]
+__all__ = ["build_envelope"]
 
 #: The name under which the cells of an event see whether it has a number of more digits than Spark
 #: keeps.
 LONG_NUMBER = "has_long_number"
 
 
-def envelope_of(
+def build_envelope(
     events: DataFrame,
     inputs: Mapping[str, pa.Schema],
     *,
@@ -86,21 +86,26 @@ def envelope_of(
     cells = f"CASE WHEN error IS NULL THEN transform(images, image -> {decoder.cells()}) END"
     events = events.filter("NOT skip")
     # Once for an event, not for each of its numbers: an event of many is long.
-    cells = bound(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{DIGITS + 1}}}'", cells)
-    events = held(events, {"cells": cells}, keep=(*kept, "error", "fields"))
+    cells = with_binding(LONG_NUMBER, f"raw RLIKE '[0-9.]{{{DIGITS + 1}}}'", cells)
+    events = compute_once(events, {"cells": cells}, keep=(*kept, "error", "fields"))
     values = f"transform(cells, cell -> {decoder.values()})"
-    events = held(events, {"values": values}, keep=(*kept, "error", "cells"))
+    events = compute_once(events, {"values": values}, keep=(*kept, "error", "cells"))
     wrong = f"zip_with(cells, values, (cell, value) -> {decoder.wrong()})"
     error = f"coalesce(error, get(array_compact({wrong}), 0))"
-    events = held(events, {"reason": error}, keep=(*kept, "values"))
-    nothing = {name_of(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()}
+    events = compute_once(events, {"reason": error}, keep=(*kept, "values"))
+    nothing = {
+        struct_column(name): f"CAST(NULL AS {_struct(schema)})" for name, schema in inputs.items()
+    }
     rows = f"if(reason IS NULL, values, array({row({'weight': '1', **nothing})}))"
     exploded = events.selectExpr(*kept, "reason", f"posexplode({rows}) AS (place, decoded)")
     order = "sequence"
     if numbered:
         fits = f"sequence BETWEEN {-(2**51)} AND {2**51 - 1}"
         order = f"CASE WHEN {fits} THEN shiftleft(sequence, 12) | least(place, 4095) END"
-    structs = (f"decoded.{quoted(name_of(name))} AS {quoted(name_of(name))}" for name in inputs)
+    structs = (
+        f"decoded.{quote_name(struct_column(name))} AS {quote_name(struct_column(name))}"
+        for name in inputs
+    )
     return exploded.selectExpr(
         f"relation AS {RELATION}",
         f"CAST(decoded.weight AS BIGINT) AS {WEIGHT}",
@@ -112,7 +117,7 @@ def envelope_of(
 
 
 def _struct(schema: pa.Schema) -> str:
-    members = (f"{quoted(f.name)}: {physical_type(f.type).simpleString()}" for f in schema)
+    members = (f"{quote_name(f.name)}: {physical_type(f.type).simpleString()}" for f in schema)
     return f"STRUCT<{', '.join(members)}>"
 
 
@@ -149,7 +154,7 @@ class _Decoder:
 
     def _rows(self, of: str, make: Callable[[str], str]) -> str:
         structs = {
-            name_of(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
+            struct_column(name): f"CASE WHEN relation = {literal(name)} THEN {make(name)} END"
             for name in self.inputs
         }
         return row({"weight": f"{of}.weight", **structs})
@@ -165,7 +170,7 @@ class _Decoder:
             if self.unavailable:
                 gone = f"CAST(found AS STRING) IN ({', '.join(map(literal, self.unavailable))})"
                 logged = f"CASE WHEN NOT coalesce({gone}, false) THEN found END"
-                both = f"coalesce({bound('found', top, logged)}, {base})"
+                both = f"coalesce({with_binding('found', top, logged)}, {base})"
             found[f"v{place}"] = f"if(image.base IS NULL, {top}, {both})"
         numbers: list[tuple[str, str, str]] = []
         every = ", ".join(f"found.{name}" for name in found)
@@ -173,23 +178,23 @@ class _Decoder:
         for place, field in enumerate(schema):
             variant = f"found.v{place}"
             text = f"CAST({variant} AS STRING)"
-            limit = limit_of(field.type)
+            limit = max_text_bytes(field.type)
             if limit is not None:
-                text = capped(text, limit)
+                text = shorten_text(text, limit)
             cells[f"c{place}"] = text
             if may_be_bytes(field.type) and (self.described or self.encoding.decimals != "text"):
                 scale = max(field.type.scale, 0) if types.is_decimal(field.type) else 0
                 cells[f"c{place}"] = f"numbers[{len(numbers)}]"
                 numbers.append((variant, self._own(relation, field.name), str(scale)))
             elif types.is_decimal(field.type):
-                cells[f"c{place}"] = unrounded(variant, text, LONG_NUMBER)
-            if shows_kind(field.type):
-                cells[f"k{place}"] = kind_of(variant, text, field.type)
+                cells[f"c{place}"] = mark_rounded(variant, text, LONG_NUMBER)
+            if needs_json_kind(field.type):
+                cells[f"k{place}"] = json_kind(variant, text, field.type)
         cells["stray"] = self._stray(relation)
         body = row(cells)
         if numbers:
-            body = bound("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
-        return bound("found", row(found), body)
+            body = with_binding("numbers", number_text(numbers, self.encoding, LONG_NUMBER), body)
+        return with_binding("found", row(found), body)
 
     def _stray(self, relation: str) -> str:
         """A column of the image that differs in case from one that it does not have, or NULL."""
@@ -213,26 +218,26 @@ class _Decoder:
     def _values(self, relation: str) -> str:
         values = {}
         for place, field in enumerate(self.inputs[relation]):
-            cell = f"cell.{quoted(name_of(relation))}"
+            cell = f"cell.{quote_name(struct_column(relation))}"
             counted = None if types.is_date(field.type) else self.encoding.unit(field.name)
             unit = "NULL" if counted is None else f"{counted}L"
             if self.described:
                 unit = f"coalesce({self._own(relation, field.name)}.unit, {unit})"
-            values[field.name] = bound(
+            values[field.name] = with_binding(
                 "text",
                 f"{cell}.c{place}",
-                value_of("text", f"{cell}.k{place}", unit, field.type, self.encoding),
+                value_expression("text", f"{cell}.k{place}", unit, field.type, self.encoding),
             )
         return row(values)
 
     def _wrong(self, relation: str) -> str:
         key = tuple(self.keys.get(relation, ()))
         reasons = []
-        struct = quoted(name_of(relation))
+        struct = quote_name(struct_column(relation))
         for place, field in enumerate(self.inputs[relation]):
-            cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quoted(field.name)}"
+            cell, value = f"cell.{struct}.c{place}", f"value.{struct}.{quote_name(field.name)}"
             said = (
-                f"concat({literal(f'column {field.name!r}: ')}, {shown(cell)}, "
+                f"concat({literal(f'column {field.name!r}: ')}, {excerpt_of(cell)}, "
                 f"{literal(f' is no {field.type}')})"
             )
             absent = literal(f"column {field.name!r} is NULL or missing and must not be")

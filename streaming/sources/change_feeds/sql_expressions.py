@@ -1,7 +1,7 @@
-"""Pieces of Spark SQL text, from which the decoders are put together.
+"""SQL expressions: build Spark SQL text for the decoders of change feeds.
 
-A decoder is a large expression. As text it is handed to Spark in one call, where building it from
-column objects takes thousands (seconds, for a relation of ten columns).
+A decoder is a large expression. As text it reaches Spark in one call; built from column objects it
+would take thousands of calls (seconds, for a relation of ten columns).
 """
 
 from __future__ import annotations
@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-__all__ = ["MAX_SHOWN", "bound", "capped", "case", "literal", "quoted", "row", "shown"]
+__all__ = [
+    "MAX_EXCERPT_CHARS",
+    "case",
+    "excerpt_of",
+    "literal",
+    "quote_name",
+    "row",
+    "shorten_text",
+    "with_binding",
+]
 
 #: Characters of a value that a message shows.
-MAX_SHOWN: Final = 200
+MAX_EXCERPT_CHARS: Final = 200
 
 
-def quoted(name: str) -> str:
-    """A name of any characters.
+def quote_name(name: str) -> str:
+    """Return an identifier of any characters, quoted.
 
-    >>> quoted("a`b c")
+    >>> quote_name("a`b c")
     '`a``b c`'
     """
     return f"`{name.replace('`', '``')}`"
 
 
 def literal(text: str) -> str:
-    r"""A string of any characters, backslashes and all.
+    r"""Return a string literal of any characters, also backslashes.
 
     >>> print(literal(r"^\d+'s$"))
     '^\\d+\'s$'
@@ -35,38 +44,39 @@ def literal(text: str) -> str:
 
 
 def row(members: Mapping[str, str]) -> str:
-    """A struct of named expressions."""
+    """Return a struct of named expressions."""
     return f"named_struct({', '.join(f'{literal(n)}, {e}' for n, e in members.items())})"
 
 
-def bound(name: str, value: str, body: str) -> str:
-    """An expression that uses a value under a name, so that it is written and computed once.
+def with_binding(name: str, value: str, body: str) -> str:
+    """Bind a value to a name in an expression, so that it is written and computed once.
 
     SQL has no name for a part of an expression; a lambda over an array of one has.
 
-    >>> bound("x", "a + 1", "x * x")
+    >>> with_binding("x", "a + 1", "x * x")
     'transform(array(a + 1), x -> x * x)[0]'
     """
     return f"transform(array({value}), {name} -> {body})[0]"
 
 
 def case(subject: str, names: Sequence[str], arm: Callable[[str], str], otherwise: str) -> str:
-    """The expression of the name that ``subject`` is."""
+    """Return the expression of the name that equals ``subject``."""
     arms = " ".join(f"WHEN {literal(name)} THEN {arm(name)}" for name in names)
     return f"CASE {subject} {arms} ELSE {otherwise} END"
 
 
-def shown(text: str) -> str:
-    """A text as a message shows it: the beginning and the length of one that is long."""
-    more = f"concat(left({text}, {MAX_SHOWN}), '… (', length({text}), ' characters)')"
-    return f"if(octet_length({text}) > {4 * MAX_SHOWN}, {more}, left({text}, {MAX_SHOWN}))"
+def excerpt_of(text: str) -> str:
+    """Return a text for messages: a long one is cut, with its length."""
+    start = f"left({text}, {MAX_EXCERPT_CHARS})"
+    more = f"concat({start}, '… (', length({text}), ' characters)')"
+    return f"if(octet_length({text}) > {4 * MAX_EXCERPT_CHARS}, {more}, {start})"
 
 
-def capped(text: str, limit: int) -> str:
-    """A text of up to ``limit`` bytes; of a longer one its beginning, its length and the limit.
+def shorten_text(text: str, limit: int) -> str:
+    """Return a text of up to ``limit`` bytes; a longer one is cut, with its length and the limit.
 
-    That is a value of no type but text, so no pattern or parser works through a long one, and the
-    message about it says why it was not read.
+    A cut text is a value of no type but text, so no pattern or parser reads a long text, and the
+    message says why it was not read.
     """
     why = f"concat('… (', octet_length({text}), ' bytes, more than the {limit} that are read)')"
     long = f"concat(left({text}, 60), {why})"

@@ -4,17 +4,17 @@ A cell is what an event holds for one column: a text, exactly as it was sent for
 digits (events are parsed into Spark's VARIANT, which reads such numbers as decimals; texts of
 ``from_json`` went through a double, whatever its settings), and its kind in JSON.
 
-Nothing is bent to fit: digits that would be rounded away, a date with a time of day, an hour that
-is none, 300 as int8, ``1E400`` as a float are no values of the type, and the event is refused by
-its name. `Encoding` says what the producer leaves open: what numbers of time count, how decimals
-and binaries are written. A number with an exponent has up to 15 digits for certain, as JSON readers
-take it for a double; a producer that needs more writes decimals plainly, or as texts. A number of
-more than 38 digits is no value of a decimal, and one that went through a double none of a text. In
-a column of texts other JSON is written in one way: 1.10 is "1.1", the members of an object are in
-the order of their names.
+Values are never rounded or adjusted: digits that would be lost, a date with a time of day, an
+invalid hour, 300 as int8, or ``1E400`` as a float are errors of the event that name the column.
+`Encoding` defines the open points: the unit of numbers of time, the encoding of decimals and
+binaries. A number with an exponent keeps at least 15 digits, because JSON readers read it as a
+double; a producer that needs more writes decimals without exponent, or as strings. A number of more
+than 38 digits is not a value of a decimal, and one that was read as a double is not a value of a
+text. In a column of texts other JSON has one spelling: 1.10 is "1.1", and the members of an object
+are sorted by name.
 
-A text that is longer than its type has values is not read at all (`limit_of`): events come from
-anywhere, and a "number" of ten million digits would keep a task busy for ever. The patterns take
+A text that is longer than any value of its type is not parsed (`max_text_bytes`): events are
+untrusted, and a "number" of ten million digits would keep a task busy forever. The patterns take
 time in proportion to the text.
 
 ===========================================  =======================================
@@ -37,7 +37,7 @@ from pyarrow import types
 from circuits.types.arrow_types import NUMBERS, Family, family_of, value_type
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.physical_types import DIGITS, physical_type
-from streaming.sources.change_feeds.sql_expressions import bound, literal
+from streaming.sources.change_feeds.sql_expressions import literal, with_binding
 
 __all__ = [
     "BINARIES",
@@ -47,12 +47,12 @@ __all__ = [
     "NANOSECONDS",
     "NUMBER",
     "Encoding",
-    "kind_of",
-    "limit_of",
+    "json_kind",
+    "mark_rounded",
+    "max_text_bytes",
+    "needs_json_kind",
     "scalar_kind",
-    "shows_kind",
-    "unrounded",
-    "value_of",
+    "value_expression",
 ]
 
 NANOSECONDS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -92,10 +92,10 @@ CLOCK: Final = r"^([+-]?)(\d{1,4}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?$"
 
 @dataclass(frozen=True)
 class Encoding:
-    """What a producer of events leaves open.
+    """The encodings that the events do not define.
 
     Args:
-        decimals: How a number that is a JSON string is written: "text", "base64" (of its unscaled
+        decimals: The encoding of a number that is a JSON string: "text", "base64" (of its unscaled
             bytes, as Kafka Connect does), or "either": what can be read in one of these ways only
             is read so, and what can be read in both ("1234") is refused.
         binary: How bytes are written: "base64", "hex", "latin1" or "utf8".
@@ -132,7 +132,7 @@ class Encoding:
         return None if unit is None else NANOSECONDS[unit]
 
 
-def shows_kind(type: pa.DataType) -> bool:
+def needs_json_kind(type: pa.DataType) -> bool:
     """Whether what a text means depends on its kind in JSON."""
     return family_of(type) not in (
         Family.BOOLEAN,
@@ -142,16 +142,16 @@ def shows_kind(type: pa.DataType) -> bool:
     )
 
 
-def limit_of(type: pa.DataType) -> int | None:
+def max_text_bytes(type: pa.DataType) -> int | None:
     """Bytes of the longest text that is read as a type; None for texts and binaries.
 
-    >>> limit_of(pa.int8()), limit_of(pa.date32()), limit_of(pa.string())
+    >>> max_text_bytes(pa.int8()), max_text_bytes(pa.date32()), max_text_bytes(pa.string())
     (1000, 100, None)
     """
     return _MAX_BYTES.get(family_of(value_type(type)))
 
 
-def kind_of(variant: str, text: str, type: pa.DataType) -> str:
+def json_kind(variant: str, text: str, type: pa.DataType) -> str:
     """Return the kind in JSON of a cell, whose text is known, as far as ``type`` needs it."""
     kind = scalar_kind(variant, text)
     if physical_type(type).typeName() != "string":
@@ -171,7 +171,7 @@ def scalar_kind(variant: str, text: str) -> str:
     return f"CASE WHEN {nested} THEN {quoted_text} ELSE schema_of_variant({variant}) END"
 
 
-def unrounded(variant: str, text: str, has_long_number: str) -> str:
+def mark_rounded(variant: str, text: str, has_long_number: str) -> str:
     """Return the text of a number; no number if it had more digits than are kept.
 
     Numbers of more than 38 digits are read as doubles, which are written with up to 17.
@@ -186,15 +186,15 @@ def unrounded(variant: str, text: str, has_long_number: str) -> str:
     return f"if(length({text}) > 16 AND {cut}, {said}, {text})"
 
 
-def value_of(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
+def value_expression(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding) -> str:
     """Return the value of a cell as the carrier of ``type``.
 
     Args:
         text: Its text.
-        kind: Its type in JSON, as `scalar_kind` says; asked for only if `shows_kind`.
+        kind: Its type in JSON, as `scalar_kind` says; asked for only if `needs_json_kind`.
         unit: Nanoseconds that a number of time counts, NULL when that is not known, and for days.
         type: The type of the column.
-        encoding: What the producer leaves open.
+        encoding: The encodings that the events do not define.
     """
     physical_type(type)  # raises an error for a type that Spark cannot carry
     type = value_type(type)
@@ -297,7 +297,7 @@ def _time(text: str, kind: str, unit: str, type: pa.DataType, encoding: Encoding
     given = f"if({numeric}, {count}, {_clock(text)})"
     if types.is_time(type):
         within = f"CASE WHEN time >= 0 AND time < {DAY} THEN time END"
-        return _ticks(bound("time", given, within), type)
+        return _ticks(with_binding("time", given, within), type)
     return _ticks(given, type)
 
 
@@ -343,4 +343,4 @@ def _ticks(nanoseconds: str, type: pa.DataType) -> str:
     fits = f"exact % {size} = 0 AND exact < {bound_} AND exact > -{bound_}"
     ticks = f"CAST(exact / CAST({size} AS DECIMAL(10, 0)) AS DECIMAL(20, 0))"
     given = f"CAST({nanoseconds} AS DECIMAL(30, 0))"
-    return bound("exact", given, f"CASE WHEN {fits} THEN {ticks} END")
+    return with_binding("exact", given, f"CASE WHEN {fits} THEN {ticks} END")

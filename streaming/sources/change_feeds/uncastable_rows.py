@@ -19,7 +19,7 @@ from pyarrow import types
 from circuits import SchemaError
 from circuits.types.functions.text_parsing import MAX_VALUE_CHARACTERS
 from circuits.types.safe_cast import lossless
-from streaming.sources.change_feeds.physical_types import decoded, is_decimal_text
+from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
 
 __all__ = ["safe_cast", "uncastable_rows"]
 
@@ -49,11 +49,11 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
         wrong = _decimal_texts(column, type)
         column = _without(column, wrong)
     try:
-        given = decoded(column, type)
+        given = decode_physical(column, type)
     except pa.ArrowInvalid:
         wrong |= _flat(_outside(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
         column = _without(column, wrong)
-        given = decoded(column, type)
+        given = decode_physical(column, type)
     try:
         cast = lossless(given, type)
     except SchemaError:

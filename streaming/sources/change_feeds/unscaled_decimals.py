@@ -15,13 +15,13 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types
 
-from streaming.sources.change_feeds.sql_expressions import bound, capped, literal, row
+from streaming.sources.change_feeds.sql_expressions import literal, row, shorten_text, with_binding
 from streaming.sources.change_feeds.text_values import (
     MAX_NUMBER_BYTES,
     NUMBER,
     Encoding,
+    mark_rounded,
     scalar_kind,
-    unrounded,
 )
 
 __all__ = ["may_be_bytes", "number_text"]
@@ -44,7 +44,7 @@ def number_text(
         variants: Of each cell its VARIANT; what the event says of its column (a struct with
             ``bytes`` and ``scale``, or NULL); the scale that it has when nothing is said.
         encoding: What the producer leaves open.
-        has_long_number: As for `streaming.sources.change_feeds.text_values.unrounded`.
+        has_long_number: As for `streaming.sources.change_feeds.text_values.mark_rounded`.
     """
     cells = ", ".join(_cell(*each, encoding, has_long_number) for each in variants)
     both = literal(", a number and the base64 of another (Encoding(decimals=...) says which),")
@@ -58,18 +58,18 @@ def number_text(
 def _cell(variant: str, own: str, scale: str, encoding: Encoding, has_long_number: str) -> str:
     whole = f"CAST({variant} AS STRING)"
     short = f"octet_length({whole}) <= {MAX_NUMBER_BYTES}"
-    text = capped(whole, MAX_NUMBER_BYTES)
+    text = shorten_text(whole, MAX_NUMBER_BYTES)
     inner, own_scale = (
         f"try_variant_get({variant}, '$.{name}', '{type}')"
         for name, type in (("value", "string"), ("scale", "int"))
     )
-    inner = capped(inner, MAX_NUMBER_BYTES)
+    inner = shorten_text(inner, MAX_NUMBER_BYTES)
     is_text = f"{short} AND {scalar_kind(variant, text)} = 'STRING'"
     is_bytes = f"{is_text} AND coalesce({own}.bytes, {_is_bytes(text, encoding)})"
     is_both = f"{is_text} AND {own}.bytes IS NULL AND {_is_both(text, encoding)}"
     return row(
         {
-            "text": f"coalesce({inner}, {unrounded(variant, text, has_long_number)})",
+            "text": f"coalesce({inner}, {mark_rounded(variant, text, has_long_number)})",
             "is_bytes": f"{inner} IS NOT NULL OR coalesce({is_bytes}, false)",
             "is_both": f"coalesce({is_both}, false)",
             "scale": f"coalesce({own_scale}, {own}.scale, {scale})",
@@ -112,10 +112,10 @@ def _number_of(text: str, scale: str) -> str:
         f"concat(if(minus, '-', ''), left(padded, length(padded) - greatest({scale}, 0)), "
         f"if({scale} > 0, concat('.', right(padded, {scale})), repeat('0', -{scale})))"
     )
-    body = bound("padded", padded, pointed)
-    body = bound("whole", whole, body)
-    body = bound("digits", f"if(minus, {turned}, {wide})", body)
-    body = bound("minus", "left(given, 1) RLIKE '[89A-F]'", body)
+    body = with_binding("padded", padded, pointed)
+    body = with_binding("whole", whole, body)
+    body = with_binding("digits", f"if(minus, {turned}, {wide})", body)
+    body = with_binding("minus", "left(given, 1) RLIKE '[89A-F]'", body)
     fits = f"length(given) BETWEEN 1 AND 32 AND {scale} BETWEEN -99 AND 99"
     given = f"hex(try_to_binary(if(length({text}) % 4 = 0, {text}, NULL), 'base64'))"
-    return bound("given", given, f"CASE WHEN {fits} THEN {body} END")
+    return with_binding("given", given, f"CASE WHEN {fits} THEN {body} END")

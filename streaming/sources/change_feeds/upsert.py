@@ -19,17 +19,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from streaming.errors import FeedError
-from streaming.sources.change_feeds.events import NO_FIELDS, UNREADABLE, Names, image, parsed
+from streaming.sources.change_feeds.events import NO_FIELDS, UNREADABLE, Names, image, parse_object
 from streaming.sources.change_feeds.feed import (
     NO_KEYS,
     Keys,
+    check_columns,
     check_inputs,
-    held,
-    needs,
-    sequence_of,
+    compute_once,
+    sequence_expression,
 )
-from streaming.sources.change_feeds.row_images import envelope_of
-from streaming.sources.change_feeds.sql_expressions import literal, quoted
+from streaming.sources.change_feeds.row_images import build_envelope
+from streaming.sources.change_feeds.sql_expressions import literal, quote_name
 from streaming.sources.change_feeds.text_values import Encoding
 
 __all__ = ["CompactedFeed"]
@@ -61,7 +61,7 @@ class CompactedFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a topic, see `ChangeFeed.envelope`."""
-        needs(self, df, self.key, self.value, self.sequence)
+        check_columns(self, df, self.key, self.value, self.sequence)
         check_inputs(self, inputs, self.relation)
         relation = self.relation or (next(iter(inputs)) if len(inputs) == 1 else None)
         if relation is None or not keys.get(relation):
@@ -69,8 +69,8 @@ class CompactedFeed:
                 f"{self} is for one input with keys, of {', '.join(inputs)}: name it, and declare "
                 "input_options={...: InputOptions(keys=...)}"
             )
-        key, value = (f"CAST({quoted(name)} AS STRING)" for name in (self.key, self.value))
-        order = sequence_of(self, df, self.sequence)
+        key, value = (f"CAST({quote_name(name)} AS STRING)" for name in (self.key, self.value))
+        order = sequence_expression(self, df, self.sequence)
         texts = {
             "key_text": f"make_valid_utf8({key})",
             "row_text": f"make_valid_utf8({value})",
@@ -78,12 +78,12 @@ class CompactedFeed:
             f"AND coalesce(is_valid_utf8({value}), true)",
             "sequence": order,
         }
-        events = held(df, texts)
+        events = compute_once(df, texts)
         read = {
-            name: f"CASE WHEN is_text THEN {parsed(text)} END"
+            name: f"CASE WHEN is_text THEN {parse_object(text)} END"
             for name, text in (("key", "key_text"), ("line", "row_text"))
         }
-        events = held(events, read, keep=("key_text", "row_text", "sequence"))
+        events = compute_once(events, read, keep=("key_text", "row_text", "sequence"))
         error = (
             "CASE WHEN (key IS NULL AND key_text IS NOT NULL) "
             "OR (line IS NULL AND row_text IS NOT NULL) "
@@ -101,4 +101,4 @@ class CompactedFeed:
             "AS images",
         )
         names = Names(self.rename, self.match_case)
-        return envelope_of(events, inputs, keys=keys, names=names, encoding=self.encoding)
+        return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)

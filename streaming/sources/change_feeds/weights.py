@@ -1,7 +1,7 @@
-"""Weights: a column of a stream as the weights of rows, and what is wrong with those that are none.
+"""Weights: read a column of a stream as weights, and describe the invalid ones.
 
 A weight is an integer of 64 bits; the column may be of any type that can hold one. NULL, NaN, a
-fraction, a text of something else are errors of their rows.
+fraction, or a string that is not an integer is an error of its row.
 """
 
 from __future__ import annotations
@@ -9,27 +9,27 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from streaming.sources.change_feeds.sql_expressions import MAX_SHOWN
+from streaming.sources.change_feeds.sql_expressions import MAX_EXCERPT_CHARS
 
-__all__ = ["shown_column", "weight_of"]
+__all__ = ["excerpt_column", "parse_weight"]
 
 
-def weight_of(given: Column) -> tuple[Column, Column]:
-    """The weights, NULL where there is none, and there the reason, elsewhere NULL."""
+def parse_weight(given: Column) -> tuple[Column, Column]:
+    """Return two columns: the weights, NULL if invalid, and the reasons, NULL if valid."""
     number = given.try_cast("long")
     same = number.try_cast("double") == given.try_cast("double")
     fine = F.coalesce(number.isNotNull() & same, F.lit(False))
     reason = F.concat(
         F.lit("the weight is "),
-        F.coalesce(shown_column(given), F.lit("NULL")),
+        F.coalesce(excerpt_column(given), F.lit("NULL")),
         F.lit(", weights are integers of 64 bits"),
     )
     return number, F.when(~fine, reason)
 
 
-def shown_column(given: Column) -> Column:
-    """The values of a column as a message shows them: of a long text its beginning and length."""
+def excerpt_column(given: Column) -> Column:
+    """Return the values of a column for messages: a long text is cut, with its length."""
     text = given.cast("string")
     more = F.concat(F.lit("… ("), F.length(text).cast("string"), F.lit(" characters)"))
-    is_long = F.length(text) > MAX_SHOWN
-    return F.when(is_long, F.concat(F.substring(text, 1, MAX_SHOWN), more)).otherwise(text)
+    is_long = F.length(text) > MAX_EXCERPT_CHARS
+    return F.when(is_long, F.concat(F.substring(text, 1, MAX_EXCERPT_CHARS), more)).otherwise(text)

@@ -91,7 +91,7 @@ def published(circuit: Circuit, steps: Sequence[Sequence[Event]]):
         if number == 0:
             tables["names"] = NAMES
         step = circuit.prepare(tables)
-        assert not step.refused
+        assert not step.rejected
         step.commit()
         delta = bag_of(step.outputs["view"])
         deltas.append(delta)
@@ -263,7 +263,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
     query = "SELECT x.ts, y.ts AS other FROM a x JOIN a y ON x.k = y.k AND x.ts < y.ts"
     circuit = circuit_of(query, {"a": 10}, "keep", materialize=["view", "a"])
     first = circuit.prepare(tables_of([("a", (0, 100, 0), 1), ("a", (0, 1, 0), 1)]))
-    assert not first.refused
+    assert not first.rejected
     first.commit()
     # They have met, and the old one has left the state; what it gave stays.
     assert bag_of(first.outputs["view"]) == {(1, 100): 1}
@@ -273,7 +273,7 @@ def test_a_row_is_late_by_the_rows_of_earlier_steps_only():
     snapshot, messages = circuit.snapshot(), []
     for _ in range(2):  # the second time as after a restart
         step = circuit.prepare(rows)
-        (late,) = step.refused["a"]
+        (late,) = step.rejected["a"]
         assert (late.reason, bag_of(late.table)) == ("late", {(0, 89, 0): 1})
         assert bag_of(step.outputs["view"]) == {(90, 100): 1, (90, 300): 1, (100, 300): 1}
         messages.append(late.message)
@@ -289,7 +289,7 @@ def test_a_watermark_expires_kept_rows_unseen():
     assert circuit.step({}, {"a": 16})["view"].num_rows == 0
     assert circuit.views["a"].num_rows == 0
     assert bag_of(circuit.views["view"]) == {(1, 2): 1}
-    late = circuit.prepare(tables_of([("a", (1, 10, 2), -1)])).refused["a"]
+    late = circuit.prepare(tables_of([("a", (1, 10, 2), -1)])).rejected["a"]
     assert [one.reason for one in late] == ["late"]
 
 
@@ -320,7 +320,7 @@ def test_keys_with_the_event_time_are_corrected_until_they_expire():
         table = pa.table([pa.array(c, INT) for c in zip(*rows, strict=True)], ["k", "ts", "n"])
         prepared = circuit.prepare({"a": table})
         prepared.commit()
-        return bag_of(prepared.outputs["view"]), [r.reason for r in prepared.refused.get("a", [])]
+        return bag_of(prepared.outputs["view"]), [r.reason for r in prepared.rejected.get("a", [])]
 
     assert step((1, 10, 0)) == ({(1, 0): 1}, [])
     assert step((1, 10, 7), (2, 15, 1)) == ({(1, 0): -1, (1, 7): 1, (2, 1): 1}, [])

@@ -84,7 +84,7 @@ def columns_of(refused: dict) -> Counter:
 class Pair:
     """A circuit, and what its inputs are by the oracle."""
 
-    rules: dict[str, InputOptions]
+    input_options: dict[str, InputOptions]
 
     def __post_init__(self):
         self.circuit = self.new()
@@ -109,7 +109,7 @@ class Pair:
         step = self.prepared(events, watermarks)
         for name, model in self.naive.items():
             refused = model.step(events.get(name, []), watermarks.get(name))
-            assert columns_of(step.refused.get(name, [])) == refused
+            assert columns_of(step.rejected.get(name, [])) == refused
         self.store.write(step)
         step.commit()
         for name, table in step.outputs.items():
@@ -254,7 +254,7 @@ def test_a_strict_step_names_the_row_and_changes_nothing():
         circuit.step({"r": table})
     assert bag_of(circuit.views["r"]) == {(1, 5, 0): 2}
     step = circuit.prepare({"r": table})
-    (refused,) = step.refused["r"]
+    (refused,) = step.rejected["r"]
     assert (refused.reason, bag_of(refused.table)) == ("missing", {(1, 5, 0): -1})
     step.commit()
     assert bag_of(circuit.views["r"]) == {(2, 6, 0): 1}

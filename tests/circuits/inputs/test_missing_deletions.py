@@ -72,9 +72,9 @@ def test_an_input_that_a_join_reads_is_counted_and_one_that_nothing_holds_is_not
 def test_a_key_that_is_not_there_may_be_deleted_and_a_strict_input_loses_nothing():
     gone = {"e": table_of([(1, 1, -1)])}
     keyed = compile_sql(JOINED, E, input_options={"e": InputOptions(keys=("a",))}).prepare(gone)
-    assert (keyed.missing_deletions, keyed.refused) == ({}, {})
+    assert (keyed.missing_deletions, keyed.rejected) == ({}, {})
     strict = compile_sql(JOINED, E, input_options={"e": InputOptions(strict=True)}).prepare(gone)
-    assert sum(strict.missing_deletions.values()) == 0 and strict.refused["e"]
+    assert sum(strict.missing_deletions.values()) == 0 and strict.rejected["e"]
 
 
 def test_only_rows_of_negative_weight_are_looked_up(monkeypatch):

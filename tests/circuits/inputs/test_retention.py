@@ -73,7 +73,7 @@ def test_a_watermark_moves_the_horizon_without_any_row(type, start, unit):
     assert gone["view"].column("n").to_pylist() == [0]
     assert circuit.step({}, {"r": start})["view"].num_rows == 0
     step = circuit.prepare({"r": table_of(type, start)})
-    assert [refused.reason for refused in step.refused["r"]] == ["late"]
+    assert [refused.reason for refused in step.rejected["r"]] == ["late"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_watermark_of_what_is_not_retained_is_an_error():
 def test_rows_of_one_step_may_come_and_expire_at_once():
     circuit = circuit_of(pa.int64(), Retention("t", 3))
     step = circuit.prepare({"r": table_of(pa.int64(), 1, 100)})
-    assert not step.refused
+    assert not step.rejected
     assert bag_of(step.outputs["view"]) == {(1, 100): 1}
 
 
@@ -140,7 +140,7 @@ def test_late_and_untimed_rows_are_refused_and_told():
     circuit = circuit_of(type, Retention("t", "7 days"))
     circuit.step({"r": table_of(type, NOON)})
     step = circuit.prepare({"r": table_of(type, NOON - 9 * DAY, None, NOON)})
-    late, untimed = step.refused["r"]
+    late, untimed = step.rejected["r"]
     assert (late.reason, bag_of(late.table)) == ("late", {(0, NOON - 9 * DAY): 1})
     assert "with 't' before 2024-02-22 12:00:00, the greatest time or watermark of" in late.message
     assert "of earlier steps less 7 days" in late.message
@@ -156,7 +156,7 @@ def test_a_strict_deletion_of_an_expired_row_is_late_and_not_missing():
     table = pa.table({"n": [0, 7], "t": [1, 100], "weight": [-1, -1]})
     reasons = {
         refused.reason: bag_of(refused.table)
-        for refused in circuit.prepare({"r": table}).refused["r"]
+        for refused in circuit.prepare({"r": table}).rejected["r"]
     }
     assert reasons == {"late": {(0, 1): -1}, "missing": {(7, 100): -1}}
 
@@ -166,7 +166,7 @@ def test_deletions_of_a_key_are_one_whatever_time_they_hold():
     circuit.step({"r": table_of(pa.int64(), 5)})
     twice = pa.table({"n": [0, 0], "t": [5, 6], "weight": [-1, -1]})
     step = circuit.prepare({"r": twice})
-    assert not step.refused
+    assert not step.rejected
     assert bag_of(step.outputs["view"]) == {(0, 5): -1}
 
 
@@ -312,7 +312,7 @@ def test_times_that_python_has_not_are_refused_and_told_like_others(zone):
         return pa.table({"n": [1], "t": times, "weight": [weight]})
 
     circuit.step({"r": table(3 * 10**17)})
-    (late,) = circuit.prepare({"r": table(-3 * 10**17)}).refused["r"]
+    (late,) = circuit.prepare({"r": table(-3 * 10**17)}).rejected["r"]
     assert late.reason == "late" and "'-7537-05-18 18:40:00.000000" in late.message
-    (missing,) = circuit.prepare({"r": table(3 * 10**17 + 1, -1)}).refused["r"]
+    (missing,) = circuit.prepare({"r": table(3 * 10**17 + 1, -1)}).rejected["r"]
     assert missing.reason == "missing" and "'11476-08-15 05:20:00.000001" in missing.message

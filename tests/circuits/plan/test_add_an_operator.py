@@ -62,7 +62,7 @@ class ShiftOperator:
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         (zset,) = inputs
-        return consolidated_rows(zset._rows + self._by, zset._weights.copy())
+        return consolidated_rows(zset.row_array + self._by, zset.weight_array.copy())
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         return self.evaluate(deltas), None

@@ -1,4 +1,4 @@
-"""What `circuits.sql` refuses: errors name construct and place; nothing else is ever raised."""
+"""Errors of the SQL front end: they name construct and place; no other error is ever raised."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ WRONG = [
     ("SELECT 0x10 AS n FROM t", 1, 8, "'0x10' is no number"),
     ("SELECT a FROM t WHERE (a = 1", 1, 23, "not closed"),
     ("SELECT a FROM t WHERE a = 1)", 1, 28, "no bracket is open"),
-    ("SELECT coalesce(, a) AS n FROM t", 1, 17, "nothing stands before it"),
+    ("SELECT coalesce(, a) AS n FROM t", 1, 17, "nothing is before it"),
     ("SELECT CASE WHEN a = 1 b END AS n FROM t", 1, 13, "as many THEN as WHEN"),
     ("SELECT x FROM s JOIN t USING (a, a)", 1, 34, "'a' is twice in USING"),
     ("SELECT a AS 2 FROM t", 1, 13, "'2' is no name"),
     ("SELECT a FROM t // WHERE a = 1", 1, 17, "'//' is no name"),
     ("SELECT * EXCLUDE f(a) FROM t", 1, 18, "EXCLUDE takes names"),
     ("SELECT 9223372036854775808 AS n", 1, 8, "does not fit 64 bits"),
-    ("CREATE VIEW t AS SELECT 1 AS x", 1, 13, "has the name of a relation"),
+    ("CREATE VIEW t AS SELECT 1 AS x", 1, 13, "has the name of an existing relation"),
     ("SELECT a FROM t; SELECT b FROM t", 1, 8, "make it a CREATE VIEW"),
     ("WITH q AS (SELECT a FROM q) SELECT * FROM q", 1, 26, "unknown table 'q'"),
     ("SELECT a FROM (SELECT s.a FROM s WHERE s.b = t.b) q, t", 1, 46, "unknown table 't'"),

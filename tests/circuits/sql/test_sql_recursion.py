@@ -75,7 +75,7 @@ LAW = settings(
 
 
 def answer(text: str, present: Mapping[str, Iterable[tuple]]) -> Counter:
-    """What DuckDB says."""
+    """The answer of DuckDB."""
     for name, found in present.items():
         DATABASE.register(name, table_of(SCHEMAS[name], sorted(found, key=repr)))
     return Counter(DATABASE.execute(text).fetchall())
@@ -189,7 +189,7 @@ REFUSED = {
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT n FROM (SELECT n + 1 AS n FROM r "
     "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a rank of the recursive 'r'",
     "WITH RECURSIVE r AS (SELECT n + 1 AS n FROM r) SELECT n FROM r": "without a UNION",
-    "WITH RECURSIVE r AS (SELECT n FROM r UNION SELECT 1) SELECT n FROM r": "a query that begins",
+    "WITH RECURSIVE r AS (SELECT n FROM r UNION SELECT 1) SELECT n FROM r": "a base query",
     "WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT dst FROM e, (WITH RECURSIVE i AS (SELECT n "
     "FROM r UNION SELECT dst FROM i JOIN e ON n = src) SELECT n FROM i) q) SELECT n FROM r": (
         "another recursion over the recursive 'r'"

@@ -125,7 +125,7 @@ def test_values_only_need_an_order_and_a_hash():
     ("relation", "error", "message"),
     [
         ({(1, 2, 3): 1}, ArityError, r"row \(1, 2, 3\) has 3 values for 2 columns"),
-        ({(1, 2): 1.5}, WeightError, r"weight 1.5 of row \(1, 2\) is no integer"),
+        ({(1, 2): 1.5}, WeightError, r"weight 1.5 of row \(1, 2\) is not an integer"),
         ({(1, 2): 1, ("a", 2): 1}, ColumnTypeError, "level 0 holds values without an order"),
         ({(1, 2): 1, (1, "a"): 1}, ColumnTypeError, "level 1 holds values without an order"),
     ],

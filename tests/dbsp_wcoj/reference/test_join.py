@@ -125,8 +125,8 @@ def test_the_smallest_relation_proposes():
         ([{"e": {(1, 2, 3): 1}}], None, ArityError, r"row \(1, 2, 3\) has 3 values"),
         ([{"e": {(1, 2): "x"}}], None, WeightError, "weight 'x'"),
         ([{"e": {(1, 2): 1, ("a", 2): 1}}], None, ColumnTypeError, "without an order"),
-        ([{"e": {}}], ["a", "b"], VariableOrderError, r"\['a', 'b'\] is no permutation"),
-        ([{"e": {}}], ["a", "b", "b", "c"], VariableOrderError, "is no permutation"),
+        ([{"e": {}}], ["a", "b"], VariableOrderError, r"\['a', 'b'\] is not a permutation"),
+        ([{"e": {}}], ["a", "b", "b", "c"], VariableOrderError, "is not a permutation"),
     ],
 )
 def test_what_does_not_fit_the_query_is_refused(arguments, order, error, message):

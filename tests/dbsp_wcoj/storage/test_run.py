@@ -113,5 +113,5 @@ def test_words_that_are_no_run_are_refused():
         for value in (-1, 1 << 40):
             broken = words.copy()
             broken[place] = value
-            with pytest.raises(DbspWcojError, match="give what Run"):
+            with pytest.raises(DbspWcojError, match="pass all words of Run"):
                 Run.from_words(broken)

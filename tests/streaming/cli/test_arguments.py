@@ -57,8 +57,12 @@ def test_a_source_says_what_becomes_of_results_whose_rows_expire():
             f"e=in/e,retain=ts 7 days,on_expiry={on_expiry}"
         ).input_options()
         assert rules == InputOptions(retain=Retention("ts", "7 days", on_expiry=on_expiry))
-        assert rules.retain.chosen
-    assert not SourceArgument.parse("e=in/e,retain=ts 7 days").input_options().retain.chosen
+        assert rules.retain.has_explicit_on_expiry
+    assert (
+        not SourceArgument.parse("e=in/e,retain=ts 7 days")
+        .input_options()
+        .retain.has_explicit_on_expiry
+    )
     with pytest.raises(EventsError, match=r"on_expiry='drop': write retract .* or keep"):
         SourceArgument.parse("e=in/e,retain=ts 7 days,on_expiry=drop").input_options()
     with pytest.raises(EventsError, match="and none do: add retain=COLUMN LENGTH"):

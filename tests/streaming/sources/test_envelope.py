@@ -15,7 +15,7 @@ from circuits import SchemaError
 from circuits.schema import Schema
 from streaming import UntaggedBatchError
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 
 ORDERS = pa.schema([pa.field("nr", pa.int32(), nullable=False), ("item", pa.string())])
 MARKS = pa.schema([("nr", pa.string()), ("mark", pa.int8())])
@@ -29,7 +29,7 @@ def reasons(changes):
 
 
 def test_flat_rows_of_one_input_need_no_tag_and_come_once_without_weight():
-    changes = changes_of(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE)
+    changes = decode_batch(pa.table({"nr": [1, 2], "item": ["a", None]}), ONE)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 2, "item": None, "weight": 1},
@@ -42,7 +42,7 @@ def test_tagged_rows_go_to_their_relations_with_their_columns():
         {"relation": ["orders", "marks"], "nr": ["1", "x"], "item": ["a", None], "mark": [None, 3]}
     )
     inputs = {"orders": Schema.of("orders", MARKS.remove(1)), "marks": INPUTS["marks"]}
-    changes = changes_of(table, inputs)
+    changes = decode_batch(table, inputs)
     assert changes.tables["orders"].to_pylist() == [{"nr": "1", "weight": 1}]
     assert changes.tables["marks"].to_pylist() == [{"nr": "x", "mark": 3, "weight": 1}]
 
@@ -68,14 +68,14 @@ def test_tagged_rows_go_to_their_relations_with_their_columns():
 )
 def test_what_is_wrong_with_a_column_is_an_error_of_the_whole_micro_batch(table, error, words):
     with pytest.raises(error, match=words):
-        changes_of(pa.table(table), INPUTS)
+        decode_batch(pa.table(table), INPUTS)
 
 
 def test_rows_of_no_relation_are_put_aside_and_the_others_are_kept():
     table = pa.table(
         {"relation": ["orders", None, "edges"], "nr": [1, 2, 3], "item": ["a", "b", "c"]}
     )
-    changes = changes_of(table, INPUTS)
+    changes = decode_batch(table, INPUTS)
     assert changes.tables["orders"].num_rows == 1
     assert changes.dead_letters.table["relation"].to_pylist() == [None, "edges"]
     assert "relation is NULL" in reasons(changes)[0]
@@ -100,7 +100,7 @@ def test_a_weight_that_is_no_integer_of_64_bits_puts_its_row_aside(weights, kept
     table = pa.table(
         {"nr": list(range(len(weights))), "item": ["a"] * len(weights), "weight": weights}
     )
-    changes = changes_of(table, ONE)
+    changes = decode_batch(table, ONE)
     assert changes.tables["orders"]["weight"].to_pylist() == kept
     assert len(changes.dead_letters) == len(weights) - len(kept)
     assert all("no integer of 64 bits" in reason for reason in reasons(changes))
@@ -110,7 +110,7 @@ def test_values_and_nulls_that_the_input_forbids_put_their_rows_aside():
     table = pa.table(
         {"nr": [1, None, 2**40, 3], "item": ["a", "b", "c", None], "weight": [1, 1, -1, 1]}
     )
-    changes = changes_of(table, ONE)
+    changes = decode_batch(table, ONE)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1},
         {"nr": 3, "item": None, "weight": 1},
@@ -135,7 +135,7 @@ def test_of_a_deletion_by_key_only_the_key_is_looked_at():
             "sequence": [5, 6, 7, 8],
         }
     )
-    changes = changes_of(table, inputs, input_options=KEYED)
+    changes = decode_batch(table, inputs, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "n": None, "weight": -1, "sequence": 5},
         {"nr": 2, "n": None, "weight": -1, "sequence": 6},
@@ -148,10 +148,10 @@ def test_of_a_deletion_by_key_only_the_key_is_looked_at():
 
 def test_deletions_by_key_need_no_other_column_at_all():
     table = pa.table({"nr": [1], "weight": [-1]})
-    changes = changes_of(table, ONE, input_options=KEYED)
+    changes = decode_batch(table, ONE, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [{"nr": 1, "item": None, "weight": -1}]
     with pytest.raises(SchemaError, match="no column 'item'"):
-        changes_of(pa.table({"nr": [1], "weight": [1]}), ONE, input_options=KEYED)
+        decode_batch(pa.table({"nr": [1], "weight": [1]}), ONE, input_options=KEYED)
 
 
 def envelope(**columns):
@@ -181,7 +181,7 @@ def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as
         row_orders=[{"nr": 1, "item": "a"}, None, None, None, None],
         row_marks=[None, {"nr": "x", "mark": 3}, None, None, None],
     )
-    changes = changes_of(table, INPUTS, input_options=KEYED)
+    changes = decode_batch(table, INPUTS, input_options=KEYED)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 1, "sequence": 1}
     ]
@@ -194,7 +194,7 @@ def test_an_envelope_is_unfolded_and_its_errors_become_letters_with_the_event_as
 
 def test_an_envelope_without_rows_gives_no_tables_and_no_letters():
     table = envelope(relation=["orders"], row_orders=[{"nr": 1, "item": "a"}]).slice(0, 0)
-    changes = changes_of(table, INPUTS)
+    changes = decode_batch(table, INPUTS)
     assert changes.tables == {} and len(changes.dead_letters) == 0
 
 
@@ -270,7 +270,7 @@ def test_every_row_is_either_taken_or_put_aside_once(rows):
         "orders": INPUTS["orders"],
         "marks": Schema.of("m", MARKS.set(0, pa.field("nr", pa.int64()))),
     }
-    changes = changes_of(table, inputs)
+    changes = decode_batch(table, inputs)
     assert sum(t.num_rows for t in changes.tables.values()) + len(changes.dead_letters) == len(rows)
 
     def good(row):
@@ -289,5 +289,5 @@ def test_every_row_is_either_taken_or_put_aside_once(rows):
 def test_many_rows_that_are_all_wrong_are_put_aside_by_whole_columns():
     size = 200_000
     table = pa.table({"nr": np.full(size, 2**40), "item": pa.array(["a"] * size)})
-    changes = changes_of(table, ONE)
+    changes = decode_batch(table, ONE)
     assert len(changes.dead_letters) == size and changes.tables["orders"].num_rows == 0

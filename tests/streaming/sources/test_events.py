@@ -16,7 +16,7 @@ from streaming.sources.change_feeds import (
     Encoding,
     MaxwellFeed,
 )
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import (
     GOOD,
     INPUTS,
@@ -85,7 +85,7 @@ def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kep
     fine = event(after=GOOD | {"id": 7})
     texts = [text for bad, _ in GARBAGE for text in (bad, fine)]
     table = reader(DebeziumFeed(), [*texts, None, event("m")])
-    changes = changes_of(table, INPUTS)
+    changes = decode_batch(table, INPUTS)
     letters = changes.dead_letters.table.to_pylist()
     assert changes.tables["r"].num_rows == len(GARBAGE)
     reasons = {letter["row"]: letter["reason"] for letter in letters}
@@ -97,14 +97,14 @@ def test_each_malformed_event_is_one_letter_with_its_text_and_the_others_are_kep
 def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(reader):
     texts = [event(), event(table="zzz"), event("m", table="zzz")]
     feed = DebeziumFeed(ignore_unknown_tables=True)
-    changes = changes_of(reader(feed, texts), INPUTS)
+    changes = decode_batch(reader(feed, texts), INPUTS)
     assert changes.tables["r"].num_rows == 1 and not len(changes.dead_letters)
     texts = [
         '{"type": "table-alter", "table": "r"}', '{"type": "bootstrap-start", "table": "r"}',
         '{"type": "table-drop", "table": "r"}', '{"type": "table-drop", "table": "zzz"}',
         '{"type": "bootstrap-insert", "table": "s", "data": {"id": "a"}}',
     ]  # fmt: skip
-    changes = changes_of(reader(MaxwellFeed(), texts), INPUTS)
+    changes = decode_batch(reader(MaxwellFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 1
     assert ["dropped" in r for r in changes.dead_letters.table["reason"].to_pylist()] == [True]
     texts = [
@@ -114,7 +114,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
         '{"type": "UPDATE", "table": "s", "data": [{"id": "a"}, {"id": "b"}], "old": [{}]}',
         '{"type": "INSERT", "table": "s", "data": [{"id": "a"}, 5]}',
     ]
-    changes = changes_of(reader(CanalFeed(), texts), INPUTS)
+    changes = decode_batch(reader(CanalFeed(), texts), INPUTS)
     assert changes.tables["s"].num_rows == 2
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) == 3
@@ -123,7 +123,7 @@ def test_events_of_other_tables_and_changes_of_tables_are_skipped_when_told_so(r
 
 def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
     gone = UNLOGGED | {"rate": 2}
-    changes = changes_of(reader(DebeziumFeed(), [event("u", before=GOOD, after=gone)]), INPUTS)
+    changes = decode_batch(reader(DebeziumFeed(), [event("u", before=GOOD, after=gone)]), INPUTS)
     rows = changes.tables["r"].to_pylist()
     assert [(row["name"], row["rate"], row["weight"]) for row in rows] == [
         ("x", 1, -1),
@@ -133,7 +133,7 @@ def test_a_value_that_postgres_did_not_log_is_that_of_the_row_before(reader):
 
 def test_an_update_that_changes_the_key_takes_the_old_key_out(reader):
     table = reader(DebeziumFeed(), [event("u", before=GOOD, after=GOOD | {"id": 2})], keys=KEYS)
-    rows = changes_of(table, INPUTS, input_options=RULES).tables["r"].to_pylist()
+    rows = decode_batch(table, INPUTS, input_options=RULES).tables["r"].to_pylist()
     assert [(row["id"], row["weight"]) for row in rows] == [(1, -1), (2, 1)]
 
 
@@ -144,7 +144,7 @@ def test_tables_are_routed_by_their_longest_name_and_columns_renamed(reader):
         feed = DebeziumFeed(
             tables={name: "r"}, rename={"r.nr": "id", "LABEL": "name"}, match_case=False
         )
-        rows = changes_of(reader(feed, [text]), INPUTS).tables["r"].to_pylist()
+        rows = decode_batch(reader(feed, [text]), INPUTS).tables["r"].to_pylist()
         assert [(row["id"], row["name"]) for row in rows] == [(5, "x")]
 
 
@@ -162,7 +162,7 @@ def test_bytes_and_arrays_that_postgres_did_not_log_are_known_as_such(reader, bi
     texts = [event("u", before, after), event("u", None, after), event("c", None, after)]
     for keys, letters in ((None, 2), (KEYS, 2)):
         table = reader(feed, texts, keys=keys, schemas={"r": TOASTED})
-        changes = changes_of(table, {"r": Schema.of("r", TOASTED)})
+        changes = decode_batch(table, {"r": Schema.of("r", TOASTED)})
         new = {(row["data"], row["list"]) for row in changes.tables["r"].to_pylist()}
         assert new - {(None, None)} == {(b"old", '["x"]')}
         assert len(changes.dead_letters) == letters
@@ -196,7 +196,7 @@ def test_types_of_events_that_are_not_known_are_errors_and_never_skipped(reader)
 
 def test_a_column_that_differs_in_case_alone_is_no_absent_column(reader):
     texts = [event(after={"id": 1, "Name": "x"}), event(after={"id": 2, "other": "x"})]
-    changes = changes_of(reader(DebeziumFeed(), texts), INPUTS)
+    changes = decode_batch(reader(DebeziumFeed(), texts), INPUTS)
     assert [row["id"] for row in changes.tables["r"].to_pylist()] == [2]
     assert "the row has a column Name" in changes.dead_letters.table["reason"][0].as_py()
 

@@ -18,7 +18,7 @@ from streaming.sources.change_feeds import (
     Encoding,
     MaxwellFeed,
 )
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import INPUTS, KEYS, RULES, SCHEMAS, bag, plain, reader_of
 
 pytestmark = pytest.mark.spark
@@ -131,7 +131,7 @@ def test_what_is_told_of_histories_adds_up_to_their_tables(reader, format, many)
         for place, step in enumerate(steps):
             texts.append(tell(*step, place))
             owners.append((number, step))
-    changes = changes_of(reader(feed, texts), INPUTS)
+    changes = decode_batch(reader(feed, texts), INPUTS)
     assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     expected = {"r": Counter(), "s": Counter()}
     for _, (relation, before, after) in owners:
@@ -179,7 +179,7 @@ def test_told_by_key_the_last_row_of_each_key_is_left(reader, format, many):
                 # An update without the row before, as of a table that does not log it.
                 texts.append(text.replace('"before": {', '"unlogged": {') if after else text)
     feed = CompactedFeed("r", sequence="seq") if format == "compacted" else TOLD[format][0]
-    changes = changes_of(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
+    changes = decode_batch(reader(feed, texts, keys=KEYS), INPUTS, input_options=RULES)
     assert not len(changes.dead_letters), changes.dead_letters.table.to_pylist()[:3]
     for relation, table in changes.tables.items():
         left = {key: row for key, row in expected[relation].items() if row is not None}

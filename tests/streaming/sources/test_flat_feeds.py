@@ -21,7 +21,7 @@ from streaming.sources.change_feeds import (
     WeightedFeed,
     find_feed,
 )
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import KEYS, RULES, SCHEMAS, R
 
 pytestmark = pytest.mark.spark
@@ -41,7 +41,7 @@ def test_flat_feeds_give_weights_sequences_and_errors(spark):
     inputs = {"r": Schema.of("r", one["r"])}
 
     def read(feed, keys=None):
-        changes = changes_of(
+        changes = decode_batch(
             feed.envelope(frame, one, keys=keys or {}).toArrow(),
             inputs,
             input_options=RULES if keys else None,
@@ -99,7 +99,7 @@ def read(feed, frame, schemas=PAIR):
     """Rows with their weights and sequences, and letters."""
     table = feed.envelope(frame, schemas, keys=KEYED).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
-    changes = changes_of(table, inputs, input_options={"r": RULES["r"]})
+    changes = decode_batch(table, inputs, input_options={"r": RULES["r"]})
     return changes.tables.get("r", pa.table({})).to_pylist(), changes.dead_letters.table.to_pylist()
 
 

@@ -23,7 +23,7 @@ from streaming.sources.change_feeds import (
     UpsertFeed,
     WeightedFeed,
 )
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import reader_of
 
 pytestmark = pytest.mark.spark
@@ -100,7 +100,7 @@ def taken(read, feed, given, keys=None):
     """The ids of the rows that are taken, and the reasons for the others."""
     table = read(feed, given, keys=keys, schemas={"r": R})
     rules = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
-    changes = changes_of(table, {"r": Schema.of("r", R)}, input_options=rules)
+    changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=rules)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
     letters = changes.dead_letters.table
@@ -260,7 +260,7 @@ def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column
     keys = {"r": ("id",)} if isinstance(feed, UpsertFeed) else {}
     envelope = frame if feed is None else feed.envelope(frame, {"r": schema}, keys=keys)
     rules = {"r": SimpleNamespace(keys=keys.get("r", ()))}
-    changes = changes_of(envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=rules)
+    changes = decode_batch(envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=rules)
     assert GOOD in changes.tables["r"]["id"].to_pylist()
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) >= len(found) - 2  # zeros may be a number

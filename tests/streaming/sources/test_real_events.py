@@ -16,7 +16,7 @@ import pytest
 
 from circuits.schema import Schema
 from streaming.sources.change_feeds import CanalFeed, DebeziumFeed, DeltaFeed, Encoding, MaxwellFeed
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.support.shared_data import SHARED
 
 CDC = SHARED / "data" / "cdc"
@@ -41,7 +41,7 @@ def decoded(spark, feed, texts, schemas):
     frame = spark.createDataFrame([(text,) for text in texts], "value string")
     table = feed.envelope(frame, schemas).toArrow()
     inputs = {name: Schema.of(name, schema) for name, schema in schemas.items()}
-    changes = changes_of(table, inputs)
+    changes = decode_batch(table, inputs)
     return changes, {name: bag(part) for name, part in changes.tables.items()}
 
 
@@ -316,7 +316,7 @@ def test_the_change_feed_of_a_delta_table_adds_up_to_its_rows(spark):
     final = table.to_pyarrow_table()
     frame = spark.createDataFrame(feed)
     envelope = DeltaFeed().envelope(frame, {"people": PEOPLE}).toArrow()
-    changes = changes_of(envelope, {"people": Schema.of("people", PEOPLE)})
+    changes = decode_batch(envelope, {"people": Schema.of("people", PEOPLE)})
     assert not len(changes.dead_letters)
     whole = Counter(tuple(row.values()) for row in final.select(PEOPLE.names).to_pylist())
     assert bag(changes.tables["people"]) == dict(whole)
@@ -332,5 +332,5 @@ def test_the_files_of_a_change_feed_are_what_changed_after_the_first_version(spa
         for row in plain
     )
     envelope = DeltaFeed("people").envelope(frame, {"people": PEOPLE}).toArrow()
-    changes = changes_of(envelope, {"people": Schema.of("people", PEOPLE)})
+    changes = decode_batch(envelope, {"people": Schema.of("people", PEOPLE)})
     assert bag(changes.tables["people"]) == expected["people"]

@@ -7,7 +7,7 @@ import pytest
 from circuits.schema import Schema
 from streaming import FeedError, merge
 from streaming.sources.change_feeds import MaxwellFeed
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.support.spark_queries import started
 
 pytestmark = pytest.mark.spark
@@ -31,7 +31,7 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
         feeds={"more": MaxwellFeed()},
         inputs=SCHEMAS,
     )
-    changes = changes_of(merged.toArrow(), INPUTS)
+    changes = decode_batch(merged.toArrow(), INPUTS)
     assert changes.tables["orders"].to_pylist() == [
         {"nr": 1, "item": "a", "weight": 2}, {"nr": 9, "item": "z", "weight": 1}
     ]  # fmt: skip
@@ -39,7 +39,7 @@ def test_streams_with_equal_columns_of_different_types_become_one(spark):
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert ["the weight is 0.5" in reasons[0], "no JSON object" in reasons[1]] == [True, True]
     again = merge({"all": merge({"orders": orders}), "marks": marks})
-    assert changes_of(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
+    assert decode_batch(again.toArrow(), INPUTS).tables.keys() == {"orders", "marks"}
 
 
 def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp_path):
@@ -52,7 +52,7 @@ def test_a_micro_batch_of_merged_streams_has_what_each_source_has_new(spark, tmp
         streams[name] = spark.readStream.schema(columns[name]).parquet(str(tmp_path / name))
 
     def see(df, batch_id):
-        seen.append(changes_of(df.toArrow(), INPUTS))
+        seen.append(decode_batch(df.toArrow(), INPUTS))
 
     started(merge(streams), see, tmp_path / "checkpoint").awaitTermination()
     assert [{n: t.num_rows for n, t in changes.tables.items()} for changes in seen] == [

@@ -10,7 +10,7 @@ import pytest
 from circuits.schema import Schema
 from streaming import FeedError
 from streaming.sources.change_feeds import DebeziumFeed, Encoding, MaxwellFeed
-from streaming.sources.envelope import changes_of
+from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import plain, reader_of
 
 pytestmark = pytest.mark.spark
@@ -91,7 +91,7 @@ def once(reader, request):
     for (column, value, _), text in zip(mark.args[1], texts, strict=True):
         mine = [row for row in table.to_pylist() if row["raw"] == text]
         found[column, value] = (None, mine[0]["error"]) if mine else None
-    changes = changes_of(table, {"t": Schema.of("t", TIMES)})
+    changes = decode_batch(table, {"t": Schema.of("t", TIMES)})
     assert len(changes.dead_letters) == sum(v is not None for v in found.values())
     rows = iter(changes.tables["t"].to_pylist())
     for (column, value), known in found.items():

@@ -203,8 +203,9 @@ def test_rows_that_are_not_taken_are_told_in_the_log_with_the_file(tmp_path, cap
     with caplog.at_level(logging.WARNING):
         sink(Frame(rows, "q"), 0)
     (letters,) = (tmp_path / "letters").glob("*.parquet")
-    assert f"micro-batch 0: 1 rows were not taken, and are kept with the reasons in {letters}" in (
-        caplog.text
+    assert (
+        f"micro-batch 0: 1 rows were not accepted, and are kept with the reasons in {letters}"
+        in (caplog.text)
     )
 
 

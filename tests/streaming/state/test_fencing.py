@@ -25,7 +25,7 @@ def place(tmp_path):
 
 def seen(sink) -> list[int]:
     """The micro-batches that targets were given, of both views."""
-    batches = next(iter(sink._routes.targets.values())).batches
+    batches = sink.outputs[0].target.batches
     assert batches == sorted(batches)
     return batches[::2]
 
