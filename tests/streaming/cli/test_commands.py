@@ -197,7 +197,7 @@ def test_an_explanation_needs_no_rows_and_with_them_tells_what_was_done(moves: P
         (["explain", "q.sql", "--source", "e=schema=src long"], "q.sql: No such file"),
         (["explain", "SELECT 1", "--source", "e=format=rate"], "only Spark knows its columns"),
         (["explain", "SELECT 1", "--source", "e=schema=a int", "--format", "x"], "--format 'x'"),
-        (["inspect", "."], "is no state directory"),
+        (["inspect", "."], "is not a state directory"),
         (["inspect"], "Missing argument 'DIR'; see"),
         (["nonsense"], "No such command 'nonsense'"),
         (["demo", "--windw", "7d"], "No such option: --windw"),
