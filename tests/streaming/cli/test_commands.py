@@ -248,7 +248,7 @@ def test_a_mistake_of_the_program_is_one_line_that_asks_to_be_reported(
 ) -> None:
     monkeypatch.setattr("streaming.cli.commands.inspect.inspected", lambda *_, **__: {}["versions"])
     said = refused("inspect", ".", status=1)
-    assert "KeyError: 'versions': a mistake of this program" in said
+    assert "KeyError: 'versions': this is a bug of this program" in said
     status, _, errors = run("inspect", ".", "--debug")
     assert status == 1 and "Traceback" in errors
 
