@@ -151,7 +151,7 @@ def codecs_of(state: State) -> Codecs:
     for name, pieces in state.tables.items():
         if not is_row_ids(name):
             try:
-                _append(codecs.table(name), name, pieces)
+                _append(codecs.dictionary(name), name, pieces)
             except SchemaError as error:
                 raise SnapshotError(str(error)) from error
     return codecs
