@@ -1,4 +1,4 @@
-"""One-shot queries over the state of a circuit: plans in their non-incremental form, evaluated once.
+"""One-shot queries over the state of a circuit: plans evaluated once, in non-incremental form.
 
 A query reads relations from the traces of one version. These relations are the materialized views,
 and the inputs of which a join of the circuit reads all columns. A join uses the arrangements that

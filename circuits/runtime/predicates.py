@@ -80,13 +80,11 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
             case function if function in OPERATORS:
                 sides = _code_pair(arguments, batch, ordered=function not in ("eq", "ne"))
                 if sides is not None:
-                    return _compare_codes(OPERATORS[function], *sides, batch.rows)
+                    return _compare(OPERATORS[function], *sides, batch.rows)
     return _evaluate_in_arrow(predicate, batch)
 
 
-def _compare_codes(
-    compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int
-) -> Truth:
+def _compare(compare: Callable[[Any, Any], Any], left: Codes, right: Codes, rows: int) -> Truth:
     present = (left != NULL) & (right != NULL)
     passes = compare(left, right)
     return Truth(np.broadcast_to(present & passes, rows), np.broadcast_to(present & ~passes, rows))

@@ -22,7 +22,7 @@ class Views(Mapping[str, pa.Table]):
     number of threads may read.
     """
 
-    __slots__ = ("_codecs", "_trace_names", "_schemas", "_state")
+    __slots__ = ("_codecs", "_schemas", "_state", "_trace_names")
 
     def __init__(
         self, state: CircuitVersion, trace_names: Mapping[str, str], schemas: Mapping[str, Schema]
