@@ -41,9 +41,8 @@ def draw_mermaid(state: CircuitVersion) -> str:
     for number, node in enumerate(graph.nodes):
         if isinstance(node.operator, Integrate):
             continue
-        text = f"{node_label(graph, node)}\n{_work_text(state, number)}".replace(
-            '"', "#quot;"
-        ).replace("\n", "<br/>")
+        text = f"{node_label(graph, node)}\n{_work_text(state, number)}"
+        text = text.replace('"', "#quot;").replace("\n", "<br/>")
         lines.append(f'    n{number}["{text}"]')
         lines += [f"    n{below} --> n{number}" for below in dict.fromkeys(node.inputs)]
     for index, (name, number) in enumerate(graph.views.items()):
