@@ -65,7 +65,7 @@ from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
 from circuits.schema import Schema, schemas_of
-from circuits.state.circuit_state import State, StateStep, codecs_of, load_state, step_state
+from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
 from circuits.state.registry import relation_trace
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
@@ -519,7 +519,7 @@ class Circuit:
             self._turns.run_exclusively(self._end_broken_turns)
         turn = self._turns.take(timeout)
         try:
-            codecs = codecs_of(state)
+            codecs = load_codecs(state)
             graph, integrals = self._build_graph(codecs)
             load_state(graph, state)
             committed = CircuitVersion.of(graph)
