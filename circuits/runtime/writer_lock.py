@@ -127,7 +127,7 @@ class WriterLock:
         end = None if timeout is None else monotonic() + timeout
         self._waiting += 1
         try:
-            while (other := self._other_turn(thread)) is not None:
+            while (other := self._other_writer(thread)) is not None:
                 left = POLL_INTERVAL_S if end is None else end - monotonic()
                 if left <= 0:
                     raise BusyCircuitError(
@@ -139,7 +139,7 @@ class WriterLock:
         finally:
             self._waiting -= 1
 
-    def _other_turn(self, thread: Thread) -> Thread | None:
+    def _other_writer(self, thread: Thread) -> Thread | None:
         """Another live thread that has a turn, or None. Removes dropped turns from the list."""
         known = [(one, one()) for one in self._turns]
         self._turns = [one for one, turn in known if turn is not None]
