@@ -21,7 +21,7 @@ def test_state_is_asked_before_the_step_is_committed():
     name, orders = next((name, orders) for name, orders in state.orders.items() if orders)
     state.whole(name, orders[0])
     step.commit()
-    with pytest.raises(StaleStepError, match="ask before"):
+    with pytest.raises(StaleStepError, match="read them before"):
         state.whole(name, orders[0])
     for stale in (step, late):
         with pytest.raises(StaleStepError, match="prepare it again"):
