@@ -163,7 +163,7 @@ def load_codecs(state: State) -> Codecs:
     for name, parts in state.tables.items():
         if not is_row_ids(name):
             try:
-                _append(codecs.table(name), name, parts)
+                _append(codecs.dictionary(name), name, parts)
             except SchemaError as error:
                 raise SnapshotError(str(error)) from error
     return codecs
