@@ -122,7 +122,7 @@ def replay(
             _show(played, console())
         if page is not None:
             page.end("all changes are replayed")
-            page.stay(remarks)
+            page.wait_for_interrupt(remarks)
 
 
 @dataclass(frozen=True)
