@@ -80,7 +80,7 @@ def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
     ]
     shown = delta.table.slice(0, rows)
     names = [WEIGHT, *(name for name in shown.column_names if name != WEIGHT)]
-    columns = [_aligned(name, shown.column(name), width) for name in names]
+    columns = [_align_column(name, shown.column(name), width) for name in names]
     if shown.num_rows:
         lines += [" " + "  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
     if count > shown.num_rows:
@@ -88,15 +88,18 @@ def format_delta(delta: ViewDelta, *, rows: int = 20, width: int = 40) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _aligned(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
-    cells = [_truncate(name, width), *(_truncate(text, width) for text in _texts(name, column))]
+def _align_column(name: str, column: pa.ChunkedArray, width: int) -> list[str]:
+    cells = [
+        _truncate(name, width),
+        *(_truncate(text, width) for text in _format_values(name, column)),
+    ]
     widest = max(map(len, cells))
     type_ = column.type
     right = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
     return [cell.rjust(widest) if right else cell.ljust(widest) for cell in cells]
 
 
-def _texts(name: str, column: pa.ChunkedArray) -> list[str]:
+def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:
     if name == WEIGHT:
         return [f"{weight:+d}" for weight in column.to_pylist()]
     if types.is_temporal(column.type) and not types.is_duration(column.type):

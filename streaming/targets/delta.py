@@ -69,7 +69,7 @@ class DeltaTarget:
             TargetError: ``deltalake`` is not installed, the view has values that Delta has no type
                 for, the table holds other rows, or it cannot be written to.
         """
-        _deltalake()
+        _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
 
         path = place_of(self.path, delta.view)
@@ -101,7 +101,7 @@ class DeltaTarget:
         Raises:
             TargetError: It has others, or ``deltalake`` is not installed.
         """
-        _deltalake()
+        _require_deltalake()
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -172,9 +172,9 @@ def _merge(
     target: DeltaTable, table: pa.Table, keys: tuple[str, ...], mark: CommitProperties
 ) -> None:
     columns = [name for name in table.column_names if name != WEIGHT]
-    values = {_quoted(name): f"source.{_quoted(name)}" for name in columns}
+    values = {_quote(name): f"source.{_quote(name)}" for name in columns}
     # In parentheses: the parser takes IS NOT DISTINCT FROM a AND b for ... FROM (a AND b).
-    same = [f"(target.{_quoted(key)} IS NOT DISTINCT FROM source.{_quoted(key)})" for key in keys]
+    same = [f"(target.{_quote(key)} IS NOT DISTINCT FROM source.{_quote(key)})" for key in keys]
     merge = target.merge(
         table,
         predicate=" AND ".join(same),
@@ -192,11 +192,11 @@ def _columns(delta: ViewDelta, table: pa.Table) -> list[str]:
     return names if delta.mode != "upsert" else [name for name in names if name != WEIGHT]
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _deltalake() -> None:
+def _require_deltalake() -> None:
     try:
         import deltalake  # noqa: F401  (only whether it is there)
     except ImportError as error:

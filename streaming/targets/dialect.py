@@ -25,19 +25,19 @@ __all__ = [
     "Dialect",
     "Row",
     "deletion",
+    "duration_counts",
     "insertion",
     "iso_texts",
-    "marks",
     "on_conflict",
-    "units",
+    "placeholders",
     "values_of",
 ]
 
 Row = tuple[Any, ...]
 
 # Beyond these years texts of dates are not read as dates, and do not sort as dates.
-_FIRST: Final = "0001-01-01"
-_END: Final = "10000-01-01"
+_FIRST_DAY: Final = "0001-01-01"
+_END_DAY: Final = "10000-01-01"
 
 
 class Dialect(Protocol):
@@ -128,7 +128,7 @@ def insertion(table: str, columns: Sequence[str], source: str) -> str:
     return f"INSERT INTO {table} ({', '.join(columns)}) {source}"
 
 
-def marks(mark: str, columns: Sequence[str]) -> str:
+def placeholders(mark: str, columns: Sequence[str]) -> str:
     """VALUES, with a placeholder per column."""
     return f"VALUES ({', '.join([mark] * len(columns))})"
 
@@ -146,7 +146,7 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def units(column: pa.ChunkedArray) -> list[Any]:
+def duration_counts(column: pa.ChunkedArray) -> list[Any]:
     """Durations as the number of their units."""
     return values_of(column.cast(pa.int64()))
 
@@ -175,7 +175,7 @@ def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
     """Refuse what is not in the years 1 to 9999."""
     if types.is_timestamp(column.type) and column.type.unit == "ns":
         return  # the years 1677 to 2262
-    at_least, below = (_in_unit(day, column.type) for day in (_FIRST, _END))
+    at_least, below = (_in_unit(day, column.type) for day in (_FIRST_DAY, _END_DAY))
     outside = pc.or_(pc.less(column, at_least), pc.greater_equal(column, below))
     if pc.any(outside).as_py():
         least = pc.min(column.filter(outside)).cast(
@@ -187,7 +187,7 @@ def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:
 
 
 def _in_unit(day: str, type_: pa.DataType) -> pa.Scalar:
-    days = {_FIRST: -719162, _END: 2932897}[day]
+    days = {_FIRST_DAY: -719162, _END_DAY: 2932897}[day]
     if types.is_date32(type_):
         return pa.scalar(days, pa.int32()).cast(type_)
     factor = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6}[type_.unit]

@@ -30,7 +30,7 @@ from streaming.targets.target import ViewDelta
 
 __all__ = ["FrameTarget", "frame_of"]
 
-_PATTERN = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern of paths
+_GLOB_CHARACTERS = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern of paths
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     """
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-    if delta.files and all(map(_reads, delta.table.schema.types)):
-        paths = [_PATTERN.sub(r"\\\g<0>", file) for file in delta.files]
+    if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):
+        paths = [_GLOB_CHARACTERS.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
     table = convert_columns(delta.table, lake_type, what=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
 
 
-def _reads(given: pa.DataType) -> bool:
+def _is_readable_as_lake_type(given: pa.DataType) -> bool:
     """Whether Spark reads the Parquet column of this type as the `lake_type` of it."""
     type_ = given.value_type if types.is_dictionary(given) else given
     if types.is_timestamp(type_):

@@ -38,7 +38,7 @@ class _View:
     pending: tuple[pa.Table, ...]
     latest: tuple[ViewDelta, ...]
 
-    def added_up(self) -> pa.Table:
+    def contents(self) -> pa.Table:
         last = self.latest[-1]
         if not self.pending:
             return self.total
@@ -94,7 +94,7 @@ class MemoryTarget:
         latest = (*kept.latest, delta)[-self.keep :]
         new = replace(kept, pending=pending, latest=latest)
         if sum(table.num_rows for table in pending) > new.total.num_rows + 1000:
-            new = replace(new, total=new.added_up(), pending=())
+            new = replace(new, total=new.contents(), pending=())
         self._views[delta.view] = new
 
     def table(self, view: str) -> pa.Table:
@@ -109,7 +109,7 @@ class MemoryTarget:
         kept = self._view(view)
         asked, total = self._totals.get(view, (None, None))
         if asked is not kept:
-            total = kept.added_up()
+            total = kept.contents()
             self._totals[view] = kept, total
         return total
 

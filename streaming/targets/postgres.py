@@ -31,11 +31,11 @@ from streaming.redacted import redacted
 from streaming.targets.dialect import (
     Row,
     deletion,
+    duration_counts,
     insertion,
     iso_texts,
-    marks,
     on_conflict,
-    units,
+    placeholders,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -98,7 +98,7 @@ class Postgres:
         if types.is_floating(type_):
             return values_of(column.cast(pa.float64()))
         if types.is_duration(type_):
-            return units(column)
+            return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
@@ -152,7 +152,9 @@ class Postgres:
     ) -> None:
         replacing = on_conflict(columns, keys)
         if len(rows) < MIN_STAGED_ROWS:
-            cursor.executemany(insertion(table, columns, marks("%s", columns) + replacing), rows)
+            cursor.executemany(
+                insertion(table, columns, placeholders("%s", columns) + replacing), rows
+            )
             return
         with self._staged(cursor, table, columns, rows) as staged:
             source = f"SELECT {', '.join(columns)} FROM {staged}"

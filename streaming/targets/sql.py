@@ -58,7 +58,7 @@ __all__ = ["ROW_NUMBER", "SqlTarget"]
 
 ROW_NUMBER: Final = "row_number"
 #: The columns of the bookkeeping table.
-NOTE: Final = ("state_id", "view", "target", BATCH_ID)
+BATCH_RECORD_COLUMNS: Final = ("state_id", "view", "target", BATCH_ID)
 RETRY: Final = Retry()
 _DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
 
@@ -197,7 +197,7 @@ class SqlTarget:
         with contextlib.closing(connection):
             dialect = _dialect_of(connection)
             try:
-                _Writing(self, delta, dialect).check(connection)
+                _TableWrite(self, delta, dialect).check(connection)
             except TargetError:
                 raise
             except Exception as error:
@@ -218,9 +218,9 @@ class SqlTarget:
             raise
         except Exception as error:
             return self._unopened(error)
-        writing: _Writing | None = None
+        writing: _TableWrite | None = None
         try:
-            writing = _Writing(self, delta, dialect)
+            writing = _TableWrite(self, delta, dialect)
             writing.run(connection)
             self._release(connection, dialect)
             return None
@@ -339,7 +339,7 @@ class _Failure:
     is_commit_unknown: bool = False
 
 
-class _Writing:
+class _TableWrite:
     """One micro-batch on its way into one table."""
 
     is_committing = False
@@ -398,7 +398,7 @@ class _Writing:
 
     def _note(self) -> tuple[str, tuple[str, ...]]:
         """The statement that reads the last micro-batch of the table, and its parameters."""
-        columns = [self.dialect.quoted(name) for name in NOTE]
+        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
         mark = self.dialect.placeholder
         where = " AND ".join(f"{column} = {mark}" for column in columns[:3])
         key = (self.delta.state_id, self.delta.view, self.name)
@@ -413,7 +413,7 @@ class _Writing:
     def _is_new(self, cursor: Any) -> bool:
         """Note the micro-batch; False if it, or a later one, is there."""
         delta, mark = self.delta, self.dialect.placeholder
-        columns = [self.dialect.quoted(name) for name in NOTE]
+        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
         note, key = self._note()
         texts = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(

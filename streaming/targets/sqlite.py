@@ -27,11 +27,11 @@ from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
     deletion,
+    duration_counts,
     insertion,
     iso_texts,
-    marks,
     on_conflict,
-    units,
+    placeholders,
     values_of,
 )
 from streaming.targets.table_check import TableShape
@@ -77,7 +77,7 @@ class Sqlite:
         if types.is_decimal(type_):
             return [None if value is None else f"{value:f}" for value in values_of(column)]
         if types.is_duration(type_):
-            return units(column)
+            return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
@@ -115,7 +115,7 @@ class Sqlite:
             connection.execute("ROLLBACK")
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        cursor.executemany(insertion(table, columns, marks("?", columns)), rows)
+        cursor.executemany(insertion(table, columns, placeholders("?", columns)), rows)
 
     def upsert(
         self,
@@ -126,7 +126,7 @@ class Sqlite:
         *,
         keys: Sequence[str],
     ) -> None:
-        source = marks("?", columns) + on_conflict(columns, keys)
+        source = placeholders("?", columns) + on_conflict(columns, keys)
         cursor.executemany(insertion(table, columns, source), rows)
 
     def delete(

@@ -55,7 +55,7 @@ __all__ = [
     "check_state",
     "check_targets",
     "check_views",
-    "views_kept",
+    "materialized_views",
 ]
 
 #: Spark's checkpoint, in the folder of ``--state``.
@@ -172,7 +172,7 @@ def check_views(
             name: rule for name, one in sources.items() if (rule := one.input_options()) is not None
         }
         circuit = compile_query(query, columns, input_options=rules, formula=formula)
-        kept = views_kept(assign_sinks(sinks, circuit))
+        kept = materialized_views(assign_sinks(sinks, circuit))
         if kept:  # compiled again, since the state of a circuit depends on its materialized views
             circuit = compile_query(
                 query, columns, input_options=rules, formula=formula, materialize=kept
@@ -215,7 +215,7 @@ def _check_forms(
     check_places(sinks, folders)
 
 
-def views_kept(sinks: Mapping[str, SinkArgument]) -> list[str]:
+def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:
     """The views whose whole contents a sink needs, so that the circuit has to materialize them."""
     return [view for view, sink in sinks.items() if sink.output.needs_view]
 

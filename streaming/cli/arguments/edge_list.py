@@ -70,7 +70,7 @@ def edge_list_schema(path: Path) -> pa.Schema:
         EventsError: The file cannot be read, has no edges, or its first line is none.
     """
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             for number, line in _edges(file):
                 values = line.split()
                 if not 2 <= len(values) <= len(COLUMNS):
@@ -84,13 +84,13 @@ def edge_list_schema(path: Path) -> pa.Schema:
 
 def _read(path: Path) -> bytes:
     try:
-        with _opened(path) as file:
+        with _open(path) as file:
             return file.read()
     except (OSError, EOFError, zlib.error) as error:
         raise _unreadable(path, error) from None
 
 
-def _opened(path: Path) -> io.BufferedIOBase:
+def _open(path: Path) -> io.BufferedIOBase:
     return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
@@ -117,7 +117,7 @@ def _edges(file: io.BufferedIOBase) -> Iterator[tuple[int, bytes]]:
 
 def _bad_line(path: Path, columns: int) -> EventsError | None:
     """The error of the first line that does not have so many integers of 64 bits."""
-    with _opened(path) as file:
+    with _open(path) as file:
         for number, line in _edges(file):
             values = line.split()
             if len(values) != columns or not all(map(_is_int64, values)):

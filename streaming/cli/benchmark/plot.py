@@ -63,7 +63,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
             "Milliseconds of a step: median, quartiles, single steps", x=0.01, ha="left"
         )
         for axes, size in zip(figure.subplots(len(sizes), squeeze=False).flat, sizes, strict=True):
-            _panel(axes, [one for one in results if one["rows_per_step"] == size])
+            _draw_panel(axes, [one for one in results if one["rows_per_step"] == size])
             axes.set_title(f"{plural(size, 'row')} in a step", loc="left", fontsize=9)
         axes.set_xlabel("milliseconds")
         try:
@@ -72,7 +72,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
             raise FailedError(f"--plot {path}: {error.strerror or error}") from None
 
 
-def _panel(axes: Any, results: list[dict[str, Any]]) -> None:
+def _draw_panel(axes: Any, results: list[dict[str, Any]]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for row, one in enumerate(results):

@@ -22,7 +22,15 @@ from streaming.cli.arguments.limits import memory_of_machine
 from streaming.cli.benchmark.repetition import Measurement
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["check_writable", "dated", "machine", "result_of", "summary", "versions", "write_report"]
+__all__ = [
+    "add_environment",
+    "check_writable",
+    "machine",
+    "result_of",
+    "summary",
+    "versions",
+    "write_report",
+]
 
 FORMATS: Final = (".json", ".csv")
 COLUMNS: Final = ("formula", "rows_per_step", "repetition", "step", "change", "milliseconds")
@@ -99,7 +107,7 @@ def summary(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "results": results}
 
 
-def dated(document: Mapping[str, Any]) -> dict[str, Any]:
+def add_environment(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with the time of day, versions and machine."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {"date": now, **document, "versions": versions(), "machine": machine()}

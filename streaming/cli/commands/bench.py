@@ -30,8 +30,8 @@ from streaming.cli.benchmark.plot import check_plot, draw
 from streaming.cli.benchmark.repetition import Measurement, RepetitionLimits, Stop, repeat
 from streaming.cli.benchmark.report import (
     FORMATS,
+    add_environment,
     check_writable,
-    dated,
     result_of,
     summary,
     write_report,
@@ -59,7 +59,7 @@ _Results = dict[tuple[str, int], Measurement]
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _StepPlan:
     """The steps by their size, and what they lack of what was asked for."""
 
     streams: dict[int, Stream]
@@ -90,7 +90,7 @@ def bench(
     if plot is not None:
         check_plot(plot)
     tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
-    plan = _plan(tables, batch, steps, seed)
+    plan = _plan_steps(tables, batch, steps, seed)
     schemas = {name: table.schema for name, table in tables.items()}
     circuits = {one: compile_query(query, schemas, formula=text) for one, text in formulas.items()}
     for one, circuit in circuits.items():
@@ -101,11 +101,11 @@ def bench(
     limits = RepetitionLimits(
         precision / 100, max_repetitions, max_seconds / (len(formulas) * len(plan.streams))
     )
-    found = _compared(circuits, plan.streams, limits, remarks)
-    document = dated(
+    found = _compare(circuits, plan.streams, limits, remarks)
+    document = add_environment(
         {
             "query": read_query(query).text,
-            "inputs": _inputs(source or [], tables, rows, skew),
+            "inputs": _describe_inputs(source or [], tables, rows, skew),
             "seed": seed,
             "precision": limits.precision,
             "max_repetitions": max_repetitions,
@@ -167,7 +167,9 @@ def _check_applies(name: str, atoms: int, circuit: Circuit) -> None:
     )
 
 
-def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int) -> _Plan:
+def _plan_steps(
+    tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, seed: int
+) -> _StepPlan:
     """The steps of each size.
 
     A default size that the rows do not allow is left out with a remark. One that was asked for is
@@ -177,19 +179,19 @@ def _plan(tables: Mapping[str, pa.Table], batch: list[int] | None, steps: int, s
     streams: dict[int, Stream] = {}
     remarks: list[str] = []
     for size in sorted(set(batch or DEFAULT_BATCHES)):
-        reason = _obstacle(tables, size)
+        reason = _infeasibility_reason(tables, size)
         if reason is None:
             most = int(MAX_STREAMED_SHARE * total) // size
             streams[size] = split_stream(tables, batch=size, steps=min(steps, most), seed=seed)
-            remarks += _shortfalls(streams[size], tables, size, steps)
+            remarks += _plan_remarks(streams[size], tables, size, steps)
         elif batch or (size == DEFAULT_BATCHES[-1] and not streams):
             raise EventsError(f"--batch {size}: {reason}")
         else:
             remarks.append(f"Steps of {plural(size, 'row')} are left out: {reason}.")
-    return _Plan(streams, remarks)
+    return _StepPlan(streams, remarks)
 
 
-def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
+def _infeasibility_reason(tables: Mapping[str, pa.Table], size: int) -> str | None:
     """Why there are no steps of a size, and what to do; None if there are."""
     total = sum(table.num_rows for table in tables.values())
     if int(MAX_STREAMED_SHARE * total) < size:
@@ -206,7 +208,9 @@ def _obstacle(tables: Mapping[str, pa.Table], size: int) -> str | None:
     return None
 
 
-def _shortfalls(stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int) -> list[str]:
+def _plan_remarks(
+    stream: Stream, tables: Mapping[str, pa.Table], size: int, steps: int
+) -> list[str]:
     """Where a stream differs from what was asked for."""
     found = []
     inserts = len(stream.steps) // 2
@@ -229,7 +233,7 @@ def _shortfalls(stream: Stream, tables: Mapping[str, pa.Table], size: int, steps
     return found
 
 
-def _compared(
+def _compare(
     circuits: Mapping[str, Circuit],
     streams: Mapping[int, Stream],
     limits: RepetitionLimits,
@@ -301,12 +305,12 @@ def _checksum_of_steps(steps: Sequence[Mapping[str, pa.Table]]) -> int:
     total = 0
     for deltas in steps:
         for name, delta in sorted(deltas.items()):
-            total = zlib.crc32(f"{name}={_checksum(delta)};".encode(), total)
+            total = zlib.crc32(f"{name}={_checksum_of_delta(delta)};".encode(), total)
         total = zlib.crc32(b"/", total)
     return total
 
 
-def _checksum(delta: pa.Table) -> int:
+def _checksum_of_delta(delta: pa.Table) -> int:
     """A number that equal deltas have, in whatever order their rows come."""
     if not delta.num_rows:
         return 0
@@ -324,7 +328,7 @@ def _checksum(delta: pa.Table) -> int:
     return sum(row.pop("weight") * zlib.crc32(repr(row).encode()) for row in rows)
 
 
-def _inputs(
+def _describe_inputs(
     texts: list[str], tables: Mapping[str, pa.Table], rows: int, skew: float
 ) -> list[dict[str, Any]]:
     """Where the rows come from; of files the names without folders."""
@@ -340,13 +344,13 @@ def _inputs(
     ]
 
 
-_STOPPED: Final = {
+_STOP_REASONS: Final = {
     Stop.repetitions: "--max-repetitions was reached",
     Stop.seconds: "--max-seconds was used up",
 }
 
 
-def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
+def _show(found: _Results, plan: _StepPlan, limits: RepetitionLimits) -> None:
     """The times as a table, then the remarks."""
     terminal = console()
     loaded = sorted({stream.rows for stream in plan.streams.values()})
@@ -380,7 +384,7 @@ def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
             )
     terminal.print(table)
     terminal.print()
-    for line in (*plan.remarks, *_imprecise(found, limits)):
+    for line in (*plan.remarks, *_imprecision_remarks(found, limits)):
         terminal.print(line, style="waits", soft_wrap=True, markup=False)
     largest = max(plan.streams)
     best_seconds = min(one.median for (_, size), one in found.items() if size == largest)
@@ -388,10 +392,10 @@ def _show(found: _Results, plan: _Plan, limits: RepetitionLimits) -> None:
     terminal.print(f"Up to {amount(round(rate))} rows a second.", style="says")
 
 
-def _imprecise(found: _Results, limits: RepetitionLimits) -> list[str]:
+def _imprecision_remarks(found: _Results, limits: RepetitionLimits) -> list[str]:
     """Which medians are not as precise as was asked for, and why."""
     lines = []
-    for stop, reason in _STOPPED.items():
+    for stop, reason in _STOP_REASONS.items():
         names = [
             f"{name} ({amount(size)})" for (name, size), one in found.items() if one.stop is stop
         ]

@@ -19,7 +19,7 @@ __all__ = ["explain"]
 
 FORMATS: Final = ("text", "mermaid")
 #: What has not been done yet, in the drawing of a plan that has not run.
-_UNDONE: Final = re.compile(
+_UNMEASURED: Final = re.compile(
     r"  \[rows 0, 0\.00 ms\]|\n +ran 0 times: [^\n]*|\nAGM bound 0 rows[^\n]*"
     r"|\narrangements(?=\n)|  runs none; 0 bytes"
 )
@@ -49,7 +49,7 @@ def explain(
         console().file.write(circuit.explain("mermaid") + "\n")
     else:
         text = circuit.explain()
-        console().print(_style(text if analyze else _UNDONE.sub("", text)), soft_wrap=True)
+        console().print(_style(text if analyze else _UNMEASURED.sub("", text)), soft_wrap=True)
 
 
 def _schema(source: SourceArgument) -> pa.Schema:

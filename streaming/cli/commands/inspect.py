@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.cli.command import FAILED
-from streaming.cli.state_inspection import inspected
+from streaming.cli.state_inspection import inspect_state
 from streaming.cli.terminal.display import (
     amount,
     console,
@@ -31,7 +31,7 @@ def inspect(*, state_dir: Path, check: bool, letters: int, json: bool) -> None:
     Raises:
         typer.Exit: The newest version is damaged.
     """
-    found = inspected(state_dir, check=check, letters=letters)
+    found = inspect_state(state_dir, check=check, letters=letters)
     if json:
         print_json(found)
     else:

@@ -44,7 +44,7 @@ from streaming.ui.view_counts import ViewCounts
 
 __all__ = ["replay"]
 
-NAMED: Final = re.compile(r"[A-Za-z_]\w*=")
+_NAME_PREFIX: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def replay(
@@ -105,7 +105,7 @@ def replay(
             )
             announce(remarks, page, token)
         prepare_kernels(remarks)
-        played = _Played(circuit, page)
+        played = _ReplayRun(circuit, page)
         try:
             _play(played, changes, batch, pause, remarks)
         except DbspWcojError as error:
@@ -126,7 +126,7 @@ def replay(
 
 
 @dataclass(frozen=True)
-class _Given:
+class _ReplaySource:
     """The source of the changes, and whether its name is only that of the file."""
 
     source: SourceArgument
@@ -140,7 +140,7 @@ class _Given:
 
 def _changes_of(
     texts: Sequence[str], *, by: str | None, columns: Sequence[str] | None
-) -> tuple[ChangesFile, _Given]:
+) -> tuple[ChangesFile, _ReplaySource]:
     """The changes of the one file of a replay.
 
     Raises:
@@ -152,7 +152,7 @@ def _changes_of(
             "several relations are told apart by a column named relation"
         )
     (text,) = texts
-    is_named_after_file = not NAMED.match(text)
+    is_named_after_file = not _NAME_PREFIX.match(text)
     if is_named_after_file:
         text = f"{relation_of_file(text)}={text}"
     source = SourceArgument.parse(text)
@@ -176,10 +176,10 @@ def _changes_of(
         )
     name = None if is_named_after_file else source.name
     changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
-    return changes, _Given(source, is_named_after_file)
+    return changes, _ReplaySource(source, is_named_after_file)
 
 
-class _Played:
+class _ReplayRun:
     """Steps of a circuit, and what they came to."""
 
     def __init__(self, circuit: Circuit, page: Page | None) -> None:
@@ -240,7 +240,7 @@ class _Played:
 
 
 def _play(
-    played: _Played, changes: ChangesFile, batch: int, pause: float, remarks: Console
+    played: _ReplayRun, changes: ChangesFile, batch: int, pause: float, remarks: Console
 ) -> None:
     progress = Progress(
         TextColumn("{task.percentage:>3.0f} %"),
@@ -262,7 +262,7 @@ def _play(
                 time.sleep(pause)
 
 
-def _show(played: _Played, terminal: Console) -> None:
+def _show(played: _ReplayRun, terminal: Console) -> None:
     spent = sum(played.seconds)
     times = sorted(played.seconds)
     worst = times[-1]

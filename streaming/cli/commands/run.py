@@ -32,7 +32,7 @@ from streaming.cli.arguments.checks import (
     check_state,
     check_targets,
     check_views,
-    views_kept,
+    materialized_views,
 )
 from streaming.cli.arguments.frames import merge_streams, read_stream, relation_schema
 from streaming.cli.arguments.limits import parse_limits
@@ -286,7 +286,7 @@ def _compile(
         executor=executor,
         threads=threads,
         input_options={name: one for name, one in rules.items() if one is not None},
-        materialize=views_kept(sinks),
+        materialize=materialized_views(sinks),
         limits=settings.limits,
     )
 
